@@ -1,0 +1,39 @@
+import { ConfigError } from "./errors.js";
+
+/**
+ * How long to wait after the failed attempt number `attempt` (1 is the first), in milliseconds.
+ * `random` is in [0, 1) and injected, so that a delay can be replayed.
+ */
+export type Backoff = (attempt: number, random: () => number) => number;
+
+export interface ExponentialOptions {
+  /** The delay after the first failure. Defaults to 200. */
+  readonly initialMs?: number;
+  /** No delay is longer, jitter included. Defaults to 60,000. */
+  readonly maxMs?: number;
+  /** Each delay is this many times the one before. Defaults to 2. */
+  readonly factor?: number;
+  /** The share of the delay that is left to chance, 0 to 1. Defaults to 0.5. */
+  readonly jitter?: number;
+}
+
+/** Growing delays with jitter *inside* the cap, so that many clients that failed together do not come back together. */
+export function exponential(options: ExponentialOptions = {}): Backoff {
+  const { initialMs = 200, maxMs = 60_000, factor = 2, jitter = 0.5 } = options;
+  if (!(initialMs > 0 && maxMs >= initialMs && factor >= 1 && jitter >= 0 && jitter <= 1)) {
+    throw new ConfigError(
+      "option-invalid",
+      "exponential(): needs initialMs > 0, maxMs >= initialMs, factor >= 1 and jitter from 0 to 1",
+    );
+  }
+  return (attempt, random) => {
+    const full = Math.min(initialMs * factor ** (attempt - 1), maxMs);
+    return Math.round(full * (1 - jitter * random()));
+  };
+}
+
+/** The same delay every time. */
+export function constant(ms: number): Backoff {
+  if (!(ms >= 0)) throw new ConfigError("option-invalid", `constant(): the delay must be 0 or more; got ${ms}`);
+  return () => ms;
+}

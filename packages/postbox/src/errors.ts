@@ -1,0 +1,118 @@
+/**
+ * Every code an error of Postbox can carry. Codes are stable: branch on `error.code`, never on the text.
+ */
+export type ErrorCode =
+  // Wrong use, found when something is made or registered.
+  | "option-unknown"
+  | "option-invalid"
+  | "event-invalid"
+  | "middleware-order"
+  | "handler-exists"
+  | "already-started"
+  // Messages and their data.
+  | "message-invalid"
+  | "message-too-large"
+  | "content-type-unknown"
+  | "data-not-encodable"
+  | "data-not-decodable"
+  | "data-invalid"
+  // Handling.
+  | "no-handler"
+  | "outputs-unpublished"
+  | "message-expired"
+  | "handler-timeout"
+  | "delivery-settled"
+  | "attempts-spent"
+  // Transactions and stores.
+  | "transaction-missing"
+  | "transaction-foreign"
+  | "not-a-transaction"
+  | "commit-rolled-back"
+  | "schema-missing"
+  | "schema-outdated"
+  | "schema-newer"
+  // Transports.
+  | "unroutable"
+  | "transport-down"
+  | "publish-failed"
+  | "publish-timeout"
+  | "url-unsupported"
+  | "driver-missing"
+  // Anything that was not an error of ours.
+  | "unknown";
+
+export interface ErrorDetails {
+  /** What led to this error; kept, never flattened into the text. */
+  readonly cause?: unknown;
+  /** Where in the input the fault lies, for example `data.items[2].price`. */
+  readonly path?: string;
+}
+
+/**
+ * The base of every error that Postbox throws. The text reads "what: why; what to do", prefixed by the code.
+ */
+export class PostboxError extends Error {
+  override readonly name: string = "PostboxError";
+  readonly code: ErrorCode;
+  readonly path: string | undefined;
+
+  constructor(code: ErrorCode, text: string, details: ErrorDetails = {}) {
+    super(`[${code}] ${text}`, details.cause === undefined ? undefined : { cause: details.cause });
+    this.code = code;
+    this.path = details.path;
+  }
+
+  /** The error itself where it is one of ours; otherwise one of ours with the thrown value as its cause. */
+  static from(thrown: unknown, code: ErrorCode = "unknown"): PostboxError {
+    if (thrown instanceof PostboxError) return thrown;
+    return new PostboxError(code, thrown instanceof Error ? thrown.message : String(thrown), { cause: thrown });
+  }
+}
+
+/** Wrong use: an option, an order of middleware, a definition. Thrown at once, where the mistake is made. */
+export class ConfigError extends PostboxError {
+  override readonly name = "ConfigError";
+}
+
+/**
+ * This message can never succeed, so it is parked at once instead of being retried.
+ * Throw it from a handler, or let a Sender report it as `rejected`.
+ */
+export class PermanentError extends PostboxError {
+  override readonly name = "PermanentError";
+
+  constructor(text: string, details?: ErrorDetails & { readonly code?: ErrorCode }) {
+    super(details?.code ?? "unknown", text, details);
+  }
+}
+
+/**
+ * The transport cannot be reached, or was lost in the middle. It is no fault of any message: none spends an attempt.
+ * `during: "send"` says that messages in flight may or may not have arrived.
+ */
+export class TransportDownError extends PostboxError {
+  override readonly name = "TransportDownError";
+  readonly during: "connect" | "send";
+
+  constructor(during: "connect" | "send", text: string, details?: ErrorDetails) {
+    super("transport-down", text, details);
+    this.during = during;
+  }
+}
+
+/** Some messages of a direct publish did not arrive. `failures` says which and why; the others were sent. */
+export class PublishError extends PostboxError {
+  override readonly name = "PublishError";
+  readonly failures: readonly { readonly index: number; readonly id: string; readonly error: Error }[];
+
+  constructor(failures: PublishError["failures"], total: number) {
+    const first = failures[0];
+    super(
+      "publish-failed",
+      `${failures.length} of ${total} messages were not sent: ${first?.error.message ?? "no outcome was reported"}; ` +
+        "publish those in `failures` again with the same ids",
+      { cause: first?.error },
+    );
+    this.failures = failures;
+  }
+}

@@ -1,0 +1,21 @@
+/**
+ * Places where a crash is interesting, each named after what has just happened.
+ * Crash tests walk through the whole list, so a new entry is tested from the day it is written.
+ */
+export const failpoints = [
+  "outbox.appended",
+  "relay.owned",
+  "relay.read",
+  "relay.sent",
+  "relay.settled",
+  "relay.released",
+  "router.received",
+  "transaction.begun",
+  "inbox.remembered",
+  "handler.returned",
+  "outputs.appended",
+  "transaction.committed",
+  "router.acked",
+] as const;
+
+export type Failpoint = (typeof failpoints)[number];

@@ -1,0 +1,45 @@
+import type { Failpoint } from "./failpoints.js";
+
+/**
+ * Time, chance and failpoints: everything outside the program that a decision of the library depends on.
+ * Whoever passes another one (the simulation, tests) decides every interleaving.
+ */
+export interface Runtime {
+  /** Wall clock in milliseconds since 1970. Never used for leases or due times: those are the database's. */
+  now(): number;
+  /** A clock that never goes back, in milliseconds from an arbitrary start. */
+  monotonic(): number;
+  /** In [0, 1). */
+  random(): number;
+  /** Cryptographically strong bytes, for ids. */
+  randomBytes(count: number): Uint8Array;
+  /** Runs `task` once after `ms`; the result cancels it. */
+  schedule(task: () => void, ms: number): () => void;
+  /** Called right after what its name says has happened, where a crash would be interesting. Absent in production. */
+  failpoint?(name: Failpoint): Promise<void> | void;
+}
+
+export const systemRuntime: Runtime = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  random: () => Math.random(),
+  randomBytes: (count) => crypto.getRandomValues(new Uint8Array(count)),
+  schedule(task, ms) {
+    const timer = setTimeout(task, ms);
+    return () => clearTimeout(timer);
+  },
+};
+
+/** Resolves after `ms`, or at once when the signal is aborted; stopping is not a failure. */
+export function sleep(runtime: Runtime, ms: number, signal?: AbortSignal): Promise<void> {
+  if (signal?.aborted) return Promise.resolve();
+  return new Promise((resolve) => {
+    const finish = () => {
+      cancel();
+      signal?.removeEventListener("abort", finish);
+      resolve();
+    };
+    const cancel = runtime.schedule(finish, ms);
+    signal?.addEventListener("abort", finish, { once: true });
+  });
+}

@@ -1,0 +1,124 @@
+import { PostboxError } from "../errors.js";
+import type { Message } from "./message.js";
+
+const contextAttributes = new Set([
+  "specversion",
+  "id",
+  "source",
+  "type",
+  "subject",
+  "time",
+  "datacontenttype",
+  "dataschema",
+  "data",
+  "data_base64",
+  "topic",
+  "key",
+  "headers",
+]);
+
+/** What brokers and bindings write themselves: a header of ours under such a name would be taken for theirs. */
+const reservedHeader = /^(ce[-_]|cloudevents[:_]|content-type$|x-death$|x-(first|last)-death-|x-delivery-count$|postbox-)/i;
+const headerName = /^[A-Za-z0-9._-]{1,128}$/;
+const extensionName = /^[a-z0-9]{1,20}$/;
+const foreignExtensionName = /^[a-z0-9]{1,255}$/;
+const mediaType = /^[\w!#$&^.+-]+\/[\w!#$&^.+-]+(\s*;.*)?$/;
+const rfc3339 = /^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})$/;
+// CloudEvents strings exclude control characters; CR and LF would also inject protocol lines in some brokers.
+// biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
+const controlCharacter = /[\u0000-\u001f\u007f-\u009f\ufdd0-\ufdef\ufffe\uffff]/;
+const loneSurrogate = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
+
+/** In bytes of UTF-8. Broker and index limits with room to spare: an AMQP short string holds 255 bytes. */
+const limits = { id: 255, type: 255, topic: 255, source: 1024, subject: 1024, key: 1024, dataschema: 1024, header: 8192 };
+
+/** RFC 3339 text of a time given as a Date or as text. */
+export function normaliseTime(time: Date | string): string {
+  if (!(time instanceof Date)) return time;
+  if (Number.isNaN(time.getTime())) throw invalid("time", "is an invalid Date", "give a valid one");
+  return time.toISOString();
+}
+
+/** Throws unless every store and transport can carry this message as it is. */
+export function checkMessage(message: Message, maxMessageBytes: number, foreign: boolean): void {
+  checkText("id", message.id, limits.id);
+  checkText("source", message.source, limits.source);
+  checkText("type", message.type, limits.type);
+  checkText("topic", message.topic, limits.topic);
+  if (message.subject !== undefined) checkText("subject", message.subject, limits.subject);
+  if (message.key !== undefined) checkText("key", message.key, limits.key);
+  if (message.dataschema !== undefined) checkText("dataschema", message.dataschema, limits.dataschema);
+  checkText("datacontenttype", message.datacontenttype, limits.type);
+  if (!mediaType.test(message.datacontenttype)) {
+    throw invalid("datacontenttype", `'${message.datacontenttype}' is no media type`, "write one such as application/json");
+  }
+  if (message.time !== undefined) checkTime("time", message.time);
+  for (const [name, value] of Object.entries(message.extensions)) checkExtension(name, value, foreign);
+  for (const [name, value] of Object.entries(message.headers)) checkHeader(name, value);
+  if (!(message.data instanceof Uint8Array)) throw invalid("data", "is not bytes", "give a Uint8Array");
+  const size = messageBytes(message);
+  if (size > maxMessageBytes) {
+    throw new PostboxError(
+      "message-too-large",
+      `message ${message.id} of type ${message.type} has ${size} bytes, ${maxMessageBytes} are allowed; ` +
+        "store the data elsewhere and send a reference, or raise maxMessageBytes where the broker takes more",
+      { path: "data" },
+    );
+  }
+}
+
+/** The bytes of attributes, headers and data together; what `maxMessageBytes` bounds. */
+export function messageBytes(message: Message): number {
+  let size = message.data.byteLength;
+  for (const value of [message.id, message.source, message.type, message.topic, message.datacontenttype]) {
+    size += Buffer.byteLength(value);
+  }
+  for (const value of [message.subject, message.key, message.time, message.dataschema]) {
+    if (value !== undefined) size += Buffer.byteLength(value);
+  }
+  for (const pairs of [message.extensions, message.headers]) {
+    for (const name in pairs) size += name.length + Buffer.byteLength(String(pairs[name]));
+  }
+  return size;
+}
+
+function checkExtension(name: string, value: unknown, foreign: boolean): void {
+  const path = `extensions.${name}`;
+  if (contextAttributes.has(name)) throw invalid(path, "is a name of the envelope itself", "choose another name");
+  if (!(foreign ? foreignExtensionName : extensionName).test(name)) {
+    throw invalid(path, "is no extension name", "use 1 to 20 lower-case letters and digits, or put it into headers");
+  }
+  if (typeof value === "boolean") return;
+  if (typeof value === "number") {
+    if (Number.isInteger(value) && Math.abs(value) <= 0x7fffffff) return;
+    throw invalid(path, `is ${value}`, "a number must be whole and fit into 32 bits; write others as text");
+  }
+  if (typeof value !== "string") throw invalid(path, "is not a scalar", "give text, a whole number or a flag");
+  checkText(path, value, limits.header);
+  if (name === "expirytime") checkTime(path, value);
+}
+
+function checkHeader(name: string, value: unknown): void {
+  const path = `headers.${name}`;
+  if (!headerName.test(name)) throw invalid(path, "is no header name", "use up to 128 letters, digits and . _ -");
+  if (reservedHeader.test(name)) throw invalid(path, "is a name that brokers use themselves", "choose another name");
+  if (typeof value !== "string") throw invalid(path, "is not text", "give a string");
+  if (value !== "") checkText(path, value, limits.header);
+}
+
+function checkTime(path: string, value: string): void {
+  if (typeof value === "string" && rfc3339.test(value) && !Number.isNaN(Date.parse(value))) return;
+  throw invalid(path, `is ${JSON.stringify(value)}`, "give a Date, or RFC 3339 text such as 2026-01-31T12:00:00Z");
+}
+
+function checkText(path: string, value: unknown, maxBytes: number): void {
+  if (typeof value !== "string" || value === "") throw invalid(path, "is missing or empty", "give a non-empty string");
+  if (controlCharacter.test(value)) throw invalid(path, "has a control character", "remove it");
+  if (loneSurrogate.test(value)) throw invalid(path, "has half of a surrogate pair", "give well-formed Unicode");
+  const bytes = Buffer.byteLength(value);
+  if (bytes > maxBytes) throw invalid(path, `has ${bytes} bytes`, `${maxBytes} are allowed`);
+}
+
+function invalid(path: string, why: string, advice: string): PostboxError {
+  return new PostboxError("message-invalid", `${path} ${why}; ${advice}`, { path });
+}

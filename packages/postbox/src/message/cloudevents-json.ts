@@ -1,0 +1,124 @@
+import { PermanentError } from "../errors.js";
+import { elementsOf, membersOf } from "./json-slices.js";
+import { isJson } from "./codec.js";
+import { createMessage, type Extensions, type ExtensionValue, type Message } from "./message.js";
+
+/** What the JSON form has no place for: it travels beside the event, in the transport's own headers. */
+export interface BesideTheEvent {
+  /** Defaults to the type before its last dot. */
+  readonly topic?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** As for `createMessage`. */
+  readonly maxMessageBytes?: number;
+}
+
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** `application/cloudevents+json`. JSON data is embedded byte for byte, never parsed and written anew. */
+export function toCloudEventJson(message: Message): string {
+  const { specversion, id, source, type, subject, time, datacontenttype, dataschema, extensions, key } = message;
+  const attributes = { specversion, id, source, type, subject, time, datacontenttype, dataschema, ...extensions };
+  const head = JSON.stringify(key === undefined ? attributes : { ...attributes, partitionkey: key });
+  if (message.data.byteLength === 0) return head;
+  return `${head.slice(0, -1)},${dataMember(message)}}`;
+}
+
+/** `application/cloudevents-batch+json`. */
+export function toCloudEventBatchJson(messages: readonly Message[]): string {
+  return `[${messages.map(toCloudEventJson).join(",")}]`;
+}
+
+/** Reads one structured event. What is no CloudEvents 1.0 JSON throws a `PermanentError`. */
+export function fromCloudEventJson(text: string, beside: BesideTheEvent = {}): Message {
+  parse(text);
+  return readEvent(text, beside);
+}
+
+/** Reads a batch. One bad event fails the whole call: a batch is one unit on the wire. */
+export function fromCloudEventBatchJson(text: string, beside: BesideTheEvent = {}): Message[] {
+  if (!Array.isArray(parse(text))) throw notCloudEvent("a batch is a JSON array");
+  return elementsOf(text).map((element) => readEvent(element, beside));
+}
+
+function dataMember(message: Message): string {
+  if (isJson(message.datacontenttype)) {
+    const text = utf8(message.data);
+    // Bytes that only claim to be JSON must not break the envelope around them.
+    if (text !== undefined && isJsonText(text)) return `"data":${text}`;
+  }
+  return `"data_base64":"${Buffer.from(message.data).toString("base64")}"`;
+}
+
+function readEvent(text: string, beside: BesideTheEvent): Message {
+  const event: unknown = JSON.parse(text);
+  if (typeof event !== "object" || event === null || Array.isArray(event)) throw notCloudEvent("an event is a JSON object");
+  const { specversion, id, source, type, subject, time, datacontenttype, dataschema, data, data_base64, ...rest } =
+    event as Record<string, unknown>;
+  if (specversion !== "1.0") throw notCloudEvent(`specversion is ${JSON.stringify(specversion)}, not "1.0"`);
+  const contentType = (datacontenttype ?? "application/json") as string;
+  try {
+    return createMessage(
+      {
+        id: id as string,
+        source: source as string,
+        type: type as string,
+        subject: (subject ?? undefined) as string | undefined,
+        time: (time ?? undefined) as string | undefined,
+        datacontenttype: contentType,
+        dataschema: (dataschema ?? undefined) as string | undefined,
+        extensions: withoutNulls(rest),
+        headers: beside.headers,
+        topic: beside.topic,
+        data: dataBytes(text, data, data_base64, contentType),
+      },
+      { ...beside, foreign: true },
+    );
+  } catch (cause) {
+    throw notCloudEvent(cause instanceof Error ? cause.message : String(cause), cause);
+  }
+}
+
+function dataBytes(text: string, data: unknown, base64: unknown, contentType: string): Uint8Array | undefined {
+  if (base64 !== undefined && base64 !== null) {
+    if (typeof base64 !== "string") throw notCloudEvent("data_base64 is not text");
+    return Buffer.from(base64, "base64");
+  }
+  if (data === undefined) return undefined;
+  if (typeof data === "string" && !isJson(contentType)) return Buffer.from(data, "utf8");
+  // The member's own text, so that 1.0, large numbers and the order of keys come out as they came in.
+  return Buffer.from(membersOf(text).get("data") as string, "utf8");
+}
+
+function withoutNulls(rest: Record<string, unknown>): Extensions {
+  const pairs = Object.entries(rest).filter(([, value]) => value !== null) as [string, ExtensionValue][];
+  return Object.fromEntries(pairs);
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw notCloudEvent("it is not JSON", cause);
+  }
+}
+
+function isJsonText(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function utf8(bytes: Uint8Array): string | undefined {
+  try {
+    return decoder.decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+function notCloudEvent(why: string, cause?: unknown): PermanentError {
+  return new PermanentError(`not a CloudEvents 1.0 JSON event: ${why}`, { code: "message-invalid", cause });
+}

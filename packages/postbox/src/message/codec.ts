@@ -1,0 +1,73 @@
+import { PermanentError, PostboxError } from "../errors.js";
+import { jsonCodec } from "./json-codec.js";
+
+/** Turns data into bytes and back, for one content type. Must not depend on anything but its argument. */
+export interface Codec {
+  /** For example `application/json`. Parameters such as `; charset=utf-8` are ignored when a codec is looked up. */
+  readonly contentType: string;
+  encode(data: unknown): Uint8Array;
+  decode(bytes: Uint8Array): unknown;
+}
+
+/** Finds the codec of a content type. */
+export interface Codecs {
+  encode(contentType: string, data: unknown): Uint8Array;
+  decode(contentType: string, bytes: Uint8Array): unknown;
+}
+
+/** Bytes in, the same bytes out. */
+const bytesCodec: Codec = {
+  contentType: "application/octet-stream",
+  encode(data) {
+    if (data instanceof Uint8Array) return data;
+    throw new PostboxError("data-not-encodable", "data of application/octet-stream must be a Uint8Array", {
+      path: "data",
+    });
+  },
+  decode: (bytes) => bytes,
+};
+
+/** The built-in codecs (JSON, also for every `+json` type, and bytes) with `more` beside or instead of them. */
+export function createCodecs(more: readonly Codec[] = []): Codecs {
+  const byType = new Map([bytesCodec, jsonCodec, ...more].map((codec) => [bareType(codec.contentType), codec]));
+  const find = (contentType: string): Codec | undefined => {
+    const bare = bareType(contentType);
+    return byType.get(bare) ?? (bare.endsWith("+json") ? byType.get("application/json") : undefined);
+  };
+  return {
+    encode(contentType, data) {
+      const codec = find(contentType);
+      if (codec === undefined) throw new PostboxError("content-type-unknown", unknownType(contentType));
+      return codec.encode(data);
+    },
+    decode(contentType, bytes) {
+      const codec = find(contentType);
+      if (codec === undefined) throw new PermanentError(unknownType(contentType), { code: "content-type-unknown" });
+      try {
+        return codec.decode(bytes);
+      } catch (cause) {
+        const why = cause instanceof Error ? cause.message : String(cause);
+        throw new PermanentError(`data is not what its content type ${contentType} says: ${why}`, {
+          code: "data-not-decodable",
+          path: "data",
+          cause,
+        });
+      }
+    },
+  };
+}
+
+/** Whether data of this type is a JSON text. */
+export function isJson(contentType: string): boolean {
+  const bare = bareType(contentType);
+  return bare === "application/json" || bare === "text/json" || bare.endsWith("+json");
+}
+
+function bareType(contentType: string): string {
+  const end = contentType.indexOf(";");
+  return (end < 0 ? contentType : contentType.slice(0, end)).trim().toLowerCase();
+}
+
+function unknownType(contentType: string): string {
+  return `no codec for content type '${contentType}'; pass one in the option 'codecs'`;
+}

@@ -1,0 +1,97 @@
+import { ConfigError } from "./errors.js";
+
+/** One rule per option: what a good value looks like, in words for the error, and as a test. */
+export interface OptionRule {
+  readonly expected: string;
+  test(value: unknown): boolean;
+}
+
+export const positive: OptionRule = {
+  expected: "a number above 0",
+  test: (value) => typeof value === "number" && Number.isFinite(value) && value > 0,
+};
+export const count: OptionRule = {
+  expected: "a whole number of at least 1",
+  test: (value) => Number.isSafeInteger(value) && (value as number) >= 1,
+};
+export const text: OptionRule = {
+  expected: "a non-empty string",
+  test: (value) => typeof value === "string" && value.length > 0,
+};
+export const callback: OptionRule = { expected: "a function", test: (value) => typeof value === "function" };
+export const object: OptionRule = {
+  expected: "an object",
+  test: (value) => typeof value === "object" && value !== null && !Array.isArray(value),
+};
+export const list: OptionRule = { expected: "an array", test: (value) => Array.isArray(value) };
+export const flag: OptionRule = { expected: "true or false", test: (value) => typeof value === "boolean" };
+
+export function oneOf(...values: readonly string[]): OptionRule {
+  return {
+    expected: values.map((value) => JSON.stringify(value)).join(" or "),
+    test: (value) => values.includes(value as string),
+  };
+}
+
+/**
+ * Checks an options object once, where it is handed over: every key must have a rule and every given value must pass it.
+ * An unknown key is answered with the nearest known one.
+ */
+export function checkOptions(
+  owner: string,
+  options: object,
+  rules: Readonly<Record<string, OptionRule>>,
+  required: readonly string[] = [],
+): void {
+  if (typeof options !== "object" || options === null) {
+    throw new ConfigError("option-invalid", `${owner}: options must be an object; got ${String(options)}`);
+  }
+  for (const [key, value] of Object.entries(options)) {
+    const rule = Object.hasOwn(rules, key) ? rules[key] : undefined;
+    if (rule === undefined) {
+      const nearest = nearestName(key, Object.keys(rules));
+      const advice = nearest === undefined ? `known are ${Object.keys(rules).join(", ")}` : `did you mean '${nearest}'?`;
+      throw new ConfigError("option-unknown", `${owner}: unknown option '${key}'; ${advice}`, { path: key });
+    }
+    if (value !== undefined && !rule.test(value)) {
+      throw new ConfigError("option-invalid", `${owner}: option '${key}' must be ${rule.expected}; got ${show(value)}`, {
+        path: key,
+      });
+    }
+  }
+  for (const key of required) {
+    if ((options as Record<string, unknown>)[key] === undefined) {
+      throw new ConfigError("option-invalid", `${owner}: option '${key}' is missing; give ${rules[key]?.expected}`, {
+        path: key,
+      });
+    }
+  }
+}
+
+function show(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value);
+  return typeof value === "object" && value !== null ? Object.prototype.toString.call(value) : String(value);
+}
+
+function nearestName(name: string, known: readonly string[]): string | undefined {
+  let best: string | undefined;
+  let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
+  for (const candidate of known) {
+    const distance = editDistance(name.toLowerCase(), candidate.toLowerCase());
+    if (distance < bestDistance) [best, bestDistance] = [candidate, distance];
+  }
+  return best;
+}
+
+function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const swap = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      next.push(Math.min(swap, (row[j] as number) + 1, (next[j - 1] as number) + 1));
+    }
+    row = next;
+  }
+  return row[b.length] as number;
+}

@@ -1,0 +1,108 @@
+import { PostboxError } from "./errors.js";
+import type { Message } from "./message/message.js";
+
+/*
+ * The database seam. A store keeps boxes and the inbox's memory, and knows the transactions of the library that its user
+ * works with (`Tx` is that library's own handle). Times are the database's; positions are given before commit, so a lower
+ * one may appear later.
+ */
+
+export type IsolationLevel = "read committed" | "repeatable read" | "serializable";
+
+export interface TransactionOptions {
+  /** Defaults to the database's own default. */
+  readonly isolation?: IsolationLevel;
+}
+
+export interface Store<Tx = unknown> {
+  readonly name: string;
+  /**
+   * Runs `work` in a transaction: commits when it resolves, rolls back when it rejects, and rejects when the database
+   * rolled back instead of committing. Inside, `current()` is that transaction.
+   */
+  transaction<R>(work: (tx: Tx) => Promise<R>, options?: TransactionOptions): Promise<R>;
+  /** The transaction that surrounds the caller, through any number of awaits; undefined outside of one. */
+  current(): Tx | undefined;
+  /** Writes messages into a box within `tx`, in one statement. Throws before touching `tx` when it is no transaction. */
+  append(tx: Tx, box: string, messages: readonly Message[]): Promise<void>;
+  /**
+   * Remembers within `tx` that `consumer` handles this message; "duplicate" when it already did. Never aborts `tx`.
+   * A second call for the same message waits until the first one's transaction has ended.
+   */
+  remember(tx: Tx, consumer: string, message: Message): Promise<"new" | "duplicate">;
+  /** The relay's side of a box. */
+  box(name: string): Box;
+  /** Brings the schema up to date. Safe when many call it at once; never called by the library itself. */
+  migrate(): Promise<void>;
+}
+
+/** The unit of order and of ownership: a key's hash picks one of 64. A greater epoch ends the lower one's rights. */
+export interface Lane {
+  readonly lane: number;
+  readonly epoch: number;
+}
+
+/** One stored message that is still to be sent. */
+export interface Row {
+  readonly lane: number;
+  readonly position: number;
+  readonly message: Message;
+  /** Failed tries so far. */
+  readonly attempts: number;
+  /** From `wait`: it failed, or stands behind one of its key that did. Else from `pending`. */
+  readonly waiting: boolean;
+  /** In `pending`, but its key is held: it must go behind those that wait, not out. */
+  readonly held: boolean;
+}
+
+/** What becomes of a row. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it. */
+export type Settlement = { readonly row: Row } & (
+  | { readonly to: "sent" }
+  | { readonly to: "wait"; readonly attempts: number; readonly retryInMs?: number; readonly error?: string }
+  | { readonly to: "parked"; readonly attempts: number; readonly error: string }
+);
+
+/**
+ * The relay's side of a box. Every write carries the lanes' epochs and locks them against a take-over, so that what an
+ * owner does after it lost a lane changes nothing there.
+ */
+export interface Box {
+  /** Takes all lanes when they are free or their owner's lease has run out, else none. Each take raises the epoch. */
+  own(owner: string, leaseMs: number): Promise<readonly Lane[]>;
+  /** Extends the lease. False: it is no longer this owner's. */
+  renew(owner: string, leaseMs: number): Promise<boolean>;
+  /** Gives the lanes back at once, those that are still its own. */
+  release(owner: string): Promise<void>;
+  /** Of each lane, the first rows in `pending` and those in `wait` whose hold is due, each in order of position. */
+  read(limits: readonly { readonly lane: number; readonly limit: number }[]): Promise<readonly Row[]>;
+  /** Moves rows to what became of them, all in one step; answers with the lanes whose epoch still stands. */
+  settle(lanes: readonly Lane[], settlements: readonly Settlement[]): Promise<ReadonlySet<number>>;
+}
+
+/** Runs one SQL statement with `$n` placeholders in a user's transaction, through whatever library opened it. */
+export type Executor = (
+  text: string,
+  params: readonly unknown[],
+) => Promise<{ readonly rows: readonly Record<string, unknown>[]; readonly rowCount: number }>;
+
+/** How a SQL store works inside the transactions of one library (`pg`, Drizzle …). An adapter is this and no more. */
+export interface TransactionLibrary<Tx> {
+  readonly name: string;
+  /** The executor of an open transaction. For anything else (a pool, an ended one) throws `not-a-transaction`. */
+  executor(tx: Tx): Executor;
+  /** `Store.transaction` in that library's own way. */
+  begin<R>(work: (tx: Tx) => Promise<R>, options?: TransactionOptions): Promise<R>;
+}
+
+/** The lanes that every box has. */
+export const laneCount = 64;
+
+/** The transaction of `store` that surrounds the caller, for repositories deep in user code. Throws outside of one. */
+export function currentTransaction<Tx>(store: Store<Tx>): Tx {
+  const tx = store.current();
+  if (tx !== undefined) return tx;
+  throw new PostboxError(
+    "transaction-missing",
+    `no transaction of ${store.name} is open here; call it inside store.transaction(...) or behind transaction(store)`,
+  );
+}

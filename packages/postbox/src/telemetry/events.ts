@@ -1,0 +1,57 @@
+import type { PostboxError } from "../errors.js";
+
+/**
+ * Everything worth knowing that happens inside the library. Loggers, metrics, health and tests all listen to these.
+ * Names read "noun.past-participle"; a new event or field is not a breaking change.
+ */
+export type TelemetryEvent =
+  | { readonly name: "outbox.appended"; readonly box: string; readonly count: number }
+  | { readonly name: "relay.owned"; readonly box: string; readonly owner: string; readonly lanes: number }
+  | { readonly name: "relay.lost"; readonly box: string; readonly owner: string; readonly lanes: number }
+  | { readonly name: "relay.released"; readonly box: string; readonly owner: string }
+  | { readonly name: "relay.read"; readonly box: string; readonly count: number }
+  | { readonly name: "relay.settled"; readonly box: string; readonly sent: number; readonly waiting: number }
+  | { readonly name: "relay.idle"; readonly box: string }
+  | { readonly name: "relay.failed"; readonly box: string; readonly error: PostboxError; readonly retryInMs: number }
+  | { readonly name: "message.sent"; readonly box: string; readonly id: string; readonly attempt: number }
+  | {
+      readonly name: "message.failed";
+      readonly box: string;
+      readonly id: string;
+      readonly attempt: number;
+      readonly retryInMs: number;
+      readonly error: Error;
+    }
+  | { readonly name: "message.held"; readonly box: string; readonly id: string; readonly key: string }
+  | { readonly name: "message.parked"; readonly box: string; readonly id: string; readonly error: Error }
+  | { readonly name: "delivery.received"; readonly consumer: string; readonly id: string; readonly attempt: number }
+  | { readonly name: "delivery.duplicate"; readonly consumer: string; readonly id: string }
+  | { readonly name: "delivery.handled"; readonly consumer: string; readonly id: string; readonly durationMs: number }
+  | { readonly name: "delivery.acked"; readonly consumer: string; readonly id: string }
+  | {
+      readonly name: "delivery.retried";
+      readonly consumer: string;
+      readonly id: string;
+      readonly attempt: number;
+      readonly retryInMs: number;
+      readonly error: Error;
+    }
+  | { readonly name: "delivery.parked"; readonly consumer: string; readonly id: string; readonly error: Error }
+  | { readonly name: "delivery.ignored"; readonly consumer: string; readonly id: string; readonly type: string }
+  | { readonly name: "delivery.released"; readonly consumer: string; readonly id: string }
+  | { readonly name: "router.failed"; readonly consumer: string; readonly error: PostboxError };
+
+/** Takes telemetry events. Must return quickly; what it throws is swallowed. */
+export type Telemetry = (event: TelemetryEvent) => void;
+
+/** A telemetry that a faulty listener cannot turn into a failure of the library. */
+export function quiet(telemetry: Telemetry | undefined): Telemetry {
+  if (telemetry === undefined) return () => {};
+  return (event) => {
+    try {
+      telemetry(event);
+    } catch {
+      // Whoever listens must never decide whether a message is delivered.
+    }
+  };
+}

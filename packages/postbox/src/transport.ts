@@ -1,0 +1,76 @@
+import type { EventDefinition } from "./event/define-event.js";
+import type { Message } from "./message/message.js";
+
+/*
+ * The broker seam. A transport is a Sender, a Receiver, or both; this file is all that the library knows of a broker.
+ */
+
+/** What became of one message. */
+export type Outcome =
+  /** The broker has it, durably, and it reaches at least one queue. */
+  | { readonly status: "sent" }
+  /** Not now. Sending it again may succeed. */
+  | { readonly status: "failed"; readonly error: Error }
+  /** Never: too large, malformed, refused for good. Sending it again is pointless. */
+  | { readonly status: "rejected"; readonly error: Error };
+
+/**
+ * Carries messages to a broker.
+ *
+ * - `send` may be called again before an earlier call has returned.
+ * - Each message's outcome is reported through `settled(index, outcome)` as soon as it is known, once, in any order.
+ * - It resolves when every message has its outcome. It rejects with a `TransportDownError` only when the broker cannot
+ *   be reached; messages without an outcome by then may or may not have arrived, and no later call reports them.
+ * - When `signal` is aborted it gives up soon and rejects.
+ */
+export interface Sender {
+  readonly name: string;
+  /** Whether a failure in the middle of a batch also holds back the later messages of the same key. */
+  readonly keepsOrder: boolean;
+  send(
+    messages: readonly Message[],
+    settled: (index: number, outcome: Outcome) => void,
+    signal: AbortSignal,
+  ): Promise<void>;
+  close?(): Promise<void>;
+}
+
+/**
+ * One message on its way to a handler. It is settled exactly once, by one of the four verbs; a second one throws
+ * `delivery-settled`. A delivery that is never settled (the process died) is delivered again.
+ */
+export interface Delivery {
+  readonly message: Message;
+  /** 1 for the first delivery. Where a broker cannot tell, at least 2 on redelivery. */
+  readonly attempt: number;
+  /** Done: never deliver it again. Call it only after everything the handler did has committed. */
+  ack(): Promise<void>;
+  /** Failed: deliver it again after `delayMs`, counted as one more attempt. */
+  retry(delayMs: number): Promise<void>;
+  /** Set it aside with its reason. Resolves once it is safely there. */
+  park(reason: Error): Promise<void>;
+  /** Untried: give it back, uncounted where the broker can. */
+  release(): Promise<void>;
+}
+
+/** What a consumer wants: deliveries of these events, handed to `deliver`. */
+export interface Subscription {
+  /** The consumer's name: stable, since brokers and the inbox remember it. */
+  readonly consumer: string;
+  /** The events it has handlers for; a transport binds queues by them. */
+  readonly events: readonly EventDefinition[];
+  /** Takes one delivery. The next is handed over when this resolves: that is the consumer's back-pressure. */
+  deliver(delivery: Delivery): Promise<void>;
+}
+
+/**
+ * Brings messages from a broker.
+ *
+ * `receive` runs until `signal` is aborted, reconnecting by itself; then it hands over nothing more, waits until every
+ * delivery that it handed over is settled, and returns. Unsettled deliveries are bounded in count and bytes.
+ * Messages of one key are handed over in the broker's order.
+ */
+export interface Receiver {
+  readonly name: string;
+  receive(subscription: Subscription, signal: AbortSignal): Promise<void>;
+}
