@@ -1,0 +1,107 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { freePort } from "./free-port.js";
+import { createGuardedFolder, type Running } from "./guarded-folder.js";
+import type { Recipe } from "./recipe.js";
+import { postgres } from "./recipes/postgres.js";
+import { within } from "./within.js";
+
+const recipes = { postgres } satisfies Record<string, Recipe>;
+const startTimeoutMs = 30_000;
+const stopTimeoutMs = 15_000;
+
+/** A real server that belongs to one test: it may be killed, paused by its process id, and restarted. */
+export interface DisposableServer extends AsyncDisposable {
+  /** Stays the same through restarts, like the port and the data. */
+  readonly url: string;
+  readonly port: number;
+  /** Of the server itself; another one after a restart. */
+  readonly pid: number;
+  /** Kills it with SIGKILL, as a crash would. Resolves when it has ended. */
+  kill(): Promise<void>;
+  /** Stops it in good order if it runs, then starts it. Resolves when it takes connections again. */
+  restart(): Promise<void>;
+  /** Ends it for good and removes its folder. Harmless when repeated. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts a server of its own process, port and temporary folder, on 127.0.0.1 only. Resolves when it takes connections.
+ * Nothing of it is left behind, whether `stop` is called, starting fails, or this process is killed.
+ */
+export async function disposable(name: keyof typeof recipes): Promise<DisposableServer> {
+  const folder = createGuardedFolder();
+  try {
+    const server = await recipes[name].prepare(folder);
+    const port = await freePort();
+    const url = server.url(port);
+    let running: Running | undefined;
+
+    const end = async (signal: NodeJS.Signals | undefined) => {
+      if (!running) return;
+      const { pid, ended } = running;
+      try {
+        process.kill(pid, signal);
+      } catch {
+        // It has just ended by itself, and we are about to hear of it.
+      }
+      await within(stopTimeoutMs, ended, () => `${name} (process ${pid}) did not end on ${signal}`);
+    };
+    const start = async (patienceMs = 0) => {
+      const giveUp = Date.now() + patienceMs;
+      while (!running) {
+        const started = await folder.start(server.command(port));
+        if (await answers(() => server.probe(url), started)) {
+          running = started;
+          started.ended.then(() => {
+            running = undefined;
+          });
+        } else if (Date.now() < giveUp) await sleep(50);
+        else throw new Error(`${name} did not start on port ${port}:\n${await folder.log()}`);
+      }
+    };
+
+    await start();
+    return {
+      url,
+      port,
+      get pid() {
+        if (!running) throw new Error(`${name} on port ${port} does not run`);
+        return running.pid;
+      },
+      kill: () => end("SIGKILL"),
+      restart: async () => {
+        await end(server.command(port).stopSignal);
+        // A killed server's children hold its data for a moment longer; until then the next one ends at once.
+        await start(10_000);
+      },
+      stop,
+      [Symbol.asyncDispose]: stop,
+    };
+
+    async function stop() {
+      if (!running) await server.tidyAfterKill?.();
+      await folder.release();
+    }
+  } catch (error) {
+    await folder.release();
+    throw error;
+  }
+}
+
+/** Whether the server answers before it ends, and in time. */
+async function answers(probe: () => Promise<unknown>, server: Running): Promise<boolean> {
+  const deadline = Date.now() + startTimeoutMs;
+  let ended = false;
+  server.ended.then(() => {
+    ended = true;
+  });
+  while (!ended && Date.now() < deadline) {
+    try {
+      await probe();
+      return true;
+    } catch {
+      await sleep(25);
+    }
+  }
+  return false;
+}

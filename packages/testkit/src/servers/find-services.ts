@@ -1,0 +1,39 @@
+import { catalogue } from "./catalogue.js";
+import { addressOf, type Service } from "./service.js";
+
+/** What a look at a service's address found. */
+export type Finding = FoundService | MissingService;
+
+export interface FoundService {
+  readonly service: Service;
+  readonly url: string;
+  readonly version: string;
+}
+
+export interface MissingService {
+  readonly service: Service;
+  readonly url: string;
+  /** Why it cannot be used, for a person. */
+  readonly missing: string;
+}
+
+/** Looks which services of the catalogue answer. Starts nothing, never rejects, takes a few seconds at most. */
+export function findServices(environment: NodeJS.ProcessEnv = process.env): Promise<Finding[]> {
+  return Promise.all(catalogue.map((service) => findService(service, environment)));
+}
+
+/** The same for one service. */
+export async function findService(service: Service, environment: NodeJS.ProcessEnv): Promise<Finding> {
+  const url = addressOf(service, environment);
+  try {
+    return { service, url, version: await service.probe(url) };
+  } catch (error) {
+    return { service, url, missing: textOf(error) };
+  }
+}
+
+function textOf(error: unknown): string {
+  // A host name with two addresses fails with one error for each and no text of its own.
+  if (error instanceof AggregateError && error.errors.length > 0) return textOf(error.errors[0]);
+  return error instanceof Error ? error.message : String(error);
+}

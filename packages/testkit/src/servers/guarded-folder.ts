@@ -1,0 +1,94 @@
+import { spawn } from "node:child_process";
+import { mkdtempSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { within } from "./within.js";
+
+/** What a guard is asked to run. */
+export interface Command {
+  readonly file: string;
+  readonly args: readonly string[];
+  /** Whom to run it as. Defaults to whoever we are. */
+  readonly account?: Account;
+  /** What makes it end by itself. Defaults to SIGTERM. */
+  readonly stopSignal?: NodeJS.Signals;
+}
+
+export interface Account {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** A command that runs. */
+export interface Running {
+  readonly pid: number;
+  /** Resolves when it has ended, with its exit code, its signal, or why it could not run. */
+  readonly ended: Promise<string>;
+}
+
+/**
+ * A temporary folder with a process of its own that removes it, and whatever runs in it, when `release` is called or
+ * this process ends in whatever way (see `guard.js`).
+ */
+export interface GuardedFolder {
+  readonly path: string;
+  /** Starts a command; one at a time. */
+  start(command: Command): Promise<Running>;
+  /** Runs a command to its end. Rejects, with what it printed, unless it ends with 0 within a minute. */
+  run(command: Command): Promise<void>;
+  /** The end of what the commands have printed. */
+  log(): Promise<string>;
+  /** Resolves when the command has ended and the folder is gone. Harmless when repeated. */
+  release(): Promise<void>;
+}
+
+export function createGuardedFolder(): GuardedFolder {
+  const path = mkdtempSync(join(tmpdir(), "postbox-"));
+  const guard = spawn(process.execPath, [fileURLToPath(new URL("./guard.js", import.meta.url)), path], {
+    // In a session of its own: a Ctrl-C meant for us must not reach the guard while it has work to do.
+    detached: true,
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  const gone = new Promise<void>((resolve) => guard.once("exit", () => resolve()));
+  // A write to a guard that has gone fails here; that it has gone shows in its answers, which then end.
+  guard.stdin.on("error", () => {});
+  const answers = createInterface({ input: guard.stdout })[Symbol.asyncIterator]();
+  const nextAnswer = async (): Promise<Answer> => {
+    const { value, done } = await answers.next();
+    return done ? { ended: "its guard has gone" } : JSON.parse(value);
+  };
+
+  const start = async (command: Command): Promise<Running> => {
+    guard.stdin.write(`${JSON.stringify(command)}\n`);
+    const { started, ended } = await nextAnswer();
+    if (started === undefined) throw new Error(`cannot run ${command.file}: ${ended}`);
+    return { pid: started, ended: nextAnswer().then((answer) => String(answer.ended)) };
+  };
+  const log = async () => {
+    const text = await readFile(join(path, "log"), "utf8").catch(() => "");
+    return text.trim().split("\n").slice(-15).join("\n");
+  };
+
+  return {
+    path,
+    start,
+    log,
+    run: async (command) => {
+      const { ended } = await start(command);
+      const how = await within(60_000, ended, () => `${command.file} is not done after a minute`);
+      if (how !== "0") throw new Error(`${command.file} ended with ${how}:\n${await log()}`);
+    },
+    release: async () => {
+      guard.stdin.end();
+      await within(15_000, gone, () => `the server in ${path} did not stop; its guard is process ${guard.pid}`);
+    },
+  };
+}
+
+interface Answer {
+  readonly started?: number;
+  readonly ended?: number | string;
+}

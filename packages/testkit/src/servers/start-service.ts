@@ -1,0 +1,112 @@
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import { dirname } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Finding, findService } from "./find-services.js";
+import { runCommand } from "./run-command.js";
+import type { DebianPackage, Service } from "./service.js";
+
+const installTimeoutMs = 5 * 60_000;
+const startTimeoutMs = 90_000;
+
+/** A service after the attempt to have it. */
+export interface Attempt {
+  readonly finding: Finding;
+  /** How it came to run, or what could not be done. */
+  readonly how: string;
+}
+
+/**
+ * Uses `service` if it answers, else starts it with Docker, else from Debian's packages. Idempotent, bounded in time,
+ * never rejects. It touches no server that it did not install: an address given by the environment, or a port where
+ * something refuses us, is reported and left alone.
+ */
+export async function startService(
+  service: Service,
+  environment: NodeJS.ProcessEnv,
+  say: (line: string) => void,
+): Promise<Attempt> {
+  const finding = await findService(service, environment);
+  if ("version" in finding) return { finding, how: "already running" };
+  if (environment[service.variable]) {
+    return { finding, how: `no answer at ${service.variable}: ${finding.missing}` };
+  }
+  if (await listens(finding.url)) {
+    return { finding, how: `its port is taken (${finding.missing}); set ${service.variable}` };
+  }
+  const start = await startersHere(service);
+  if (!start) return { finding, how: `no Docker engine, and not root on Debian; set ${service.variable}` };
+  try {
+    say(`${service.title}: ${start.how}…`);
+    await start.run();
+    return { finding: await waitForAnswer(service, environment), how: start.how };
+  } catch (error) {
+    return { finding, how: `${start.how} failed: ${(error as Error).message}` };
+  }
+}
+
+interface Starter {
+  readonly how: string;
+  run(): Promise<void>;
+}
+
+/** The first way of starting `service` that this machine allows. */
+async function startersHere(service: Service): Promise<Starter | undefined> {
+  if (await succeeds("docker", ["info"])) {
+    return {
+      how: "docker compose",
+      run: async () => {
+        await runCommand("docker", ["compose", "up", "--detach", "--wait", service.name], installTimeoutMs);
+      },
+    };
+  }
+  if (process.getuid?.() === 0 && existsSync("/usr/bin/apt-get")) {
+    return { how: `Debian package ${service.debian.package}`, run: () => startFromDebian(service.debian) };
+  }
+  return undefined;
+}
+
+async function startFromDebian(debian: DebianPackage): Promise<void> {
+  const installed = await succeeds("dpkg-query", ["--status", debian.package]);
+  if (!installed) {
+    for (const [path, text] of Object.entries(debian.configuration)) {
+      mkdirSync(dirname(path), { recursive: true });
+      writeFileSync(path, text);
+    }
+    await runCommand("apt-get", ["update"], installTimeoutMs);
+    await runCommand("apt-get", ["install", "--yes", "--no-install-recommends", debian.package], installTimeoutMs);
+  }
+  await runCommand("sh", ["-c", debian.start], startTimeoutMs);
+  if (!installed && debian.afterInstallation) await runCommand("sh", ["-c", debian.afterInstallation], startTimeoutMs);
+}
+
+async function waitForAnswer(service: Service, environment: NodeJS.ProcessEnv): Promise<Finding> {
+  const deadline = Date.now() + startTimeoutMs;
+  for (;;) {
+    const finding = await findService(service, environment);
+    if ("version" in finding) return finding;
+    if (Date.now() > deadline) throw new Error(`started, but no answer within ${startTimeoutMs / 1000} s`);
+    await sleep(250);
+  }
+}
+
+function succeeds(command: string, args: readonly string[]): Promise<boolean> {
+  return runCommand(command, args, 10_000).then(
+    () => true,
+    () => false,
+  );
+}
+
+function listens(url: string): Promise<boolean> {
+  const { hostname, port } = new URL(url);
+  return new Promise((resolve) => {
+    const socket = connect({ host: hostname, port: Number(port), timeout: 2_000 });
+    const settle = (answer: boolean) => {
+      socket.destroy();
+      resolve(answer);
+    };
+    socket.once("connect", () => settle(true));
+    socket.once("timeout", () => settle(false));
+    socket.once("error", () => settle(false));
+  });
+}

@@ -1,0 +1,17 @@
+import { describe, inject, test } from "vitest";
+import type { FoundServer, TestServer } from "./test-server.js";
+
+/** A `describe` whose tests the report at the end of the run counts for `server`. */
+export function describeOn(server: TestServer, tests: () => void): void {
+  describe(server.title, { meta: { server } }, tests);
+}
+
+/**
+ * Runs `tests` on every server of that service that this run has: for `postgres`, the embedded one and the one found.
+ * Without any, one skipped test says so.
+ */
+export function describeOnEach(service: "postgres" | "rabbitmq", tests: (server: FoundServer) => void): void {
+  const servers = inject("servers").found.filter((server) => server.service === service);
+  if (servers.length === 0) test.skip(`no ${service} in this run`);
+  for (const server of servers) describeOn(server, () => tests(server));
+}

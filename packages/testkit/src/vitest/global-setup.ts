@@ -1,0 +1,38 @@
+import type { TestProject } from "vitest/node";
+import { type DisposableServer, disposable } from "../servers/disposable.js";
+import { findServices } from "../servers/find-services.js";
+import { shownAddress } from "../servers/service.js";
+import { postgresVersion } from "../servers/services/postgres.js";
+import type { FoundServer, MissingServer } from "./test-server.js";
+
+/**
+ * Before the first test of a run: starts one embedded PostgreSQL for all of them, unless `POSTBOX_TEST_EMBEDDED` is
+ * `off`, looks which services answer, and tells the tests. What is missing fails no setup: `required-servers.test.ts`
+ * decides about it, so that it counts as a failed test.
+ */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const found: FoundServer[] = [];
+  const missing: MissingServer[] = [];
+  let embedded: DisposableServer | undefined;
+
+  if (process.env.POSTBOX_TEST_EMBEDDED !== "off") {
+    const title = "PostgreSQL (embedded)";
+    try {
+      embedded = await disposable("postgres");
+      found.push({ service: "postgres", title, version: await postgresVersion(embedded.url), url: embedded.url });
+    } catch (error) {
+      missing.push({ service: "embedded", title, reason: `${error}` });
+    }
+  }
+  for (const finding of await findServices()) {
+    const { service, url } = finding;
+    if ("version" in finding) {
+      found.push({ service: service.name, title: `${service.title} (found)`, version: finding.version, url });
+    } else {
+      const reason = `${shownAddress(url)}: ${finding.missing}; "npm run services", or set ${service.variable}`;
+      missing.push({ service: service.name, title: service.title, reason });
+    }
+  }
+  project.provide("servers", { found, missing });
+  return async () => embedded?.stop();
+}

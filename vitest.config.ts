@@ -1,0 +1,58 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { defineConfig } from "vitest/config";
+
+const testkit = "packages/testkit/src/vitest";
+
+/**
+ * Tests import the packages by name and get their sources, so that they need no build. The names come from the
+ * `exports` of each package: `dist/x/index.js` there is `src/x/index.ts` here.
+ */
+const sources = readdirSync("packages").flatMap((folder) => {
+  const { name, exports } = JSON.parse(readFileSync(join("packages", folder, "package.json"), "utf8"));
+  return Object.entries<{ default: string }>(exports ?? {}).map(([path, target]) => ({
+    find: new RegExp(`^${name}${path.slice(1)}$`),
+    replacement: join(
+      import.meta.dirname,
+      "packages",
+      folder,
+      target.default.replace("./dist/", "src/").replace(/\.js$/, ".ts"),
+    ),
+  }));
+});
+
+const shared = {
+  resolve: { alias: sources },
+  test: { testTimeout: 20_000, hookTimeout: 60_000, exclude: ["**/node_modules/**", "**/dist/**"] },
+};
+
+export default defineConfig({
+  ...shared,
+  test: {
+    globalSetup: `${testkit}/global-setup.ts`,
+    reporters: [["default", { summary: false }], `${testkit}/server-report.ts`],
+    projects: [
+      {
+        ...shared,
+        test: {
+          ...shared.test,
+          name: "parallel",
+          include: ["{packages,checks,examples}/**/*.test.ts"],
+          exclude: [...shared.test.exclude, "**/*.serial.test.ts"],
+          maxWorkers: 2,
+        },
+      },
+      {
+        // Tests that break servers: one file at a time, and after all others.
+        ...shared,
+        test: {
+          ...shared.test,
+          name: "serial",
+          include: ["{packages,checks,examples}/**/*.serial.test.ts"],
+          maxWorkers: 1,
+          sequence: { groupOrder: 1 },
+        },
+      },
+    ],
+  },
+});
