@@ -50,13 +50,18 @@ export function checkOptions(
     const rule = Object.hasOwn(rules, key) ? rules[key] : undefined;
     if (rule === undefined) {
       const nearest = nearestName(key, Object.keys(rules));
-      const advice = nearest === undefined ? `known are ${Object.keys(rules).join(", ")}` : `did you mean '${nearest}'?`;
+      const advice =
+        nearest === undefined ? `known are ${Object.keys(rules).join(", ")}` : `did you mean '${nearest}'?`;
       throw new ConfigError("option-unknown", `${owner}: unknown option '${key}'; ${advice}`, { path: key });
     }
     if (value !== undefined && !rule.test(value)) {
-      throw new ConfigError("option-invalid", `${owner}: option '${key}' must be ${rule.expected}; got ${show(value)}`, {
-        path: key,
-      });
+      throw new ConfigError(
+        "option-invalid",
+        `${owner}: option '${key}' must be ${rule.expected}; got ${show(value)}`,
+        {
+          path: key,
+        },
+      );
     }
   }
   for (const key of required) {

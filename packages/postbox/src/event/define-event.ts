@@ -34,7 +34,7 @@ export interface Draft<Type extends string = string> {
 }
 
 /** A kind of message, defined once: its name on the wire, the shape of its data, and where it goes. */
-export interface EventDefinition<Type extends string = string, In = any, Out = any> {
+export interface EventDefinition<Type extends string = string, In = unknown, Out = unknown> {
   readonly type: Type;
   readonly topic: string;
   readonly version: string | undefined;
@@ -50,8 +50,8 @@ export interface EventDefinition<Type extends string = string, In = any, Out = a
   readonly "~types"?: { readonly in: In; readonly out: Out };
 }
 
-export type DataIn<E> = E extends EventDefinition<string, infer In, any> ? In : never;
-export type DataOut<E> = E extends EventDefinition<string, any, infer Out> ? Out : never;
+export type DataIn<E> = E extends EventDefinition<string, infer In, unknown> ? In : never;
+export type DataOut<E> = E extends EventDefinition<string, unknown, infer Out> ? Out : never;
 
 export interface EventOptions<Type extends string, S extends StandardSchema> {
   /** The name on the wire, for example `shop.orders.v1.OrderPlaced`. */
@@ -98,9 +98,13 @@ export function defineEvent<const Type extends string, S extends StandardSchema>
     async validate(data) {
       const result = await schema["~standard"].validate(data);
       if (result.issues === undefined) return result.value;
-      throw new PostboxError("data-invalid", `${type}: ${describeIssues(result.issues)}; the schema refuses this data`, {
-        path: issuePath(result.issues[0]),
-      });
+      throw new PostboxError(
+        "data-invalid",
+        `${type}: ${describeIssues(result.issues)}; the schema refuses this data`,
+        {
+          path: issuePath(result.issues[0]),
+        },
+      );
     },
     keyOf: (data) => key?.(data),
   };
@@ -110,7 +114,7 @@ export function defineEvent<const Type extends string, S extends StandardSchema>
 /** Validates what arrived: here invalid data can never become valid, so the failure is permanent. */
 export async function validateReceived<E extends EventDefinition>(event: E, data: unknown): Promise<DataOut<E>> {
   try {
-    return await event.validate(data);
+    return (await event.validate(data)) as DataOut<E>;
   } catch (cause) {
     if (!(cause instanceof PostboxError) || cause.code !== "data-invalid") throw cause;
     throw new PermanentError(cause.message.replace(/^\[[^\]]*\] /, ""), {

@@ -18,7 +18,8 @@ const contextAttributes = new Set([
 ]);
 
 /** What brokers and bindings write themselves: a header of ours under such a name would be taken for theirs. */
-const reservedHeader = /^(ce[-_]|cloudevents[:_]|content-type$|x-death$|x-(first|last)-death-|x-delivery-count$|postbox-)/i;
+const reservedHeader =
+  /^(ce[-_]|cloudevents[:_]|content-type$|x-death$|x-(first|last)-death-|x-delivery-count$|postbox-)/i;
 const headerName = /^[A-Za-z0-9._-]{1,128}$/;
 const extensionName = /^[a-z0-9]{1,20}$/;
 const foreignExtensionName = /^[a-z0-9]{1,255}$/;
@@ -30,7 +31,16 @@ const controlCharacter = /[\u0000-\u001f\u007f-\u009f\ufdd0-\ufdef\ufffe\uffff]/
 const loneSurrogate = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 
 /** In bytes of UTF-8. Broker and index limits with room to spare: an AMQP short string holds 255 bytes. */
-const limits = { id: 255, type: 255, topic: 255, source: 1024, subject: 1024, key: 1024, dataschema: 1024, header: 8192 };
+const limits = {
+  id: 255,
+  type: 255,
+  topic: 255,
+  source: 1024,
+  subject: 1024,
+  key: 1024,
+  dataschema: 1024,
+  header: 8192,
+};
 
 /** RFC 3339 text of a time given as a Date or as text. */
 export function normaliseTime(time: Date | string): string {
@@ -50,7 +60,11 @@ export function checkMessage(message: Message, maxMessageBytes: number, foreign:
   if (message.dataschema !== undefined) checkText("dataschema", message.dataschema, limits.dataschema);
   checkText("datacontenttype", message.datacontenttype, limits.type);
   if (!mediaType.test(message.datacontenttype)) {
-    throw invalid("datacontenttype", `'${message.datacontenttype}' is no media type`, "write one such as application/json");
+    throw invalid(
+      "datacontenttype",
+      `'${message.datacontenttype}' is no media type`,
+      "write one such as application/json",
+    );
   }
   if (message.time !== undefined) checkTime("time", message.time);
   for (const [name, value] of Object.entries(message.extensions)) checkExtension(name, value, foreign);

@@ -1,6 +1,6 @@
 import { PermanentError } from "../errors.js";
-import { elementsOf, membersOf } from "./json-slices.js";
 import { isJson } from "./codec.js";
+import { elementsOf, membersOf } from "./json-slices.js";
 import { createMessage, type Extensions, type ExtensionValue, type Message } from "./message.js";
 
 /** What the JSON form has no place for: it travels beside the event, in the transport's own headers. */
@@ -51,7 +51,8 @@ function dataMember(message: Message): string {
 
 function readEvent(text: string, beside: BesideTheEvent): Message {
   const event: unknown = JSON.parse(text);
-  if (typeof event !== "object" || event === null || Array.isArray(event)) throw notCloudEvent("an event is a JSON object");
+  if (typeof event !== "object" || event === null || Array.isArray(event))
+    throw notCloudEvent("an event is a JSON object");
   const { specversion, id, source, type, subject, time, datacontenttype, dataschema, data, data_base64, ...rest } =
     event as Record<string, unknown>;
   if (specversion !== "1.0") throw notCloudEvent(`specversion is ${JSON.stringify(specversion)}, not "1.0"`);

@@ -1,0 +1,130 @@
+import type { PgTransaction } from "drizzle-orm/pg-core";
+import type { NodePgDatabase } from "drizzle-orm/node-postgres";
+import type { Pool, PoolClient } from "pg";
+import {
+  type BaseContext,
+  correlation,
+  createOutbox,
+  createPublisher,
+  createRouter,
+  deadline,
+  defineEvent,
+  defineMiddleware,
+  type Handlers,
+  type InTransaction,
+  inbox,
+  type Next,
+  outboxOutputs,
+  publishOutputs,
+  recover,
+  retry,
+  type Sender,
+  type Store,
+  timeout,
+  transaction,
+} from "postbox";
+import { drizzle } from "postbox/drizzle";
+import { postgresStore } from "postbox/postgres";
+import * as v from "valibot";
+import { z } from "zod";
+
+export const OrderPlaced = defineEvent({
+  type: "shop.orders.v1.OrderPlaced",
+  schema: z.object({ orderId: z.string(), total: z.number(), note: z.string().default("") }),
+  key: (order) => order.orderId,
+});
+export const InvoiceIssued = defineEvent({
+  type: "shop.billing.v1.InvoiceIssued",
+  schema: v.object({ orderId: v.string() }),
+  key: (invoice) => invoice.orderId,
+});
+/** A date may cross the wire where the schema reads it back. */
+export const Shipped = defineEvent({ type: "shop.Shipped", schema: z.object({ at: z.coerce.date() }) });
+
+declare const pool: Pool;
+declare const db: NodePgDatabase;
+declare const sender: Sender;
+export const store = postgresStore({ pool });
+export const drizzleStore = postgresStore({ pool, transactions: drizzle(db) });
+export const outbox = createOutbox(store, { source: "/orders" });
+export const drizzleOutbox = createOutbox(drizzleStore, { source: "/orders" });
+export const publisher = createPublisher(sender, { source: "/orders" });
+
+export async function place(client: PoolClient): Promise<void> {
+  await outbox.in(client).publish(OrderPlaced, { orderId: "1", total: 2 });
+  await outbox
+    .in(client)
+    .publishAll([OrderPlaced.message({ orderId: "1", total: 2 }), InvoiceIssued.message({ orderId: "1" })]);
+  await db.transaction(async (tx) => {
+    await drizzleOutbox.in(tx).publish(OrderPlaced, { orderId: "1", total: 2, note: "by Drizzle" });
+  });
+}
+
+export const router = createRouter("billing")
+  .use(retry())
+  .use(timeout(1000))
+  .use(deadline())
+  .use(recover(() => {}))
+  .use(correlation())
+  .use(transaction(store, { isolation: "serializable" }))
+  .use(inbox(store))
+  .use(outboxOutputs(outbox))
+  .on(OrderPlaced, async (order, { tx, message }) => {
+    const note: string = order.note;
+    await tx.query("select $1, $2, $3", [order.orderId, message.id, note]);
+    if (order.total === 0) return;
+    return [InvoiceIssued.message({ orderId: order.orderId })];
+  })
+  .on(InvoiceIssued, (invoice) => {
+    invoice.orderId.toUpperCase();
+  });
+
+createRouter("with Drizzle")
+  .use(transaction(drizzleStore))
+  .use(inbox(drizzleStore))
+  .use(outboxOutputs(drizzleOutbox))
+  .on(OrderPlaced, async (_order, { tx }) => {
+    // biome-ignore lint/suspicious/noExplicitAny: only that it is Drizzle's own transaction matters.
+    const own: PgTransaction<any, any, any> = tx;
+    own.rollback satisfies () => never;
+  });
+
+createRouter("straight to the broker")
+  .use(publishOutputs(publisher))
+  .use(transaction(store))
+  .on(OrderPlaced, async (order) => [InvoiceIssued.message({ orderId: order.orderId })]);
+
+createRouter("forwarding", { ack: "forward" })
+  .use(publishOutputs(publisher))
+  .on(OrderPlaced, (order) => [InvoiceIssued.message({ orderId: order.orderId })]);
+
+createRouter("by hand", { ack: "manual" }).on(OrderPlaced, async (_order, { delivery }) => {
+  await delivery.ack();
+});
+
+export const tenant = defineMiddleware({
+  name: "tenant",
+  needs: ["tx"],
+  adds: ["tenant"],
+  async run(context: BaseContext & InTransaction<PoolClient>, next: Next<{ tenant: string }>) {
+    await context.tx.query("select 1");
+    return next({ tenant: context.message.source });
+  },
+});
+createRouter("tenants")
+  .use(transaction(store))
+  .use(tenant)
+  .on(OrderPlaced, async (_order, context) => {
+    context.tenant.toUpperCase();
+    await context.tx.query("select 1");
+  });
+
+/** A module that asks for a transaction and for nothing else. */
+export function register(handlers: Handlers<BaseContext & InTransaction<PoolClient>>): void {
+  handlers.on(InvoiceIssued, async (invoice, { tx }) => {
+    await tx.query("select $1", [invoice.orderId]);
+  });
+}
+register(createRouter("modules").use(transaction(store)));
+
+export declare const otherStore: Store<{ readonly other: true }>;

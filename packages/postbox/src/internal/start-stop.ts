@@ -1,0 +1,36 @@
+import { ConfigError } from "../errors.js";
+
+/** `start` and `stop` for something that has `run(signal)`: at most one run at a time, and `stop` waits for its end. */
+export interface StartStop<Args extends readonly unknown[]> {
+  start(...args: Args): void;
+  stop(): Promise<void>;
+}
+
+export function startStop<Args extends readonly unknown[]>(
+  name: string,
+  run: (signal: AbortSignal, ...args: Args) => Promise<void>,
+): StartStop<Args> {
+  let current: { readonly controller: AbortController; readonly ended: Promise<void> } | undefined;
+  return {
+    start(...args) {
+      if (current !== undefined) {
+        throw new ConfigError("already-started", `${name} runs already; await stop() before starting it again`);
+      }
+      const controller = new AbortController();
+      const ended = run(controller.signal, ...args);
+      // A run that fails is reported by stop(); until then it must not end the process.
+      ended.catch(() => {});
+      current = { controller, ended };
+    },
+    async stop() {
+      const stopping = current;
+      if (stopping === undefined) return;
+      stopping.controller.abort();
+      try {
+        await stopping.ended;
+      } finally {
+        if (current === stopping) current = undefined;
+      }
+    },
+  };
+}

@@ -1,0 +1,49 @@
+import { PermanentError } from "../errors.js";
+import { timeoutSignal } from "../internal/timeout-signal.js";
+import { withinSignal } from "../internal/within-signal.js";
+import { checkOptions, oneOf } from "../options.js";
+import type { BaseContext, Outputs } from "../router/context.js";
+import type { Middleware, None } from "../router/middleware.js";
+import type { WithSignal } from "./timeout.js";
+
+export interface DeadlineOptions {
+  /** What becomes of a message whose `expirytime` has passed. Defaults to `park`. */
+  readonly expired?: "park" | "drop";
+}
+
+/** Timers hold at most 2^31 - 1 ms; what expires later than that does not expire while a handler runs. */
+const longestTimerMs = 0x7fffffff;
+
+/**
+ * Respects the extension `expirytime`: a message that is too late is not handled, and one that runs out while it is
+ * handled fails. Messages without it pass. The moment is compared with this host's clock, as it was set by another's.
+ */
+export function deadline(options: DeadlineOptions = {}): Middleware<"deadline", None, WithSignal, "tx"> {
+  checkOptions("deadline", options, { expired: oneOf("park", "drop") });
+  return {
+    name: "deadline",
+    needs: [],
+    adds: ["signal"],
+    refuses: ["tx"],
+    async run(context: BaseContext, next: (added: WithSignal) => Promise<Outputs>) {
+      const { message, runtime, signal } = context;
+      const expiry = message.extensions.expirytime;
+      if (expiry === undefined) return next({ signal });
+      const expired = () =>
+        new PermanentError(`message ${message.id} of type ${message.type} expired at ${expiry}`, {
+          code: "message-expired",
+        });
+      const leftMs = Date.parse(expiry) - runtime.now();
+      if (leftMs <= 0) {
+        if (options.expired === "drop") return [];
+        throw expired();
+      }
+      const limit = timeoutSignal(runtime, Math.min(leftMs, longestTimerMs), expired, signal);
+      try {
+        return await withinSignal(limit.signal, next({ signal: limit.signal }));
+      } finally {
+        limit.cancel();
+      }
+    },
+  };
+}

@@ -1,0 +1,43 @@
+import { type Backoff, exponential } from "../backoff.js";
+import { PermanentError } from "../errors.js";
+import { sleep } from "../internal/runtime.js";
+import { callback, checkOptions, count } from "../options.js";
+import type { Middleware, None } from "../router/middleware.js";
+
+export interface RetryOptions {
+  /** Total tries within one delivery, the first included. Defaults to 3. */
+  readonly maxAttempts?: number;
+  /** The delay between tries. Defaults to `exponential({ initialMs: 50, maxMs: 1000 })`. */
+  readonly backoff?: Backoff;
+  /** Which errors are worth another try here. Defaults to all but `PermanentError`. */
+  readonly when?: (error: unknown) => boolean;
+}
+
+const rules = { maxAttempts: count, backoff: callback, when: callback };
+
+/**
+ * Tries what is inside again, in place, before the broker hears of a failure. Keeps the message's place in the order of
+ * its key meanwhile. Must stand outside of a transaction: inside, the first failure has already doomed it.
+ */
+export function retry(options: RetryOptions = {}): Middleware<"retry", None, None, "tx"> {
+  checkOptions("retry", options, rules);
+  const { maxAttempts = 3, backoff = exponential({ initialMs: 50, maxMs: 1000 }) } = options;
+  const when = options.when ?? ((error) => !(error instanceof PermanentError));
+  return {
+    name: "retry",
+    needs: [],
+    adds: [],
+    refuses: ["tx"],
+    async run({ runtime, signal }, next) {
+      for (let attempt = 1; ; attempt++) {
+        try {
+          return await next();
+        } catch (error) {
+          if (attempt >= maxAttempts || signal.aborted || !when(error)) throw error;
+          await sleep(runtime, backoff(attempt, runtime.random), signal);
+          if (signal.aborted) throw error;
+        }
+      }
+    },
+  };
+}

@@ -1,0 +1,38 @@
+import { ConfigError, PostboxError } from "../errors.js";
+import { timeoutSignal } from "../internal/timeout-signal.js";
+import { withinSignal } from "../internal/within-signal.js";
+import type { BaseContext, Outputs } from "../router/context.js";
+import type { Middleware, None } from "../router/middleware.js";
+
+/** A signal that a middleware tightened. */
+export interface WithSignal {
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Fails what is inside when it takes longer than `ms`. The handler is told through `context.signal`; one that does not
+ * listen runs on in the background, but a transaction inside rolls back instead of committing late.
+ */
+export function timeout(ms: number): Middleware<"timeout", None, WithSignal, "tx"> {
+  if (!(ms > 0)) throw new ConfigError("option-invalid", `timeout(ms): ms must be a number above 0; got ${ms}`);
+  return {
+    name: "timeout",
+    needs: [],
+    adds: ["signal"],
+    refuses: ["tx"],
+    async run(context: BaseContext, next: (added: WithSignal) => Promise<Outputs>) {
+      const { message, runtime } = context;
+      const late = () =>
+        new PostboxError(
+          "handler-timeout",
+          `handling message ${message.id} of type ${message.type} took over ${ms} ms`,
+        );
+      const limit = timeoutSignal(runtime, ms, late, context.signal);
+      try {
+        return await withinSignal(limit.signal, next({ signal: limit.signal }));
+      } finally {
+        limit.cancel();
+      }
+    },
+  };
+}

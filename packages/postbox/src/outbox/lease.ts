@@ -1,0 +1,65 @@
+import { type Runtime, systemRuntime } from "../internal/runtime.js";
+import type { Box, Lane } from "../store.js";
+
+/** The right to send a box's rows, for a while. */
+export interface Lease {
+  readonly lanes: readonly Lane[];
+  /** Whether the lease certainly still stands. Ask before every send; settling is fenced by the store itself. */
+  trusted(): boolean;
+  /** Somebody else has the lanes now. */
+  lose(): void;
+  /** Stops renewing and gives the lanes back, unless they are lost. */
+  end(): Promise<void>;
+}
+
+/**
+ * Takes the box's lanes and keeps renewing them; undefined while somebody else has them. Trust is counted on the
+ * monotonic clock from *before* each renewal was sent: a slow answer must not stretch it, and the host's clock may jump.
+ */
+export async function acquireLease(
+  box: Box,
+  owner: string,
+  leaseMs: number,
+  runtime: Runtime = systemRuntime,
+): Promise<Lease | undefined> {
+  let trustedUntil = runtime.monotonic() + leaseMs;
+  const lanes = await box.own(owner, leaseMs);
+  if (lanes.length === 0) return undefined;
+
+  let state: "held" | "lost" | "ended" = "held";
+  let cancelRenewal = () => {};
+  const renewIn = (ms: number) => {
+    cancelRenewal = runtime.schedule(() => void renew(), ms);
+  };
+  const renew = async (): Promise<void> => {
+    const sentAt = runtime.monotonic();
+    try {
+      const renewed = await box.renew(owner, leaseMs);
+      if (state !== "held") return;
+      if (!renewed) state = "lost";
+      else {
+        trustedUntil = sentAt + leaseMs;
+        renewIn(leaseMs / 3);
+      }
+    } catch {
+      // The database does not answer: trust runs out by itself unless a later try succeeds.
+      if (state === "held") renewIn(leaseMs / 10);
+    }
+  };
+  renewIn(leaseMs / 3);
+
+  return {
+    lanes,
+    trusted: () => state === "held" && runtime.monotonic() < trustedUntil,
+    lose() {
+      if (state === "held") state = "lost";
+      cancelRenewal();
+    },
+    async end() {
+      const wasHeld = state === "held";
+      state = "ended";
+      cancelRenewal();
+      if (wasHeld) await box.release(owner);
+    },
+  };
+}

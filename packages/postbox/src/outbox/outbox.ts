@@ -1,0 +1,42 @@
+import { type Runtime, systemRuntime } from "../internal/runtime.js";
+import { callback } from "../options.js";
+import { type Publisher, type PublisherOptions, publisherTo } from "../publisher/publisher.js";
+import type { Store } from "../store.js";
+import { quiet, type Telemetry } from "../telemetry/events.js";
+
+export interface OutboxOptions extends PublisherOptions {
+  /** Listens to what happens here. Defaults to nobody. */
+  readonly telemetry?: Telemetry;
+}
+
+/** A publisher bound to your transaction: what it takes is sent if the transaction commits, and never otherwise. */
+export interface Outbox<Tx = unknown> {
+  /** The box that its messages are stored in, for the relay. */
+  readonly box: string;
+  readonly store: Store<Tx>;
+  /** A publisher into `tx`. It resolves when the messages are written; they are sent after `tx` has committed. */
+  in(tx: Tx): Publisher;
+}
+
+/** The name of the box that outboxes write to and relays read from. */
+export const outboxBox = "outbox";
+
+/**
+ * Makes an outbox over a store. Costs one statement per publish, in the caller's transaction, and nothing after it:
+ * when the process dies right after COMMIT, the relay finds the messages in the database.
+ */
+export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outbox<Tx> {
+  const publisherInto = publisherTo("createOutbox", options, { telemetry: callback });
+  const emit = quiet(options.telemetry);
+  const runtime: Runtime = options.runtime ?? systemRuntime;
+  return {
+    box: outboxBox,
+    store,
+    in: (tx) =>
+      publisherInto(async (messages) => {
+        await store.append(tx, outboxBox, messages);
+        if (runtime.failpoint) await runtime.failpoint("outbox.appended");
+        emit({ name: "outbox.appended", box: outboxBox, count: messages.length });
+      }),
+  };
+}

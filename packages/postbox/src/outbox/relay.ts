@@ -1,0 +1,194 @@
+import { type Backoff, exponential } from "../backoff.js";
+import { ConfigError, PostboxError } from "../errors.js";
+import { type Runtime, sleep, systemRuntime } from "../internal/runtime.js";
+import { startStop } from "../internal/start-stop.js";
+import { uuidv7Generator } from "../internal/uuidv7.js";
+import { callback, checkOptions, count, object, positive } from "../options.js";
+import type { Settlement, Store } from "../store.js";
+import { quiet, type Telemetry } from "../telemetry/events.js";
+import type { Sender } from "../transport.js";
+import { dispatch } from "./dispatch.js";
+import { judge } from "./judge.js";
+import { acquireLease, type Lease } from "./lease.js";
+import { outboxBox } from "./outbox.js";
+import { createReadLimits } from "./read-limits.js";
+
+export interface RelayOptions {
+  /** The longest pause between two looks at the box; shorter while there is work. Defaults to 500. */
+  readonly pollIntervalMs?: number;
+  /** How many rows are read and sent at once. Defaults to 500. */
+  readonly batchSize?: number;
+  /** Total tries of a message before it is parked. Outages of the broker spend none. Defaults to 10. */
+  readonly maxAttempts?: number;
+  /** The delay between tries of a message, and between looks during an outage. Defaults to `exponential()`. */
+  readonly backoff?: Backoff;
+  /** Which failures can never succeed, beside those the sender rejects: parked at once. Defaults to none. */
+  readonly isPermanent?: (error: Error) => boolean;
+  /** How long the box stays this relay's without a renewal; after a crash another takes over then. Defaults to 15,000. */
+  readonly leaseMs?: number;
+  /** How long a batch may take to be confirmed; below a third of `leaseMs`. Defaults to 4,000. */
+  readonly publishTimeoutMs?: number;
+  /** Listens to what happens here. Defaults to nobody. */
+  readonly telemetry?: Telemetry;
+  /** @experimental Time, chance and failpoints. Defaults to the system's. */
+  readonly runtime?: Runtime;
+}
+
+const rules = {
+  pollIntervalMs: positive,
+  batchSize: count,
+  maxAttempts: count,
+  backoff: callback,
+  isPermanent: callback,
+  leaseMs: positive,
+  publishTimeoutMs: positive,
+  telemetry: callback,
+  runtime: object,
+};
+
+/** The pump from an outbox to a sender. */
+export interface Relay {
+  /**
+   * Sends what is committed until the signal is aborted; then finishes the batch on its way and gives its lease back.
+   * Rejects only for what no retry can mend (a missing or newer schema); all else is told to telemetry and tried again.
+   */
+  run(signal?: AbortSignal): Promise<void>;
+  /** `run` in the background. Throws `already-started` while it runs. */
+  start(): void;
+  /** Stops what `start` began and waits for it. */
+  stop(): Promise<void>;
+}
+
+/** Retrying does not mend these: somebody has to migrate, or to deploy. */
+const fatal: ReadonlySet<string> = new Set(["schema-missing", "schema-outdated", "schema-newer"]);
+
+/**
+ * Makes a relay. Any number may run against one box: one of them works, the others stand by and take over within
+ * `leaseMs` after it died. At least once: what was sent but not yet settled when it died is sent again, same id.
+ */
+export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: RelayOptions = {}): Relay {
+  checkOptions("createRelay", options, rules);
+  const { pollIntervalMs = 500, batchSize = 500, leaseMs = 15_000, publishTimeoutMs = 4_000 } = options;
+  const { backoff = exponential(), runtime = systemRuntime } = options;
+  checkBelowThird("pollIntervalMs", pollIntervalMs, leaseMs);
+  checkBelowThird("publishTimeoutMs", publishTimeoutMs, leaseMs);
+  const telemetry = quiet(options.telemetry);
+  const box = store.box(outboxBox);
+  const owner = uuidv7Generator(runtime)();
+  const judgeOptions = {
+    box: outboxBox,
+    maxAttempts: options.maxAttempts ?? 10,
+    backoff,
+    isPermanent: options.isPermanent ?? (() => false),
+    random: runtime.random,
+    telemetry,
+  };
+
+  /** Reads, sends and settles once. Returns how many rows it read. */
+  async function cycle(
+    lease: Lease,
+    limits: ReturnType<typeof createReadLimits>,
+    signal: AbortSignal,
+  ): Promise<number> {
+    const rows = await box.read(limits.next());
+    limits.learn(rows);
+    if (rows.length === 0) return 0;
+    telemetry({ name: "relay.read", box: outboxBox, count: rows.length });
+    if (runtime.failpoint) await runtime.failpoint("relay.read");
+    if (!lease.trusted()) return 0;
+    const sendable = rows.filter((row) => !row.held);
+    const { outcomes, down } = await dispatch(sendable, sender, publishTimeoutMs, runtime);
+    if (runtime.failpoint) await runtime.failpoint("relay.sent");
+    await settle(lease, judge(rows, outcomes, judgeOptions), signal);
+    if (down !== undefined) throw down;
+    return rows.length;
+  }
+
+  /** Until it is done or the lease is gone: giving up earlier would send again what has been sent. */
+  async function settle(lease: Lease, settlements: readonly Settlement[], signal: AbortSignal): Promise<void> {
+    if (settlements.length === 0) return;
+    for (let failures = 0; ; ) {
+      try {
+        const owned = await box.settle(lease.lanes, settlements);
+        if (owned.size < lease.lanes.length) lease.lose();
+        break;
+      } catch (error) {
+        const retryInMs = backoff(++failures, runtime.random);
+        telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(error), retryInMs });
+        if (!lease.trusted() || signal.aborted) throw error;
+        await sleep(runtime, retryInMs, signal);
+      }
+    }
+    if (runtime.failpoint) await runtime.failpoint("relay.settled");
+    const sent = settlements.filter(({ to }) => to === "sent").length;
+    telemetry({ name: "relay.settled", box: outboxBox, sent, waiting: settlements.length - sent });
+  }
+
+  async function pump(lease: Lease, signal: AbortSignal): Promise<void> {
+    const limits = createReadLimits(lease.lanes, batchSize);
+    let pauseMs = 0;
+    let failures = 0;
+    while (!signal.aborted && lease.trusted()) {
+      try {
+        const read = await cycle(lease, limits, signal);
+        failures = 0;
+        if (read === 0 && pauseMs === 0) telemetry({ name: "relay.idle", box: outboxBox });
+        pauseMs = read > 0 ? 0 : Math.min(pollIntervalMs, Math.max(5, pauseMs * 2));
+      } catch (error) {
+        if (fatal.has(PostboxError.from(error).code)) throw error;
+        pauseMs = backoff(++failures, runtime.random);
+        telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(error), retryInMs: pauseMs });
+      }
+      if (pauseMs > 0) await sleep(runtime, pauseMs, signal);
+    }
+  }
+
+  async function run(signal: AbortSignal): Promise<void> {
+    let failures = 0;
+    while (!signal.aborted) {
+      let pauseMs = pollIntervalMs;
+      try {
+        const lease = await acquireLease(box, owner, leaseMs, runtime);
+        failures = 0;
+        if (lease !== undefined) await hold(lease, signal);
+      } catch (error) {
+        if (fatal.has(PostboxError.from(error).code)) throw error;
+        pauseMs = backoff(++failures, runtime.random);
+        telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(error), retryInMs: pauseMs });
+      }
+      await sleep(runtime, pauseMs, signal);
+    }
+  }
+
+  async function hold(lease: Lease, signal: AbortSignal): Promise<void> {
+    const lanes = lease.lanes.length;
+    telemetry({ name: "relay.owned", box: outboxBox, owner, lanes });
+    try {
+      if (runtime.failpoint) await runtime.failpoint("relay.owned");
+      await pump(lease, signal);
+    } finally {
+      const lost = !lease.trusted();
+      await lease.end();
+      telemetry(
+        lost ? { name: "relay.lost", box: outboxBox, owner, lanes } : { name: "relay.released", box: outboxBox, owner },
+      );
+    }
+    if (runtime.failpoint) await runtime.failpoint("relay.released");
+  }
+
+  const background = startStop("relay", run);
+  return {
+    run: (signal = new AbortController().signal) => run(signal),
+    start: () => background.start(),
+    stop: () => background.stop(),
+  };
+}
+
+function checkBelowThird(name: string, value: number, leaseMs: number): void {
+  if (value < leaseMs / 3) return;
+  throw new ConfigError(
+    "option-invalid",
+    `createRelay: ${name} (${value}) must be below a third of leaseMs (${leaseMs}); raise leaseMs above ${value * 3}`,
+    { path: name },
+  );
+}

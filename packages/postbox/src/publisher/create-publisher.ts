@@ -1,0 +1,44 @@
+import { PostboxError, PublishError } from "../errors.js";
+import { systemRuntime } from "../internal/runtime.js";
+import { timeoutSignal } from "../internal/timeout-signal.js";
+import { positive } from "../options.js";
+import type { Outcome, Sender } from "../transport.js";
+import { type Publisher, type PublisherOptions, publisherTo } from "./publisher.js";
+
+export interface DirectPublisherOptions extends PublisherOptions {
+  /** How long the broker may take to confirm. Defaults to 10,000. */
+  readonly publishTimeoutMs?: number;
+}
+
+/**
+ * A publisher straight to the broker: resolves when the broker has confirmed every message.
+ * It knows nothing of your transaction; for that, use an outbox. Rejects with a `PublishError` that says which messages
+ * were not sent, or with a `TransportDownError` when the broker cannot be reached.
+ */
+export function createPublisher(sender: Sender, options: DirectPublisherOptions): Publisher {
+  const publisherOver = publisherTo("createPublisher", options, { publishTimeoutMs: positive });
+  const { publishTimeoutMs = 10_000, runtime = systemRuntime } = options;
+  return publisherOver(async (messages) => {
+    const outcomes: (Outcome | undefined)[] = messages.map(() => undefined);
+    const timeout = timeoutSignal(
+      runtime,
+      publishTimeoutMs,
+      () =>
+        new PostboxError(
+          "publish-timeout",
+          `${sender.name} did not confirm within ${publishTimeoutMs} ms; publish again`,
+        ),
+    );
+    try {
+      await sender.send(messages, (index, outcome) => (outcomes[index] = outcome), timeout.signal);
+    } finally {
+      timeout.cancel();
+    }
+    const failures = outcomes.flatMap((outcome, index) =>
+      outcome?.status === "sent"
+        ? []
+        : [{ index, id: messages[index]?.id as string, error: outcome?.error ?? new Error("no outcome was reported") }],
+    );
+    if (failures.length > 0) throw new PublishError(failures, messages.length);
+  });
+}

@@ -1,0 +1,51 @@
+import type { Draft } from "../event/define-event.js";
+import type { Runtime } from "../internal/runtime.js";
+import type { Message } from "../message/message.js";
+import type { Telemetry } from "../telemetry/events.js";
+
+/** What every handler and middleware finds. Middleware adds to it; each addition has a name of its own. */
+export interface BaseContext {
+  /** The message as it arrived; the handler's first argument is its data, decoded and validated. */
+  readonly message: Message;
+  /** 1 for the first delivery. */
+  readonly attempt: number;
+  /** The router's name. */
+  readonly consumer: string;
+  /** Aborted when the handler should give up: a timeout, the message's expiry, or the end of a graceful stop. */
+  readonly signal: AbortSignal;
+  readonly telemetry: Telemetry;
+  /** @experimental Time, chance and failpoints. */
+  readonly runtime: Runtime;
+}
+
+/** Messages that a handler wants to be published. */
+export type Outputs = readonly Draft[];
+
+/** There is a transaction around the handler: `tx` is the handle of the store's own library. */
+export interface InTransaction<Tx> {
+  readonly tx: Tx;
+}
+
+/** Somebody publishes what the handler returns. */
+export interface WithOutputs {
+  readonly outputs: true;
+}
+
+/** What the handler returns goes straight to the broker, after everything inside has committed. */
+export interface PublishesOutputs extends WithOutputs {
+  readonly published: true;
+}
+
+/** With `ack: "manual"`, the handler settles its message itself: now, or after it returned. */
+export interface ManualAck {
+  readonly delivery: {
+    ack(): Promise<void>;
+    retry(delayMs: number): Promise<void>;
+    park(reason: Error): Promise<void>;
+  };
+}
+
+/** With `ack: "forward"`, the message is acked when all that is handed in here has resolved. */
+export interface ForwardAck {
+  readonly forward: (published: Promise<unknown>) => void;
+}

@@ -1,0 +1,70 @@
+import { ConfigError } from "../errors.js";
+import type { AnyMiddleware } from "./middleware.js";
+
+/*
+ * The rules of order, twice: as types whose errors are sentences, and as a check at run time with the same sentences.
+ */
+
+/** Who puts a key into the context, as one would write it. */
+interface Providers {
+  tx: "transaction(store)";
+  outputs: "outboxOutputs(outbox)";
+  published: "publishOutputs(publisher)";
+}
+const providers: Readonly<Record<string, string>> = {
+  tx: "transaction(store)",
+  outputs: "outboxOutputs(outbox)",
+  published: "publishOutputs(publisher)",
+} satisfies Providers;
+
+type TypesOf<M> = M extends { readonly "~types"?: infer T } ? NonNullable<T> : never;
+type NeedsOf<M> = TypesOf<M> extends { readonly needs: infer N } ? N : never;
+export type AddsOf<M> = TypesOf<M> extends { readonly adds: infer A } ? A : never;
+type RefusesOf<M> = TypesOf<M> extends { readonly refuses: infer R extends string } ? R : never;
+type NameOf<M> = M extends { readonly name: infer N extends string } ? N : never;
+type Provider<K> = K extends keyof Providers ? Providers[K] : "a middleware that adds it";
+type Missing<C, N> = Exclude<keyof N, keyof C> & string;
+type Foreign<C, N> = { [K in keyof N & keyof C]: C[K] extends N[K] ? never : K }[keyof N & keyof C] & string;
+type Refused<C, M> = RefusesOf<M> & keyof C & string;
+
+/** The middleware itself where it may stand here; else a sentence that says why not. Keep it the whole parameter type. */
+export type Fits<C, M> = [Missing<C, NeedsOf<M>>] extends [never]
+  ? [Foreign<C, NeedsOf<M>>] extends [never]
+    ? [Refused<C, M>] extends [never]
+      ? M
+      : Inside<NameOf<M>, Refused<C, M>>
+    : `${NameOf<M>}() works with another store's '${Foreign<C, NeedsOf<M>>}' than the one in this context`
+  : `${NameOf<M>}() needs '${Missing<C, NeedsOf<M>>}' in the context: .use(${Provider<Missing<C, NeedsOf<M>>>}) before it`;
+
+type Inside<Name extends string, K extends string> = K extends "published"
+  ? `${Name}() cannot stand inside publishOutputs(publisher), which would lose messages in a crash after the commit: use outboxOutputs(outbox) instead`
+  : `${Name}() cannot stand inside ${Provider<K>}: .use(${Name}()) before it`;
+
+/** The same at run time, for callers without types and for two stores that share a type of handle. */
+export function checkFits(outer: readonly AnyMiddleware[], inner: AnyMiddleware): void {
+  const providerOf = (key: string) => outer.findLast((middleware) => middleware.adds.includes(key));
+  for (const key of inner.needs) {
+    const provider = providerOf(key);
+    if (provider === undefined) {
+      const advice = providers[key] ?? "a middleware that adds it";
+      throw misplaced(`${inner.name}() needs '${key}' in the context: .use(${advice}) before it`);
+    }
+    if (inner.store !== undefined && provider.store !== undefined && inner.store !== provider.store) {
+      throw misplaced(`${inner.name}() works with another store's '${key}' than the one in this context`);
+    }
+  }
+  for (const key of inner.refuses) {
+    if (providerOf(key) !== undefined) throw misplaced(insideText(inner.name, key));
+  }
+}
+
+function insideText(name: string, key: string): string {
+  const provider = providers[key] ?? "a middleware that adds it";
+  return key === "published"
+    ? `${name}() cannot stand inside ${provider}, which would lose messages in a crash after the commit: use outboxOutputs(outbox) instead`
+    : `${name}() cannot stand inside ${provider}: .use(${name}()) before it`;
+}
+
+function misplaced(text: string): ConfigError {
+  return new ConfigError("middleware-order", text);
+}

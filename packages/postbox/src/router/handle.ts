@@ -1,0 +1,63 @@
+import { PermanentError } from "../errors.js";
+import { type EventDefinition, validateReceived } from "../event/define-event.js";
+import type { Codecs } from "../message/codec.js";
+import type { BaseContext, Outputs } from "./context.js";
+import type { AnyMiddleware } from "./middleware.js";
+
+/** A handler without its types, as the router keeps it. */
+export type UntypedHandler = (data: unknown, context: BaseContext) => unknown;
+
+/** Takes one message through decoding, validation, all middleware and its handler. */
+export type Handle = (context: BaseContext) => Promise<void>;
+
+export function createHandle(
+  event: EventDefinition,
+  handler: UntypedHandler,
+  middleware: readonly AnyMiddleware[],
+  codecs: Codecs,
+): Handle {
+  return async (context) => {
+    // Before any middleware: data that can never be read should not open a transaction first.
+    const decoded = codecs.decode(context.message.datacontenttype, context.message.data);
+    const data = await validateReceived(event, decoded);
+    const innermost = async (inner: BaseContext): Promise<Outputs> => {
+      const outputs = outputsOf(await handler(data, inner), event, inner);
+      if (inner.runtime.failpoint) await inner.runtime.failpoint("handler.returned");
+      return outputs;
+    };
+    const left = await compose(middleware, innermost)(context);
+    if (left.length > 0) throw unpublished(event);
+  };
+}
+
+type Step = (context: BaseContext) => Promise<Outputs>;
+
+/** By composition, not by an index: `next` may be called again (a retry) and runs everything inside anew. */
+function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
+  return middleware.reduceRight<Step>(
+    (inside, current) => (context) =>
+      current.run(context, (added?: object) => inside(added === undefined ? context : { ...context, ...added })),
+    innermost,
+  );
+}
+
+function outputsOf(returned: unknown, event: EventDefinition, context: BaseContext): Outputs {
+  if (returned === undefined || returned === null) return [];
+  if (!Array.isArray(returned)) {
+    throw new PermanentError(
+      `the handler of ${event.type} returned a ${typeof returned}; return drafts in an array, or nothing`,
+      { code: "outputs-unpublished" },
+    );
+  }
+  // Here and not further out, so that a transaction around the handler rolls back.
+  if (returned.length > 0 && !("outputs" in context)) throw unpublished(event);
+  return returned;
+}
+
+function unpublished(event: EventDefinition): PermanentError {
+  return new PermanentError(
+    `handling ${event.type} returned messages that nobody publishes; ` +
+      ".use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)",
+    { code: "outputs-unpublished" },
+  );
+}

@@ -1,0 +1,53 @@
+import type { DataOut, EventDefinition } from "../event/define-event.js";
+import type { Receiver } from "../transport.js";
+import type { BaseContext, ForwardAck, Outputs, PublishesOutputs, WithOutputs } from "./context.js";
+import type { AddsOf, Fits } from "./fits.js";
+import type { AnyMiddleware } from "./middleware.js";
+
+type Flat<T> = { [K in keyof T]: T[K] } & {};
+type Extended<C, M> = Flat<Omit<C, keyof AddsOf<M>> & AddsOf<M>>;
+
+/** What a handler may return: messages only where somebody publishes them. */
+type Returns<C> = C extends WithOutputs
+  ? undefined | Outputs
+  :
+      | undefined
+      | "nobody publishes what this handler returns: .use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)";
+
+/** Handles one event: `data` is decoded and validated. Resolving means done; `PermanentError` parks, any other retries. */
+export type Handler<E, C> = (data: DataOut<E>, context: C) => Returns<C> | Promise<Returns<C>>;
+
+/** The event itself where a handler for it may be registered here; else a sentence. */
+type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"] extends Handled
+  ? `${E["type"]} has a handler already`
+  : C extends ForwardAck
+    ? C extends PublishesOutputs
+      ? E
+      : 'ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)'
+    : E;
+
+/** Everything that runs: until the signal, or between `start` and `stop`. */
+export interface RunsReceiver {
+  /**
+   * Handles what the receiver brings until the signal is aborted; then takes nothing more, finishes what runs within
+   * `shutdownTimeoutMs`, gives back the rest, and resolves. Never acks what did not commit.
+   */
+  run(receiver: Receiver, signal?: AbortSignal): Promise<void>;
+  /** `run` in the background. Throws `already-started` while it runs. */
+  start(receiver: Receiver): void;
+  /** Stops what `start` began and waits for it. */
+  stop(): Promise<void>;
+}
+
+/** Where handlers are registered: changes and returns itself, so that chains and plain statements both work. */
+export interface Handlers<C, Handled extends string = never> extends RunsReceiver {
+  on<E extends EventDefinition>(
+    event: MayHandle<C, Handled, E>,
+    handler: Handler<E, C>,
+  ): Handlers<C, Handled | E["type"]>;
+}
+
+/** The typed front of a Receiver. Middleware first, then handlers: what `on` returns has no `use`. */
+export interface Router<C = BaseContext> extends Handlers<C> {
+  use<M extends AnyMiddleware>(middleware: Fits<C, M>): Router<Extended<C, M>>;
+}

@@ -1,0 +1,75 @@
+interface Task {
+  readonly key: string | undefined;
+  run(): Promise<void>;
+}
+
+/**
+ * Runs tasks at the same time, but those of one key one after the other, in the order they came.
+ * Bounded: `push` resolves when there is room for another.
+ */
+export interface KeyQueue<T extends Task> {
+  push(task: T): Promise<void>;
+  /** Takes out everything that has not been started. */
+  clear(): readonly T[];
+  /** Resolves when nothing runs. */
+  idle(): Promise<void>;
+}
+
+export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered: number): KeyQueue<T> {
+  let ready: T[] = [];
+  const behind = new Map<string, T[]>();
+  let running = 0;
+  let buffered = 0;
+  let waiters: (() => void)[] = [];
+  const idlers: (() => void)[] = [];
+
+  const wake = () => {
+    while (waiters.length > 0 && buffered < maxBuffered) (waiters.shift() as () => void)();
+    if (running === 0) for (const idler of idlers.splice(0)) idler();
+  };
+  const finished = (task: T) => {
+    running--;
+    if (task.key !== undefined) {
+      const next = behind.get(task.key)?.shift();
+      if (next === undefined) behind.delete(task.key);
+      else ready.push(next);
+    }
+    pump();
+    wake();
+  };
+  const pump = () => {
+    while (running < concurrency && ready.length > 0) {
+      const task = ready.shift() as T;
+      buffered--;
+      running++;
+      void task.run().finally(() => finished(task));
+    }
+  };
+
+  return {
+    async push(task) {
+      buffered++;
+      const queue = task.key === undefined ? undefined : behind.get(task.key);
+      if (queue !== undefined) queue.push(task);
+      else {
+        if (task.key !== undefined) behind.set(task.key, []);
+        ready.push(task);
+      }
+      pump();
+      if (buffered >= maxBuffered) await new Promise<void>((resolve) => waiters.push(resolve));
+    },
+    clear() {
+      const dropped = [...ready, ...[...behind.values()].flat()];
+      ready = [];
+      behind.clear();
+      buffered = 0;
+      const released = waiters;
+      waiters = [];
+      for (const waiter of released) waiter();
+      return dropped;
+    },
+    async idle() {
+      if (running > 0) await new Promise<void>((resolve) => idlers.push(resolve));
+    },
+  };
+}

@@ -1,0 +1,58 @@
+import type { BaseContext, Outputs } from "./context.js";
+
+/** No keys at all. */
+export type None = Record<never, never>;
+
+/** Calls what is inside, with what this middleware adds to the context. May be called again: the chain has no state. */
+export type Next<Adds = None> = [keyof Adds] extends [never]
+  ? () => Promise<Outputs>
+  : (added: Adds) => Promise<Outputs>;
+
+/**
+ * Stands around a handler. `Needs` must be in the context, `Adds` is put there, `Refuses` must not be there yet: a wrong
+ * order does not compile, and throws the same sentence at run time. What `run` returns are the outputs left to publish.
+ */
+export interface Middleware<Name extends string = string, Needs = None, Adds = None, Refuses extends string = never> {
+  readonly name: Name;
+  readonly needs: readonly string[];
+  readonly adds: readonly string[];
+  readonly refuses: readonly string[];
+  /** The store whose transaction it opens or works in, so that two stores with one handle type are told apart. */
+  readonly store?: object;
+  run(context: BaseContext & Needs, next: Next<Adds>): Promise<Outputs>;
+  /** Carries the types only. */
+  readonly "~types"?: { readonly needs: Needs; readonly adds: Adds; readonly refuses: Refuses };
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: the bound of all middleware, whatever it needs and adds.
+export type AnyMiddleware = Middleware<string, any, any, any>;
+
+type Listed<Field extends string, T> = [keyof T] extends [never]
+  ? { readonly [F in Field]?: readonly [] }
+  : { readonly [F in Field]: readonly (keyof T & string)[] };
+
+/**
+ * Defines a middleware. Types come from the annotations of `run`; `needs` and `adds` name the same keys for the check at
+ * run time.
+ */
+export function defineMiddleware<
+  const Name extends string,
+  Needs = None,
+  Adds = None,
+  const Refuses extends string = never,
+>(
+  definition: {
+    readonly name: Name;
+    readonly refuses?: readonly Refuses[];
+    readonly store?: object;
+    run(context: BaseContext & Needs, next: Next<Adds>): Promise<Outputs>;
+  } & Listed<"needs", Needs> &
+    Listed<"adds", Adds>,
+): Middleware<Name, Needs, Adds, Refuses> {
+  return Object.freeze({
+    ...definition,
+    needs: definition.needs ?? [],
+    adds: definition.adds ?? [],
+    refuses: definition.refuses ?? [],
+  });
+}

@@ -1,0 +1,122 @@
+import type { Backoff } from "../backoff.js";
+import { PermanentError, PostboxError } from "../errors.js";
+import { type Runtime, sleep } from "../internal/runtime.js";
+import type { Telemetry } from "../telemetry/events.js";
+import type { Delivery } from "../transport.js";
+import { type AckStrategyName, ackStrategies } from "./ack-strategy.js";
+import type { Handle } from "./handle.js";
+import { createKeyQueue } from "./key-queue.js";
+import { type TrackedDelivery, trackDelivery } from "./tracked-delivery.js";
+
+export interface SessionOptions {
+  readonly consumer: string;
+  readonly ack: AckStrategyName;
+  readonly concurrency: number;
+  readonly maxBuffered: number;
+  readonly maxAttempts: number;
+  readonly backoff: Backoff;
+  readonly unknown: "park" | "ignore";
+  readonly shutdownTimeoutMs: number;
+  readonly telemetry: Telemetry;
+  readonly runtime: Runtime;
+}
+
+/** One run of a router: from the first delivery to the last settlement. */
+export interface Session {
+  deliver(delivery: Delivery): Promise<void>;
+  /** Takes nothing more, finishes what runs within the deadline, gives back the rest. Idempotent. */
+  close(): Promise<void>;
+}
+
+export function createSession(handles: ReadonlyMap<string, Handle>, options: SessionOptions): Session {
+  const { consumer, runtime, telemetry } = options;
+  const queue = createKeyQueue<{ key: string | undefined; delivery: TrackedDelivery; run(): Promise<void> }>(
+    options.concurrency,
+    options.maxBuffered,
+  );
+  const outstanding = new Set<TrackedDelivery>();
+  const giveUp = new AbortController();
+  let closing: Promise<void> | undefined;
+  let emptied = () => {};
+
+  async function process(delivery: TrackedDelivery): Promise<void> {
+    const { message, attempt } = delivery;
+    telemetry({ name: "delivery.received", consumer, id: message.id, attempt });
+    if (runtime.failpoint) await runtime.failpoint("router.received");
+    const handle = handles.get(message.type);
+    if (handle === undefined) return unknownType(delivery);
+    const acking = ackStrategies[options.ack](delivery);
+    const startedAt = runtime.monotonic();
+    try {
+      const context = { message, attempt, consumer, signal: giveUp.signal, telemetry, runtime };
+      await handle({ ...context, ...acking.context });
+      telemetry({
+        name: "delivery.handled",
+        consumer,
+        id: message.id,
+        durationMs: Math.max(0, runtime.monotonic() - startedAt),
+      });
+    } catch (error) {
+      return failed(delivery, error);
+    }
+    const settled = acking.succeeded().catch((error) => failed(delivery, error));
+    if (acking.holdsSlot) await settled;
+  }
+
+  async function unknownType(delivery: TrackedDelivery): Promise<void> {
+    const { id, type } = delivery.message;
+    if (options.unknown === "ignore") {
+      telemetry({ name: "delivery.ignored", consumer, id, type });
+      return delivery.ack();
+    }
+    return delivery.park(
+      new PermanentError(
+        `${consumer} has no handler for ${type}; register one with .on(...), or choose unknown: "ignore"`,
+        { code: "no-handler" },
+      ),
+    );
+  }
+
+  async function failed(delivery: TrackedDelivery, thrown: unknown): Promise<void> {
+    const error = thrown instanceof Error ? thrown : PostboxError.from(thrown);
+    if (error instanceof PermanentError) return delivery.park(error);
+    if (delivery.attempt >= options.maxAttempts) {
+      return delivery.park(
+        new PostboxError("attempts-spent", `${delivery.attempt} attempts failed, the last with: ${error.message}`, {
+          cause: error,
+        }),
+      );
+    }
+    return delivery.retry(options.backoff(delivery.attempt, runtime.random), error);
+  }
+
+  async function drain(): Promise<void> {
+    for (const task of queue.clear()) void task.delivery.release();
+    const finished = new AbortController();
+    const settled = (async () => {
+      await queue.idle();
+      // What a handler left to be settled later counts too.
+      if (outstanding.size > 0) await new Promise<void>((resolve) => (emptied = resolve));
+    })();
+    await Promise.race([settled, sleep(runtime, options.shutdownTimeoutMs, finished.signal)]);
+    finished.abort();
+    giveUp.abort(new PostboxError("handler-timeout", `${consumer} stopped before this handler was done`));
+    await Promise.all([...outstanding].map((delivery) => delivery.release()));
+  }
+
+  return {
+    async deliver(raw) {
+      if (closing !== undefined) return raw.release();
+      const delivery = trackDelivery(raw, options, (done) => {
+        outstanding.delete(done);
+        if (outstanding.size === 0) emptied();
+      });
+      outstanding.add(delivery);
+      await queue.push({ key: raw.message.key, delivery, run: () => process(delivery) });
+    },
+    close() {
+      closing ??= drain();
+      return closing;
+    },
+  };
+}
