@@ -1,0 +1,4 @@
+export type { BoxContents } from "./stores/memory/memory-box.js";
+export { type MemoryDatabase, type MemoryDatabaseOptions, memoryDatabase } from "./stores/memory/memory-database.js";
+export { type MemoryStore, type MemoryStoreOptions, memoryStore } from "./stores/memory/memory-store.js";
+export type { MemoryTransaction } from "./stores/memory/memory-transaction.js";

@@ -1,0 +1,111 @@
+import { laneOf } from "../../internal/lane.js";
+import type { Message } from "../../message/message.js";
+import { type Box, type Lane, laneCount, type Row, type Settlement } from "../../store.js";
+import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
+
+/** What a box holds, for tests and operators. Only what is committed; each list in order of position. */
+export interface BoxContents {
+  readonly pending: readonly Message[];
+  readonly wait: readonly Message[];
+  /** The held keys, sorted; for a message without a key its id. */
+  readonly holds: readonly string[];
+  readonly parked: readonly { readonly message: Message; readonly attempts: number; readonly error: string }[];
+}
+
+interface Ownership {
+  epoch: number;
+  owner: string | undefined;
+  expiresAt: number;
+}
+
+/**
+ * A box in memory. Each verb does its work in one synchronous step, which is what a database's statement is to others:
+ * no take-over can come between the check of an epoch and the writes that rest on it.
+ */
+export class MemoryBox implements Box {
+  readonly #now: () => number;
+  readonly #lanes = Array.from({ length: laneCount }, () => new MemoryLane());
+  readonly #ownership: Ownership[] = Array.from({ length: laneCount }, () => ({
+    epoch: 0,
+    owner: undefined,
+    expiresAt: 0,
+  }));
+  readonly #parked: StoredRow[] = [];
+  #lastPosition = 0;
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  /** Gives a message its position, as an identity column does: before the commit, and for good even without one. */
+  place(message: Message): StoredRow {
+    const lane = laneOf(message.key ?? message.id);
+    return { lane, position: ++this.#lastPosition, message: copyOf(message), attempts: 0 };
+  }
+
+  /** Makes placed rows visible. */
+  insert(rows: readonly StoredRow[]): void {
+    for (const row of rows) this.#lane(row.lane).add(row);
+  }
+
+  async own(owner: string, leaseMs: number): Promise<readonly Lane[]> {
+    const now = this.#now();
+    if (this.#ownership.some((lane) => lane.owner !== undefined && lane.expiresAt > now)) return [];
+    return this.#ownership.map((state, lane) => {
+      Object.assign(state, { owner, epoch: state.epoch + 1, expiresAt: now + leaseMs });
+      return { lane, epoch: state.epoch };
+    });
+  }
+
+  async renew(owner: string, leaseMs: number): Promise<boolean> {
+    const own = this.#ownership.filter((lane) => lane.owner === owner);
+    for (const lane of own) lane.expiresAt = this.#now() + leaseMs;
+    return own.length > 0;
+  }
+
+  async release(owner: string): Promise<void> {
+    for (const lane of this.#ownership) {
+      if (lane.owner === owner) lane.owner = undefined;
+    }
+  }
+
+  async read(limits: readonly { readonly lane: number; readonly limit: number }[]): Promise<readonly Row[]> {
+    const now = this.#now();
+    return limits.flatMap(({ lane, limit }) => this.#lane(lane).read(limit, now));
+  }
+
+  async settle(lanes: readonly Lane[], settlements: readonly Settlement[]): Promise<ReadonlySet<number>> {
+    const now = this.#now();
+    const standing = new Set(
+      lanes.filter(({ lane, epoch }) => this.#ownership[lane]?.epoch === epoch).map(({ lane }) => lane),
+    );
+    const fenced = settlements.filter(({ row }) => standing.has(row.lane));
+    for (const settlement of fenced) {
+      const parked = this.#lane(settlement.row.lane).settle(settlement, now);
+      if (parked !== undefined) this.#parked.push(parked);
+    }
+    for (const { row } of fenced) this.#lane(row.lane).freeHold(row.message);
+    return standing;
+  }
+
+  contents(): BoxContents {
+    const lanes = this.#lanes.map((lane) => lane.contents());
+    const messages = (rows: StoredRow[]) => rows.sort(byPosition).map((row) => copyOf(row.message));
+    return {
+      pending: messages(lanes.flatMap((lane) => lane.pending)),
+      wait: messages(lanes.flatMap((lane) => lane.wait)),
+      holds: lanes.flatMap((lane) => lane.holds).sort(),
+      parked: [...this.#parked].sort(byPosition).map(({ message, attempts, error = "" }) => ({
+        message: copyOf(message),
+        attempts,
+        error,
+      })),
+    };
+  }
+
+  #lane(lane: number): MemoryLane {
+    const found = this.#lanes[lane];
+    if (found === undefined) throw new RangeError(`there is no lane ${lane}; lanes are 0 to ${laneCount - 1}`);
+    return found;
+  }
+}

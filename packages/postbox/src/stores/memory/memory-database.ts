@@ -1,0 +1,51 @@
+import { type Runtime, systemRuntime } from "../../internal/runtime.js";
+import { checkOptions, object } from "../../options.js";
+import { type BoxContents, MemoryBox } from "./memory-box.js";
+import { MemoryInbox } from "./memory-inbox.js";
+
+export interface MemoryDatabaseOptions {
+  /** Where its clock comes from. Defaults to the system's. */
+  readonly runtime?: Runtime;
+}
+
+/** The data behind memory stores: give the same one to several, as several processes share a database. */
+export interface MemoryDatabase {
+  /** Moves the database's clock on by `ms`, so that leases run out and holds come due without waiting. */
+  advance(ms: number): void;
+  /** What a box holds. */
+  contents(box: string): BoxContents;
+}
+
+export class MemoryData implements MemoryDatabase {
+  readonly inbox = new MemoryInbox();
+  readonly #boxes = new Map<string, MemoryBox>();
+  readonly #runtime: Runtime;
+  #offsetMs = 0;
+
+  constructor(runtime: Runtime) {
+    this.#runtime = runtime;
+  }
+
+  box(name: string): MemoryBox {
+    let box = this.#boxes.get(name);
+    if (box === undefined) {
+      box = new MemoryBox(() => this.#runtime.now() + this.#offsetMs);
+      this.#boxes.set(name, box);
+    }
+    return box;
+  }
+
+  advance(ms: number): void {
+    this.#offsetMs += ms;
+  }
+
+  contents(box: string): BoxContents {
+    return this.box(box).contents();
+  }
+}
+
+/** Makes an empty database in memory. */
+export function memoryDatabase(options: MemoryDatabaseOptions = {}): MemoryDatabase {
+  checkOptions("memoryDatabase", options, { runtime: object });
+  return new MemoryData(options.runtime ?? systemRuntime);
+}

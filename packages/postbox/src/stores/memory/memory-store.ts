@@ -1,0 +1,98 @@
+import { AsyncLocalStorage } from "node:async_hooks";
+import { ConfigError } from "../../errors.js";
+import { type Runtime, systemRuntime } from "../../internal/runtime.js";
+import type { Message } from "../../message/message.js";
+import { checkOptions, type OptionRule, object, oneOf, text } from "../../options.js";
+import type { Box, Store, TransactionOptions } from "../../store.js";
+import type { BoxContents } from "./memory-box.js";
+import { MemoryData, type MemoryDatabase } from "./memory-database.js";
+import { type MemoryTransaction, OpenTransaction, openTransaction } from "./memory-transaction.js";
+
+export interface MemoryStoreOptions {
+  /** The data it works on. Defaults to an empty database of its own. */
+  readonly database?: MemoryDatabase;
+  /** Where the clock of its own database comes from; not together with `database`. Defaults to the system's. */
+  readonly runtime?: Runtime;
+  /** Stands in errors. Defaults to "memory". */
+  readonly name?: string;
+}
+
+export interface MemoryStore extends Store<MemoryTransaction> {
+  /** What a box holds. */
+  contents(box: string): BoxContents;
+}
+
+const databaseRule: OptionRule = {
+  expected: "what memoryDatabase() returned",
+  test: (value) => value instanceof MemoryData,
+};
+const isolationRule = oneOf("read committed", "repeatable read", "serializable");
+
+/**
+ * A store in memory, as honest as a database: what a transaction writes appears at once at its commit and not before,
+ * positions are given at append, so that a lower one may appear later, and rolled-back ones leave gaps.
+ *
+ * Every isolation level is honoured, since the one thing a transaction reads, `remember`, locks what it reads.
+ * A transaction inside another one of the same store is an error: it could not commit with the outer one.
+ */
+export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
+  checkOptions("memoryStore", options, { database: databaseRule, runtime: object, name: text });
+  if (options.database !== undefined && options.runtime !== undefined) {
+    throw new ConfigError(
+      "option-invalid",
+      "memoryStore: give 'runtime' to memoryDatabase() instead, whose clock it is",
+      {
+        path: "runtime",
+      },
+    );
+  }
+  const { name = "memory" } = options;
+  const data = (options.database as MemoryData | undefined) ?? new MemoryData(options.runtime ?? systemRuntime);
+  const surrounding = new AsyncLocalStorage<OpenTransaction>();
+
+  /** What a transaction started may outlive it and still run in its context: that one is over, not current. */
+  const current = (): OpenTransaction | undefined => {
+    const tx = surrounding.getStore();
+    return tx?.open ? tx : undefined;
+  };
+
+  return {
+    name,
+    current,
+
+    async transaction<R>(work: (tx: MemoryTransaction) => Promise<R>, txOptions: TransactionOptions = {}): Promise<R> {
+      checkOptions("transaction", txOptions, { isolation: isolationRule });
+      if (current() !== undefined) {
+        throw new ConfigError(
+          "already-started",
+          `a transaction of ${name} is open here already, and one inside it could not commit with it; ` +
+            "use currentTransaction(store)",
+        );
+      }
+      const tx = new OpenTransaction(data);
+      let result: R;
+      try {
+        result = await surrounding.run(tx, work, tx);
+      } catch (cause) {
+        tx.rollback();
+        throw cause;
+      }
+      tx.commit();
+      return result;
+    },
+
+    async append(tx: MemoryTransaction, box: string, messages: readonly Message[]): Promise<void> {
+      openTransaction(tx, data, name).stage(data.box(box), messages);
+    },
+
+    async remember(tx: MemoryTransaction, consumer: string, message: Message): Promise<"new" | "duplicate"> {
+      return data.inbox.remember(openTransaction(tx, data, name), consumer, message.id);
+    },
+
+    box: (box: string): Box => data.box(box),
+    contents: (box) => data.contents(box),
+
+    /** Nothing to do: memory has no schema. */
+    async migrate(): Promise<void> {},
+  };
+}

@@ -1,0 +1,122 @@
+import { PostboxError } from "../../errors.js";
+import type { Message } from "../../message/message.js";
+import type { MemoryBox } from "./memory-box.js";
+import type { StoredRow } from "./memory-lane.js";
+
+/** The handle of a transaction in memory. */
+export interface MemoryTransaction {
+  /**
+   * Runs `effect` when this transaction commits, in the same step as everything else in it; never when it rolls back.
+   * It is how your own data joins in, so it must not throw: what does makes the transaction roll back, but what earlier
+   * effects changed stays.
+   */
+  defer(effect: () => void): void;
+}
+
+/** The same handle, seen from inside the database: what it staged, and how it ends. */
+export class OpenTransaction implements MemoryTransaction {
+  /** The database that opened it; anything that tells one from another. */
+  readonly database: object;
+  /** Resolves when it has ended, either way. */
+  readonly ended: Promise<void>;
+  #end!: () => void;
+  #state: "open" | "committed" | "rolled back" = "open";
+  readonly #staged: { readonly box: MemoryBox; readonly rows: readonly StoredRow[] }[] = [];
+  readonly #effects: (() => void)[] = [];
+  readonly #undos: (() => void)[] = [];
+
+  constructor(database: object) {
+    this.database = database;
+    this.ended = new Promise((resolve) => {
+      this.#end = resolve;
+    });
+  }
+
+  get open(): boolean {
+    return this.#state === "open";
+  }
+
+  get committed(): boolean {
+    return this.#state === "committed";
+  }
+
+  defer(effect: () => void): void {
+    this.check();
+    this.#effects.push(effect);
+  }
+
+  stage(box: MemoryBox, messages: readonly Message[]): void {
+    this.#staged.push({ box, rows: messages.map((message) => box.place(message)) });
+  }
+
+  /** Runs `undo` when this transaction rolls back. */
+  onRollback(undo: () => void): void {
+    this.#undos.push(undo);
+  }
+
+  commit(): void {
+    if (!this.open) {
+      throw new PostboxError(
+        "commit-rolled-back",
+        "the transaction was rolled back instead of committed: something in it failed and the error was swallowed; " +
+          "let errors leave the transaction",
+      );
+    }
+    try {
+      for (const effect of this.#effects) effect();
+    } catch (cause) {
+      this.rollback();
+      throw cause;
+    }
+    for (const { box, rows } of this.#staged) box.insert(rows);
+    this.#finish("committed");
+  }
+
+  rollback(): void {
+    if (!this.open) return;
+    for (const undo of this.#undos) undo();
+    this.#finish("rolled back");
+  }
+
+  #finish(state: "committed" | "rolled back"): void {
+    this.#state = state;
+    // The inbox remembers who wrote a row; what that transaction had staged must not be kept alive by it.
+    for (const list of [this.#staged, this.#effects, this.#undos]) list.length = 0;
+    this.#end();
+  }
+
+  /** Throws when it has ended: what were written now would be in no transaction at all. */
+  check(): void {
+    if (this.open) return;
+    throw new PostboxError(
+      "not-a-transaction",
+      `this transaction was ${this.#state} already; await everything inside it before its function returns`,
+    );
+  }
+}
+
+/** The open transaction behind a user's handle, or an error that says what was handed over instead. */
+export function openTransaction(handle: unknown, database: object, storeName: string): OpenTransaction {
+  if (!(handle instanceof OpenTransaction)) {
+    throw new PostboxError(
+      "not-a-transaction",
+      `${storeName} was given ${describe(handle)} instead of a transaction; ` +
+        "pass on what store.transaction(async (tx) => …) hands you",
+    );
+  }
+  if (handle.database !== database) {
+    throw new PostboxError(
+      "transaction-foreign",
+      `${storeName} was given a transaction of another memory database, which cannot commit with this one; ` +
+        "use the store that opened it, or give both the same 'database'",
+    );
+  }
+  handle.check();
+  return handle;
+}
+
+function describe(value: unknown): string {
+  if (value === null || value === undefined) return String(value);
+  if (typeof value !== "object") return `a ${typeof value}`;
+  return `an object of ${value.constructor?.name ?? "no class"}`;
+}

@@ -1,0 +1,34 @@
+import { type MemoryTransaction, memoryDatabase, memoryStore } from "postbox/memory";
+import type { StoreFeatures, StoreHarness } from "./store-suite/store-harness.js";
+
+export const memoryStoreFeatures: StoreFeatures = {
+  concurrentTransactions: true,
+  migrations: false,
+  isolationLevels: true,
+  abortsOnError: false,
+  foreignTransactions: true,
+};
+
+/** A memory store for `storeSuite`. */
+export async function memoryStoreHarness(): Promise<StoreHarness<MemoryTransaction>> {
+  const database = memoryDatabase();
+  const effects: string[] = [];
+  return {
+    store: memoryStore({ database }),
+    another: () => memoryStore({ database }),
+    effect: async (tx, name) => tx.defer(() => effects.push(name)),
+    effects: async () => [...effects],
+    advance: async (ms) => database.advance(ms),
+    impostors: () => [database],
+    async contents(box) {
+      const { pending, wait, holds, parked } = database.contents(box);
+      return {
+        pending: pending.map(({ id }) => id),
+        wait: wait.map(({ id }) => id),
+        holds,
+        parked: parked.map(({ message, error }) => ({ id: message.id, error })),
+      };
+    },
+    async close() {},
+  };
+}

@@ -1,0 +1,22 @@
+import { createMessage, type Message, type MessageInput } from "postbox";
+
+/** A small valid message with this id; anything else can be set. */
+export function testMessage(id: string, more: Partial<MessageInput> = {}): Message {
+  return createMessage({
+    type: "testkit.facts.v1.Happened",
+    source: "/testkit",
+    id,
+    data: new TextEncoder().encode(JSON.stringify({ id })),
+    ...more,
+  });
+}
+
+/** `count` messages named `prefix-0`, `prefix-1` … */
+export function testMessages(prefix: string, count: number, more: Partial<MessageInput> = {}): Message[] {
+  return Array.from({ length: count }, (_, index) => testMessage(`${prefix}-${index}`, more));
+}
+
+/** A message as plain data, in which equal bytes are equal whatever class of array they came back in. */
+export function comparable(message: Message): object {
+  return { ...message, data: Buffer.from(message.data).toString("base64") };
+}

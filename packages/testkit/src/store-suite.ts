@@ -1,0 +1,26 @@
+import { describe } from "vitest";
+import { appendFacts } from "./store-suite/append-facts.js";
+import { holdingFacts } from "./store-suite/holding-facts.js";
+import { inboxFacts } from "./store-suite/inbox-facts.js";
+import { migrationFacts } from "./store-suite/migration-facts.js";
+import { ownershipFacts } from "./store-suite/ownership-facts.js";
+import { settlingFacts } from "./store-suite/settling-facts.js";
+import { storeFacts } from "./store-suite/store-facts.js";
+import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
+import { transactionFacts } from "./store-suite/transaction-facts.js";
+
+/**
+ * Proves that a store keeps what `store.ts` promises. Call it from a Vitest file; each fact gets a harness of its own.
+ */
+export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
+  const fact = storeFacts(options);
+  describe(`${options.name} as a store`, () => {
+    transactionFacts(fact, options);
+    appendFacts(fact);
+    settlingFacts(fact);
+    holdingFacts(fact);
+    ownershipFacts(fact);
+    inboxFacts(fact);
+    migrationFacts(fact);
+  });
+}

@@ -1,0 +1,63 @@
+import { type Box, type Lane, laneCount, type Message, type Row, type Settlement } from "postbox";
+import type { StoreHarness } from "./store-harness.js";
+
+/** The box that facts about one box use. */
+export const outbox = "outbox";
+
+/** A lease that no fact outlives unless it calls `advance`. */
+export const leaseMs = 60_000;
+
+/** Commits messages to the outbox in a transaction of their own. */
+export async function commit<Tx>({ store }: StoreHarness<Tx>, ...messages: readonly Message[]): Promise<void> {
+  await store.transaction((tx) => store.append(tx, outbox, messages));
+}
+
+/**
+ * Reads every lane, in order of position. The order across lanes, and of waiting among pending rows, is a store's own
+ * choice, so only the promised one is checked: by position among the pending, and among the waiting, of each lane.
+ */
+export async function readAll(box: Box, limit = 1000): Promise<readonly Row[]> {
+  const rows = await box.read(Array.from({ length: laneCount }, (_, lane) => ({ lane, limit })));
+  const last = new Map<string, number>();
+  for (const { lane, waiting, position } of rows) {
+    const group = `lane ${lane}, ${waiting ? "wait" : "pending"}`;
+    const before = last.get(group);
+    if (before !== undefined && before >= position) throw new Error(`${group}: ${position} was read after ${before}`);
+    last.set(group, position);
+  }
+  return [...rows].sort((a, b) => a.position - b.position);
+}
+
+export function ids(rows: readonly Row[]): string[] {
+  return rows.map((row) => row.message.id);
+}
+
+/** The one row of this message among `rows`. */
+export function rowOf(rows: readonly Row[], id: string): Row {
+  const found = rows.filter((row) => row.message.id === id);
+  if (found.length !== 1) throw new Error(`${found.length} rows of ${id} among [${ids(rows).join(", ")}]; expected 1`);
+  return found[0] as Row;
+}
+
+/** A box that is owned, as a relay sees it. */
+export interface OwnedBox {
+  readonly box: Box;
+  readonly lanes: readonly Lane[];
+  read(limit?: number): Promise<readonly Row[]>;
+  /** Reads, and settles the row of one message. */
+  settle(id: string, what: What): Promise<ReadonlySet<number>>;
+}
+
+/** A settlement without its row. */
+export type What = Settlement extends infer One ? (One extends Settlement ? Omit<One, "row"> : never) : never;
+
+export async function ownBox<Tx>({ store }: StoreHarness<Tx>, owner = "relay-1"): Promise<OwnedBox> {
+  const box = store.box(outbox);
+  const lanes = await box.own(owner, leaseMs);
+  return {
+    box,
+    lanes,
+    read: (limit) => readAll(box, limit),
+    settle: async (id, what) => box.settle(lanes, [{ row: rowOf(await readAll(box), id), ...what } as Settlement]),
+  };
+}

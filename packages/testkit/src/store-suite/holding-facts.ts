@@ -1,0 +1,145 @@
+import { describe, expect } from "vitest";
+import { testMessage } from "../messages.js";
+import { commit, ids, outbox, ownBox, rowOf } from "./box-access.js";
+import type { StoreFact } from "./store-facts.js";
+
+const later = { to: "wait", attempts: 1, retryInMs: 10_000, error: "broker said no" } as const;
+const atOnce = { ...later, retryInMs: 0 };
+const behind = { to: "wait", attempts: 0 } as const;
+
+/** A failed message holds its key: what comes later waits behind it, in order, and other keys flow. */
+export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
+  const inKey = (key: string, ...names: readonly string[]) => names.map((name) => testMessage(name, { key }));
+
+  describe("hold", () => {
+    fact("a failure moves the row to wait and holds its key", async (harness) => {
+      const { settle } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2"));
+      await settle("m1", later);
+      expect(await harness.contents(outbox)).toEqual({ pending: ["m2"], wait: ["m1"], holds: ["k"], parked: [] });
+    });
+
+    fact("later rows of the key are flagged, other keys are not", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2"), ...inKey("other", "o1"), testMessage("keyless"));
+      await settle("m1", later);
+      await commit(harness, ...inKey("k", "m3"));
+      const flags = (await read()).map((row) => [row.message.id, row.held]);
+      expect(Object.fromEntries(flags)).toEqual({ m2: true, m3: true, o1: false, keyless: false });
+    });
+
+    fact("other keys of the same lane flow", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      const many = Array.from({ length: 200 }, (_, index) => testMessage(`m${index}`, { key: `k${index}` }));
+      await commit(harness, ...many);
+      const { lane } = rowOf(await read(), "m0");
+      await settle("m0", later);
+      const neighbours = (await read()).filter((row) => row.lane === lane);
+      expect(neighbours.length).toBeGreaterThan(1);
+      expect(neighbours.filter((row) => row.held)).toEqual([]);
+    });
+
+    fact("the waiting row is read only once its delay has passed, with its attempts", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1"));
+      await settle("m1", { ...later, attempts: 3 });
+      expect(await read()).toEqual([]);
+      await harness.advance(5000);
+      expect(await read()).toEqual([]);
+      await harness.advance(5001);
+      const [row] = await read();
+      expect(row).toMatchObject({ attempts: 3, waiting: true, held: false, message: { id: "m1" } });
+    });
+
+    fact("a second failure sets the delay anew", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1"));
+      await settle("m1", atOnce);
+      await settle("m1", { ...later, attempts: 2 });
+      expect(await read()).toEqual([]);
+      await harness.advance(10_001);
+      expect((await read()).map((row) => [row.message.id, row.attempts])).toEqual([["m1", 2]]);
+    });
+
+    fact("queueing up behind leaves the delay as it was", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2"));
+      await settle("m1", later);
+      await settle("m2", behind);
+      expect(await read()).toEqual([]);
+      await harness.advance(10_001);
+      expect(ids(await read())).toEqual(["m1", "m2"]);
+    });
+
+    fact("waiting rows come in order of position, whatever the order they came to wait in", async (harness) => {
+      const { box, lanes, read, settle } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2", "m3", "m4"));
+      const rows = await read();
+      await box.settle(lanes, [{ row: rowOf(rows, "m3"), ...later }]);
+      for (const id of ["m4", "m1", "m2"]) await settle(id, behind);
+      await harness.advance(10_001);
+      expect(ids(await read())).toEqual(["m1", "m2", "m3", "m4"]);
+      expect(ids(await read(2))).toEqual(["m1", "m2"]);
+    });
+
+    fact("stays while a row waits, and ends with the last one", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2", "m3"));
+      await settle("m1", atOnce);
+      await settle("m2", behind);
+      await settle("m1", { to: "sent" });
+      expect((await harness.contents(outbox)).holds).toEqual(["k"]);
+      expect(rowOf(await read(), "m3").held).toBe(true);
+      await settle("m2", { to: "sent" });
+      expect((await harness.contents(outbox)).holds).toEqual([]);
+      expect(rowOf(await read(), "m3").held).toBe(false);
+    });
+
+    fact("is gone for what is appended after it ended", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1"));
+      await settle("m1", atOnce);
+      await settle("m1", { to: "sent" });
+      await commit(harness, ...inKey("k", "m2"));
+      expect((await read()).map((row) => [row.message.id, row.held, row.waiting])).toEqual([["m2", false, false]]);
+    });
+
+    fact("stays when in one settle the last row leaves and the next queues up", async (harness) => {
+      const { box, lanes, read, settle } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2", "m3"));
+      await settle("m1", atOnce);
+      const rows = await read();
+      await box.settle(lanes, [
+        { row: rowOf(rows, "m1"), to: "sent" },
+        { row: rowOf(rows, "m2"), ...behind },
+      ]);
+      expect(await harness.contents(outbox)).toMatchObject({ pending: ["m3"], wait: ["m2"], holds: ["k"] });
+      expect((await read()).map((row) => [row.message.id, row.waiting, row.held])).toEqual([
+        ["m2", true, false],
+        ["m3", false, true],
+      ]);
+    });
+
+    fact("never leaves a row behind: who queues up after it ended is read at once", async (harness) => {
+      const { box, lanes, read, settle } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2"));
+      await settle("m1", atOnce);
+      const seenHeld = rowOf(await read(), "m2");
+      await settle("m1", { to: "sent" });
+      await box.settle(lanes, [{ row: seenHeld, ...behind }]);
+      expect(ids(await read())).toEqual(["m2"]);
+      await settle("m2", { to: "sent" });
+      expect(await harness.contents(outbox)).toEqual({ pending: [], wait: [], holds: [], parked: [] });
+    });
+
+    fact("concerns one message alone where there is no key", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, testMessage("m1"), testMessage("m2"));
+      await settle("m1", later);
+      expect((await read()).map((row) => [row.message.id, row.held])).toEqual([["m2", false]]);
+      await harness.advance(10_001);
+      await settle("m1", { to: "sent" });
+      expect(await harness.contents(outbox)).toMatchObject({ pending: ["m2"], wait: [], holds: [] });
+    });
+  });
+}

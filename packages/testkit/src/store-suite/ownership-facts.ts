@@ -1,0 +1,175 @@
+import { laneCount, type Settlement } from "postbox";
+import { describe, expect } from "vitest";
+import { testMessage } from "../messages.js";
+import { commit, leaseMs, outbox, readAll, type What } from "./box-access.js";
+import type { StoreFact } from "./store-facts.js";
+import type { StoreHarness } from "./store-harness.js";
+
+/** Lanes have one owner at a time; what a former one does changes nothing. */
+export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
+  const twoRelays = async ({ store, another }: StoreHarness<Tx>) => {
+    const [first, second] = [store.box(outbox), another().box(outbox)];
+    return { first, second, lanes: await first.own("relay-1", leaseMs) };
+  };
+
+  describe("own", () => {
+    fact("takes every lane once", async (harness) => {
+      const { lanes } = await twoRelays(harness);
+      expect(lanes.map(({ lane }) => lane).sort((a, b) => a - b)).toEqual(
+        Array.from({ length: laneCount }, (_, n) => n),
+      );
+    });
+
+    fact("takes none while another owns them", async (harness) => {
+      const { second } = await twoRelays(harness);
+      expect(await second.own("relay-2", leaseMs)).toEqual([]);
+      await harness.advance(leaseMs - 5000);
+      expect(await second.own("relay-2", leaseMs)).toEqual([]);
+    });
+
+    fact("gives the lanes to one of many at once", async ({ another }) => {
+      const taken = await Promise.all(
+        Array.from({ length: 8 }, (_, index) => another().box(outbox).own(`relay-${index}`, leaseMs)),
+      );
+      expect(taken.map((lanes) => lanes.length).sort((a, b) => b - a)).toEqual([laneCount, 0, 0, 0, 0, 0, 0, 0]);
+    });
+
+    fact("takes over, with higher epochs, when the lease has run out", async (harness) => {
+      const { second, lanes } = await twoRelays(harness);
+      await harness.advance(leaseMs + 1);
+      const taken = await second.own("relay-2", leaseMs);
+      expect(taken).toHaveLength(laneCount);
+      for (const { lane, epoch } of taken) {
+        expect(epoch).toBeGreaterThan(lanes.find((before) => before.lane === lane)?.epoch ?? Number.NaN);
+      }
+    });
+
+    fact("takes at once, with higher epochs, what was released", async (harness) => {
+      const { first, second, lanes } = await twoRelays(harness);
+      await first.release("relay-1");
+      const taken = await second.own("relay-2", leaseMs);
+      expect(taken).toHaveLength(laneCount);
+      expect(taken[0]?.epoch).toBeGreaterThan(lanes[0]?.epoch ?? Number.NaN);
+    });
+  });
+
+  describe("renew", () => {
+    fact("extends the lease", async (harness) => {
+      const { first, second } = await twoRelays(harness);
+      await harness.advance(leaseMs - 5000);
+      expect(await first.renew("relay-1", leaseMs)).toBe(true);
+      await harness.advance(leaseMs - 5000);
+      expect(await second.own("relay-2", leaseMs)).toEqual([]);
+    });
+
+    fact("still works on a lease that ran out and that nobody took", async (harness) => {
+      const { first, second } = await twoRelays(harness);
+      await harness.advance(leaseMs + 1);
+      expect(await first.renew("relay-1", leaseMs)).toBe(true);
+      expect(await second.own("relay-2", leaseMs)).toEqual([]);
+    });
+
+    fact("is false after a take-over, and changes nothing", async (harness) => {
+      const { first, second } = await twoRelays(harness);
+      await harness.advance(leaseMs + 1);
+      await second.own("relay-2", 1000);
+      expect(await first.renew("relay-1", leaseMs)).toBe(false);
+      await harness.advance(1001);
+      expect(await harness.another().box(outbox).own("relay-3", leaseMs)).toHaveLength(laneCount);
+    });
+
+    fact("is false for who never owned, and after a release", async (harness) => {
+      const { first, second } = await twoRelays(harness);
+      expect(await second.renew("relay-2", leaseMs)).toBe(false);
+      await first.release("relay-1");
+      expect(await first.renew("relay-1", leaseMs)).toBe(false);
+    });
+  });
+
+  describe("release", () => {
+    fact("by a former owner leaves the new one alone", async (harness) => {
+      const { first, second } = await twoRelays(harness);
+      await harness.advance(leaseMs + 1);
+      const taken = await second.own("relay-2", leaseMs);
+      await first.release("relay-1");
+      expect(await harness.another().box(outbox).own("relay-3", leaseMs)).toEqual([]);
+      expect((await second.settle(taken, [])).size).toBe(laneCount);
+    });
+  });
+
+  describe("the fence", () => {
+    const settlements: readonly What[] = [
+      { to: "sent" },
+      { to: "wait", attempts: 7, retryInMs: 0, error: "late" },
+      { to: "parked", attempts: 7, error: "late" },
+    ];
+    for (const settlement of settlements) {
+      fact(`refuses '${settlement.to}' from a former owner, for pending and for waiting rows`, async (harness) => {
+        const { first, second, lanes } = await twoRelays(harness);
+        await commit(harness, testMessage("m1", { key: "a" }), testMessage("m2", { key: "b" }));
+        const failed = (await readAll(first)).filter((row) => row.message.id === "m1");
+        await first.settle(
+          lanes,
+          failed.map((row) => ({ row, to: "wait", attempts: 1, retryInMs: 0, error: "no" })),
+        );
+        const rows = await readAll(first);
+        expect(rows).toHaveLength(2);
+        await harness.advance(leaseMs + 1);
+        await second.own("relay-2", leaseMs);
+        const before = await harness.contents(outbox);
+        const standing = await first.settle(
+          lanes,
+          rows.map((row) => ({ row, ...settlement }) as Settlement),
+        );
+        expect([...standing]).toEqual([]);
+        expect(await harness.contents(outbox)).toEqual(before);
+        const after = await readAll(second);
+        expect(after.map((row) => [row.message.id, row.attempts])).toEqual(
+          rows.map((row) => [row.message.id, row.attempts]),
+        );
+      });
+    }
+
+    fact("lets an owner settle after its lease ran out, while nobody took over", async (harness) => {
+      const { first, lanes } = await twoRelays(harness);
+      await commit(harness, testMessage("m1"));
+      await harness.advance(leaseMs + 1);
+      const rows = await readAll(first);
+      const standing = await first.settle(
+        lanes,
+        rows.map((row) => ({ row, to: "sent" as const })),
+      );
+      expect(standing.size).toBe(laneCount);
+      expect((await harness.contents(outbox)).pending).toEqual([]);
+    });
+
+    fact("stops the lost lane and no other", async (harness) => {
+      const { first, lanes } = await twoRelays(harness);
+      await commit(harness, ...["a", "b", "c", "d"].map((key) => testMessage(key, { key })));
+      const rows = await readAll(first);
+      const lost = rows.find((row) => row.message.id === "b")?.lane;
+      const claimed = lanes.map(({ lane, epoch }) => ({ lane, epoch: lane === lost ? epoch - 1 : epoch }));
+      const standing = await first.settle(
+        claimed,
+        rows.map((row) => ({ row, to: "sent" as const })),
+      );
+      expect([...standing].sort((a, b) => a - b)).toEqual(
+        lanes.map(({ lane }) => lane).filter((lane) => lane !== lost),
+      );
+      expect((await harness.contents(outbox)).pending).toEqual(["b"]);
+    });
+
+    fact("covers only the lanes that were named", async (harness) => {
+      const { first, lanes } = await twoRelays(harness);
+      await commit(harness, testMessage("a", { key: "a" }), testMessage("b", { key: "b" }));
+      const rows = await readAll(first);
+      const named = lanes.filter(({ lane }) => lane === rows.find((row) => row.message.id === "a")?.lane);
+      const standing = await first.settle(
+        named,
+        rows.map((row) => ({ row, to: "sent" as const })),
+      );
+      expect([...standing]).toEqual(named.map(({ lane }) => lane));
+      expect((await harness.contents(outbox)).pending).toEqual(["b"]);
+    });
+  });
+}

@@ -1,0 +1,160 @@
+import { describe, expect } from "vitest";
+import { gate } from "../gate.js";
+import { testMessage, testMessages } from "../messages.js";
+import { commit, ids, outbox, ownBox, rowOf } from "./box-access.js";
+import type { StoreFact } from "./store-facts.js";
+
+/** Reading, and what becomes of a row once it is settled. */
+export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
+  describe("read", () => {
+    fact("gives the first rows of each lane, as many as asked for", async (harness) => {
+      const { box } = await ownBox(harness);
+      await commit(harness, ...testMessages("a", 5, { key: "a" }), ...testMessages("b", 5, { key: "b" }));
+      const all = await box.read(Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 })));
+      const [laneA, laneB] = [rowOf(all, "a-0").lane, rowOf(all, "b-0").lane];
+      expect(laneA).not.toBe(laneB);
+      const rows = await box.read([
+        { lane: laneA, limit: 2 },
+        { lane: laneB, limit: 3 },
+      ]);
+      expect(ids(rows.filter(({ lane }) => lane === laneA))).toEqual(["a-0", "a-1"]);
+      expect(ids(rows.filter(({ lane }) => lane === laneB))).toEqual(["b-0", "b-1", "b-2"]);
+      expect(ids(await box.read([{ lane: laneB, limit: 10 }]))).toEqual(testMessages("b", 5).map(({ id }) => id));
+    });
+
+    fact("changes nothing", async (harness) => {
+      const { read } = await ownBox(harness);
+      await commit(harness, testMessage("m1"), testMessage("m2"));
+      expect(await read()).toEqual(await read());
+    });
+
+    fact("puts all messages of a key into one lane", async (harness) => {
+      const { read } = await ownBox(harness);
+      await commit(harness, ...testMessages("m", 50, { key: "k" }));
+      expect(new Set((await read()).map(({ lane }) => lane)).size).toBe(1);
+    });
+  });
+
+  describe("settle", () => {
+    fact("removes what was sent, and only that", async (harness) => {
+      const { box, lanes, read } = await ownBox(harness);
+      await commit(harness, ...testMessages("m", 6, { key: "k" }));
+      const rows = (await read()).filter((_, index) => index % 2 === 0);
+      expect(
+        (
+          await box.settle(
+            lanes,
+            rows.map((row) => ({ row, to: "sent" as const })),
+          )
+        ).size,
+      ).toBe(lanes.length);
+      expect(ids(await read())).toEqual(["m-1", "m-3", "m-5"]);
+      expect((await harness.contents(outbox)).parked).toEqual([]);
+    });
+
+    fact(
+      "leaves alone a late commit below what was sent",
+      async (harness) => {
+        const { store } = harness;
+        const { settle } = await ownBox(harness);
+        const appended = gate();
+        const go = gate();
+        const slow = store.transaction(async (tx) => {
+          await store.append(tx, outbox, [testMessage("late", { key: "k" })]);
+          appended.open();
+          await go.opened;
+        });
+        await Promise.race([appended.opened, slow]);
+        try {
+          await commit(harness, testMessage("early", { key: "k" }));
+          await settle("early", { to: "sent" });
+        } finally {
+          go.open();
+          await slow;
+        }
+        expect((await harness.contents(outbox)).pending).toEqual(["late"]);
+      },
+      "concurrentTransactions",
+    );
+
+    fact("is harmless when repeated", async (harness) => {
+      const { box, lanes, read } = await ownBox(harness);
+      await commit(harness, ...["a", "b", "c", "d"].map((key) => testMessage(key, { key })));
+      const rows = await read();
+      const settlements = [
+        { row: rowOf(rows, "a"), to: "sent" },
+        { row: rowOf(rows, "b"), to: "wait", attempts: 1, retryInMs: 1000, error: "no" },
+        { row: rowOf(rows, "c"), to: "parked", attempts: 3, error: "never" },
+      ] as const;
+      await box.settle(lanes, settlements);
+      const once = await harness.contents(outbox);
+      expect((await box.settle(lanes, settlements)).size).toBe(lanes.length);
+      expect(await harness.contents(outbox)).toEqual(once);
+      expect(once).toEqual({ pending: ["d"], wait: ["b"], holds: ["b"], parked: [{ id: "c", error: "never" }] });
+    });
+
+    fact("accepts nothing to settle, and answers with the lanes that stand", async (harness) => {
+      const { box, lanes } = await ownBox(harness);
+      expect((await box.settle(lanes, [])).size).toBe(lanes.length);
+      expect((await box.settle([], [])).size).toBe(0);
+    });
+
+    fact("does a thousand of each kind at once", async (harness) => {
+      const { box, lanes, read } = await ownBox(harness);
+      await commit(harness, ...["sent", "wait", "parked"].flatMap((to) => testMessages(to, 1000)));
+      const rows = await read(3000);
+      await box.settle(
+        lanes,
+        rows.map((row) => {
+          const to = row.message.id.split("-")[0];
+          if (to === "sent") return { row, to };
+          if (to === "wait") return { row, to, attempts: 1, retryInMs: 1000, error: "no" };
+          return { row, to: "parked", attempts: 1, error: "never" };
+        }),
+      );
+      const { pending, wait, holds, parked } = await harness.contents(outbox);
+      expect([pending.length, wait.length, holds.length, parked.length]).toEqual([0, 1000, 1000, 1000]);
+    });
+  });
+
+  describe("park", () => {
+    fact("keeps the message with its error, out of the way", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, testMessage("m1", { key: "k" }), testMessage("m2", { key: "k" }));
+      await settle("m1", { to: "parked", attempts: 5, error: "too large: ∞ > 1" });
+      expect(await harness.contents(outbox)).toEqual({
+        pending: ["m2"],
+        wait: [],
+        holds: [],
+        parked: [{ id: "m1", error: "too large: ∞ > 1" }],
+      });
+      const rows = await read();
+      expect(ids(rows)).toEqual(["m2"]);
+      expect(rows[0]?.held).toBe(false);
+    });
+
+    fact("frees the key of a waiting message behind which nothing stands", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, testMessage("m1", { key: "k" }), testMessage("m2", { key: "k" }));
+      await settle("m1", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
+      await settle("m1", { to: "parked", attempts: 2, error: "never" });
+      const rows = await read();
+      expect(rows.map((row) => [row.message.id, row.held])).toEqual([["m2", false]]);
+      expect((await harness.contents(outbox)).holds).toEqual([]);
+    });
+
+    fact("keeps the key held for those that stand behind", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, testMessage("m1", { key: "k" }), testMessage("m2", { key: "k" }));
+      await settle("m1", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
+      await settle("m2", { to: "wait", attempts: 0 });
+      await settle("m1", { to: "parked", attempts: 2, error: "never" });
+      await commit(harness, testMessage("m3", { key: "k" }));
+      const rows = await read();
+      expect(rows.map((row) => [row.message.id, row.waiting, row.held])).toEqual([
+        ["m2", true, false],
+        ["m3", false, true],
+      ]);
+    });
+  });
+}

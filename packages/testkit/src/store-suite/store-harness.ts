@@ -1,0 +1,49 @@
+import type { Store } from "postbox";
+
+/** What a store can do beyond what every store must. A claimed one is tested, any other is shown as skipped. */
+export interface StoreFeatures {
+  /** Several transactions can be open at once. */
+  readonly concurrentTransactions: boolean;
+  /** It has a schema, which `migrate()` makes. */
+  readonly migrations: boolean;
+  /** `transaction(work, { isolation })` is honoured. */
+  readonly isolationLevels: boolean;
+  /** A failed statement makes the whole transaction roll back, even when its error is swallowed. */
+  readonly abortsOnError: boolean;
+  /** It can tell a transaction of another database from its own. */
+  readonly foreignTransactions: boolean;
+}
+
+/** One store on empty data, and the means to look at it from outside. */
+export interface StoreHarness<Tx> {
+  readonly store: Store<Tx>;
+  /** Another store object on the same data, as another process has. */
+  another(): Store<Tx>;
+  /** Writes into a table of the user's own within `tx`. */
+  effect(tx: Tx, name: string): Promise<void>;
+  /** What is committed there, in any order. */
+  effects(): Promise<readonly string[]>;
+  /** Lets the database's time move on by `ms`: shifts every stored time back. */
+  advance(ms: number): Promise<void>;
+  /** Ids in order of position, and held keys in any order. */
+  contents(box: string): Promise<StoreHarnessContents>;
+  /** With `abortsOnError`: makes a statement fail within `tx` and swallows its error. */
+  breakTransaction?(tx: Tx): Promise<void>;
+  /** What a user may hand over by mistake instead of a transaction, such as the pool. Defaults to none. */
+  impostors?(): readonly unknown[];
+  close(): Promise<void>;
+}
+
+export interface StoreHarnessContents {
+  readonly pending: readonly string[];
+  readonly wait: readonly string[];
+  readonly holds: readonly string[];
+  readonly parked: readonly { readonly id: string; readonly error: string }[];
+}
+
+export interface StoreSuiteOptions<Tx> {
+  readonly name: string;
+  readonly features: StoreFeatures;
+  /** Called for every fact: the store must be empty and, where it has a schema, migrated. */
+  create(): Promise<StoreHarness<Tx>>;
+}

@@ -1,0 +1,157 @@
+import { currentTransaction } from "postbox";
+import { describe, expect } from "vitest";
+import { testMessage } from "../messages.js";
+import { outbox } from "./box-access.js";
+import type { StoreFact } from "./store-facts.js";
+import type { StoreSuiteOptions } from "./store-harness.js";
+
+const tick = () => new Promise<void>((resolve) => setTimeout(resolve, 1));
+
+/** `transaction()`, `current()`, and which handles are refused. */
+export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuiteOptions<Tx>): void {
+  describe("transaction", () => {
+    fact("commits and returns what its function returned", async ({ store, effect, effects }) => {
+      const result = await store.transaction(async (tx) => {
+        await effect(tx, "done");
+        return 42;
+      });
+      expect(result).toBe(42);
+      expect(await effects()).toEqual(["done"]);
+    });
+
+    fact("rolls back and rejects with the very error that its function threw", async ({ store, effect, effects }) => {
+      const error = new Error("no stock");
+      const failing = store.transaction(async (tx) => {
+        await effect(tx, "done");
+        throw error;
+      });
+      await expect(failing).rejects.toBe(error);
+      expect(await effects()).toEqual([]);
+    });
+
+    fact("works again after a rollback", async ({ store, effect, effects }) => {
+      for (const name of ["a", "b", "c"]) {
+        await store.transaction(() => Promise.reject(new Error("no stock"))).catch(() => {});
+        await store.transaction((tx) => effect(tx, name));
+      }
+      expect([...(await effects())].sort()).toEqual(["a", "b", "c"]);
+    });
+
+    fact(
+      "rejects when the database rolled back instead",
+      async (harness) => {
+        const { store, effect, effects, contents } = harness;
+        const broken = store.transaction(async (tx) => {
+          await effect(tx, "done");
+          await store.append(tx, outbox, [testMessage("m1")]);
+          if (harness.breakTransaction === undefined) throw new Error("abortsOnError needs breakTransaction()");
+          await harness.breakTransaction(tx);
+        });
+        await expect(broken).rejects.toMatchObject({ code: "commit-rolled-back" });
+        expect(await effects()).toEqual([]);
+        expect((await contents(outbox)).pending).toEqual([]);
+      },
+      "abortsOnError",
+    );
+  });
+
+  describe("current", () => {
+    fact("is the surrounding transaction, through awaits and timers", async ({ store, effect, effects }) => {
+      const deepInUserCode = async (name: string) => {
+        await tick();
+        await effect(currentTransaction(store), name);
+      };
+      await store.transaction(async (tx) => {
+        expect(store.current()).toBe(tx);
+        await deepInUserCode("a");
+        await Promise.all([Promise.resolve().then(() => deepInUserCode("b"))]);
+        expect(store.current()).toBe(tx);
+      });
+      expect([...(await effects())].sort()).toEqual(["a", "b"]);
+    });
+
+    fact("is nothing before and after, also after a failure", async ({ store }) => {
+      expect(store.current()).toBeUndefined();
+      await store.transaction(async () => {});
+      expect(store.current()).toBeUndefined();
+      await store.transaction(() => Promise.reject(new Error("no stock"))).catch(() => {});
+      expect(store.current()).toBeUndefined();
+      expect(() => currentTransaction(store)).toThrow("transaction-missing");
+    });
+
+    fact("is nothing in what outlives the transaction", async ({ store }) => {
+      let later: Promise<unknown> = Promise.resolve();
+      await store.transaction(async () => {
+        later = new Promise((resolve) => setTimeout(() => resolve(store.current()), 20));
+      });
+      expect(await later).toBeUndefined();
+    });
+
+    fact("is each one's own in parallel transactions", async ({ store, effect, effects }) => {
+      const names = ["a", "b", "c", "d"];
+      await Promise.allSettled(
+        names.map((name) =>
+          store.transaction(async (tx) => {
+            await tick();
+            expect(store.current()).toBe(tx);
+            await effect(currentTransaction(store), name);
+            if (name === "c") throw new Error("no stock");
+          }),
+        ),
+      );
+      expect([...(await effects())].sort()).toEqual(["a", "b", "d"]);
+    });
+
+    fact("belongs to its store alone", async ({ store, another }) => {
+      const other = another();
+      await store.transaction(async () => {
+        expect(other.current()).toBeUndefined();
+      });
+    });
+  });
+
+  describe("a handle is refused", () => {
+    fact("once its transaction has committed or rolled back", async ({ store, contents }) => {
+      const ended: Tx[] = [];
+      await store.transaction(async (tx) => void ended.push(tx));
+      await store.transaction((tx) => Promise.reject(ended.push(tx))).catch(() => {});
+      for (const tx of ended) {
+        const refused = { code: "not-a-transaction" };
+        await expect(store.append(tx, outbox, [testMessage("m1")])).rejects.toMatchObject(refused);
+        await expect(store.remember(tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
+      }
+      expect(ended).toHaveLength(2);
+      expect((await contents(outbox)).pending).toEqual([]);
+    });
+
+    fact("when it is none", async (harness) => {
+      const { store, contents } = harness;
+      const impostors = [undefined, null, 42, "tx", {}, () => {}, store, ...(harness.impostors?.() ?? [])];
+      for (const impostor of impostors) {
+        const refused = { code: "not-a-transaction" };
+        await expect(store.append(impostor as Tx, outbox, [testMessage("m1")])).rejects.toMatchObject(refused);
+        await expect(store.remember(impostor as Tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
+      }
+      expect((await contents(outbox)).pending).toEqual([]);
+    });
+
+    fact(
+      "when it is of another database",
+      async ({ store, contents }) => {
+        const foreign = await create();
+        try {
+          await foreign.store.transaction(async (tx) => {
+            const refused = { code: "transaction-foreign" };
+            await expect(store.append(tx, outbox, [testMessage("m1")])).rejects.toMatchObject(refused);
+            await expect(store.remember(tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
+          });
+          expect((await foreign.contents(outbox)).pending).toEqual([]);
+        } finally {
+          await foreign.close();
+        }
+        expect((await contents(outbox)).pending).toEqual([]);
+      },
+      "foreignTransactions",
+    );
+  });
+}
