@@ -1,0 +1,26 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { constant, exponential } from "./backoff.js";
+
+describe("exponential", () => {
+  it("grows, and never exceeds its cap, jitter included", () => {
+    const backoff = exponential({ initialMs: 100, maxMs: 1000 });
+    expect([1, 2, 3, 4, 5, 50].map((attempt) => backoff(attempt, () => 0))).toEqual([100, 200, 400, 800, 1000, 1000]);
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 2000 }), fc.double({ min: 0, max: 0.999, noNaN: true }), (attempt, chance) => {
+        const ms = backoff(attempt, () => chance);
+        expect(ms).toBeGreaterThanOrEqual(50);
+        expect(ms).toBeLessThanOrEqual(1000);
+      }),
+    );
+  });
+
+  it.each([{ initialMs: 0 }, { initialMs: 10, maxMs: 5 }, { factor: 0.5 }, { jitter: 2 }])("refuses %j", (options) => {
+    expect(() => exponential(options)).toThrow(expect.objectContaining({ code: "option-invalid" }));
+  });
+});
+
+it("constant is constant", () => {
+  expect(constant(7)(99, Math.random)).toBe(7);
+  expect(() => constant(-1)).toThrow(expect.objectContaining({ code: "option-invalid" }));
+});

@@ -1,0 +1,99 @@
+import { CloudEvent, HTTP } from "cloudevents";
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import {
+  fromCloudEventBatchJson,
+  fromCloudEventJson,
+  toCloudEventBatchJson,
+  toCloudEventJson,
+} from "./cloudevents-json.js";
+import { createMessage, type Message } from "./message.js";
+
+const message = createMessage({
+  id: "1",
+  source: "/orders",
+  type: "shop.orders.v1.OrderPlaced",
+  subject: "größe",
+  time: "2026-01-31T12:00:00.123456789Z",
+  dataschema: "https://example.test/order.json",
+  extensions: { correlationid: "c", retries: 3, urgent: true },
+  key: "order-1",
+  data: Buffer.from('{"total": 1.0, "big": 9007199254740993, "a": {"]": "}\\""}}'),
+});
+
+describe("CloudEvents JSON", () => {
+  it("gives back the same message, its JSON data byte for byte", () => {
+    const text = toCloudEventJson(message);
+    expect(JSON.parse(text)).toMatchObject({ specversion: "1.0", partitionkey: "order-1", retries: 3, urgent: true });
+    expect(fromCloudEventJson(text)).toEqual(message);
+  });
+
+  it("gives back any data of any content type", () => {
+    fc.assert(
+      fc.property(
+        fc.oneof(fc.uint8Array(), fc.json().map((json) => Buffer.from(json))),
+        fc.constantFrom("application/json", "application/x+json", "text/plain", "application/octet-stream"),
+        (data, datacontenttype) => {
+          const original = createMessage({ ...message, datacontenttype, data });
+          const back = fromCloudEventJson(toCloudEventJson(original));
+          expect(Buffer.from(back.data).equals(data)).toBe(true);
+        },
+      ),
+    );
+  });
+
+  it("carries batches, empty ones too", () => {
+    const other: Message = createMessage({ ...message, id: "2", data: Buffer.from("[1 , 2]") });
+    expect(fromCloudEventBatchJson(toCloudEventBatchJson([message, other]))).toEqual([message, other]);
+    expect(fromCloudEventBatchJson(" [ ] ")).toEqual([]);
+  });
+
+  it("reads spaces, escapes, repeated members and nulls as JSON does", () => {
+    const text = `\n{ "id" : "1", "source":"/a","type":"t.T","specversion":"1.0","subject":null,
+      "data":1, "d\\u0061ta" : [ "\\\\" , {"x":"]"} ] , "flag":true }\n`;
+    const read = fromCloudEventJson(text);
+    expect(Buffer.from(read.data).toString()).toBe('[ "\\\\" , {"x":"]"} ]');
+    expect(read).toMatchObject({ extensions: { flag: true }, topic: "t" });
+    expect(read).not.toHaveProperty("subject");
+  });
+
+  it("takes text data of a text type as it is", () => {
+    const text = '{"id":"1","source":"/a","type":"t.T","specversion":"1.0","datacontenttype":"text/plain","data":"hä"}';
+    expect(Buffer.from(fromCloudEventJson(text).data).toString()).toBe("hä");
+  });
+
+  it("accepts foreign extension names that the specification only advises against", () => {
+    const text = `{"id":"1","source":"/a","type":"t.T","specversion":"1.0","averylongextensionname123":"x"}`;
+    expect(fromCloudEventJson(text).extensions).toEqual({ averylongextensionname123: "x" });
+  });
+
+  it("is what the CloudEvents SDK reads and writes", () => {
+    const theirs = HTTP.toEvent<{ total: number }>({
+      headers: { "content-type": "application/cloudevents+json" },
+      body: toCloudEventJson(message),
+    }) as CloudEvent<{ total: number }>;
+    expect(theirs).toMatchObject({ id: "1", source: "/orders", subject: "größe", partitionkey: "order-1", retries: 3 });
+    expect(theirs.data?.total).toBe(1);
+    const event = new CloudEvent({ id: "9", source: "/them", type: "a.B", data: { x: 1 }, partitionkey: "k" });
+    const ours = fromCloudEventJson(HTTP.structured(event).body as string);
+    expect(ours).toMatchObject({ id: "9", source: "/them", key: "k", topic: "a" });
+    expect(JSON.parse(Buffer.from(ours.data).toString())).toEqual({ x: 1 });
+  });
+
+  it.each([
+    ["no JSON", "{"],
+    ["an array", "[]"],
+    ["a missing version", '{"id":"1","source":"/a","type":"t"}'],
+    ["another version", '{"id":"1","source":"/a","type":"t","specversion":"0.3"}'],
+    ["no id", '{"source":"/a","type":"t","specversion":"1.0"}'],
+    ["an object as an extension", '{"id":"1","source":"/a","type":"t","specversion":"1.0","x":{}}'],
+    ["base64 that is no text", '{"id":"1","source":"/a","type":"t","specversion":"1.0","data_base64":1}'],
+  ])("refuses %s for good", (_, text) => {
+    const refusal = expect.objectContaining({ name: "PermanentError", code: "message-invalid" });
+    expect(() => fromCloudEventJson(text)).toThrow(refusal);
+  });
+
+  it("refuses a batch that is none", () => {
+    expect(() => fromCloudEventBatchJson("{}")).toThrow("a batch is a JSON array");
+  });
+});

@@ -1,0 +1,97 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { PostboxError } from "../errors.js";
+import { createCodecs } from "./codec.js";
+import { jsonCodec } from "./json-codec.js";
+
+function fault(data: unknown): PostboxError {
+  try {
+    jsonCodec.encode(data);
+  } catch (error) {
+    return error as PostboxError;
+  }
+  throw new Error("was encoded");
+}
+
+const cyclic: { self?: unknown } = {};
+cyclic.self = cyclic;
+
+describe("the JSON codec", () => {
+  it("gives back whatever JSON can carry", () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ noUnicodeString: false }), (value) => {
+        // JSON has one zero; -0 and 0 are equal to every reader but Object.is.
+        expect(JSON.stringify(jsonCodec.decode(jsonCodec.encode(value)))).toBe(JSON.stringify(value));
+      }),
+    );
+  });
+
+  it.each<[string, unknown, string]>([
+    ["undefined at the top", undefined, "data"],
+    ["undefined in an object", { a: { b: undefined } }, "data.a.b"],
+    ["undefined in an array", [1, undefined], "data[1]"],
+    ["a hole in an array", Array(1), "data[0]"],
+    ["NaN", { price: Number.NaN }, "data.price"],
+    ["Infinity", [Number.POSITIVE_INFINITY], "data[0]"],
+    ["a BigInt", { id: 1n }, "data.id"],
+    ["a function", { f: () => 1 }, "data.f"],
+    ["a symbol", { s: Symbol("s") }, "data.s"],
+    ["a symbol as a key", { [Symbol("s")]: 1 }, "data"],
+    ["an invalid date", { at: new Date(Number.NaN) }, "data.at"],
+    ["a Map", { m: new Map() }, "data.m"],
+    ["a Set", { m: new Set() }, "data.m"],
+    ["a typed array", { b: new Uint8Array(2) }, "data.b"],
+    ["a Buffer, in spite of its toJSON", { b: Buffer.from("x") }, "data.b"],
+    ["an ArrayBuffer", { b: new ArrayBuffer(2) }, "data.b"],
+    ["an Error", { e: new Error("x") }, "data.e"],
+    ["a RegExp", { r: /x/ }, "data.r"],
+    ["a promise that nobody awaited", { p: Promise.resolve(1) }, "data.p"],
+    ["a cycle", { a: [cyclic] }, "data.a[0].self"],
+    ["a path that needs quotes", { "a b": [{ "": undefined }] }, 'data["a b"][0][""]'],
+  ])("refuses %s", (_, data, path) => {
+    const error = fault(data);
+    expect(error.code).toBe("data-not-encodable");
+    expect(error.path).toBe(path);
+  });
+
+  it("writes valid dates and what has toJSON, and the same object twice", () => {
+    const shared = { x: 1 };
+    const data = { at: new Date(0), a: shared, b: shared };
+    expect(jsonCodec.decode(jsonCodec.encode(data))).toEqual({ at: "1970-01-01T00:00:00.000Z", a: { x: 1 }, b: { x: 1 } });
+  });
+});
+
+describe("codecs", () => {
+  const codecs = createCodecs();
+
+  it("reads +json and parameters as JSON", () => {
+    const bytes = codecs.encode("application/vnd.shop+json; charset=utf-8", { a: 1 });
+    expect(codecs.decode("Application/JSON;charset=utf-8", bytes)).toEqual({ a: 1 });
+  });
+
+  it("leaves bytes untouched", () => {
+    const bytes = Uint8Array.from({ length: 256 }, (_, index) => index);
+    expect(codecs.encode("application/octet-stream", bytes)).toBe(bytes);
+    expect(codecs.decode("application/octet-stream", bytes)).toBe(bytes);
+  });
+
+  it("says which content type it does not know, and for received data for good", () => {
+    expect(() => codecs.encode("application/x", 1)).toThrow(expect.objectContaining({ code: "content-type-unknown" }));
+    const received = expect.objectContaining({ name: "PermanentError", code: "content-type-unknown" });
+    expect(() => codecs.decode("application/x", new Uint8Array())).toThrow(received);
+  });
+
+  it.each([
+    ["text that is no JSON", Buffer.from("{")],
+    ["bytes that are no UTF-8", Uint8Array.of(0x22, 0xff, 0x22)],
+    ["nothing", new Uint8Array()],
+  ])("gives up on %s for good", (_, bytes) => {
+    const error = expect.objectContaining({ name: "PermanentError", code: "data-not-decodable" });
+    expect(() => codecs.decode("application/json", bytes)).toThrow(error);
+  });
+
+  it("prefers a codec that is passed in", () => {
+    const own = { contentType: "application/json", encode: () => new Uint8Array([7]), decode: () => "own" };
+    expect(createCodecs([own]).decode("application/json", new Uint8Array())).toBe("own");
+  });
+});

@@ -1,0 +1,25 @@
+import { expect, it } from "vitest";
+import { checkOptions, count, oneOf, text } from "./options.js";
+
+const rules = { pollIntervalMs: count, source: text, mode: oneOf("delete", "keep") };
+
+it("answers an unknown option with the nearest known one", () => {
+  expect(() => checkOptions("createRelay", { pollInterval: 1 }, rules)).toThrow(
+    "[option-unknown] createRelay: unknown option 'pollInterval'; did you mean 'pollIntervalMs'?",
+  );
+  expect(() => checkOptions("createRelay", { zzz: 1 }, rules)).toThrow("known are pollIntervalMs, source, mode");
+  expect(() => checkOptions("createRelay", { constructor: 1 }, rules)).toThrow("unknown option 'constructor'");
+});
+
+it("says what a good value looks like", () => {
+  expect(() => checkOptions("x", { pollIntervalMs: 0.5 }, rules)).toThrow(
+    "x: option 'pollIntervalMs' must be a whole number of at least 1; got 0.5",
+  );
+  expect(() => checkOptions("x", { mode: "drop" }, rules)).toThrow(`must be "delete" or "keep"; got "drop"`);
+  expect(() => checkOptions("x", {}, rules, ["source"])).toThrow("option 'source' is missing; give a non-empty string");
+  expect(() => checkOptions("x", null as never, rules)).toThrow("options must be an object");
+});
+
+it("lets undefined stand for the default", () => {
+  expect(() => checkOptions("x", { pollIntervalMs: undefined, source: "/a" }, rules, ["source"])).not.toThrow();
+});
