@@ -1,0 +1,64 @@
+import { posix } from "node:path";
+import { importsOf } from "./module-text.js";
+
+/**
+ * The library from its ground to its roof. A module imports from its own layer or from those before it, never from
+ * those after it. What is not listed here is a door: a file in the root, such as `index.ts`, that only re-exports.
+ */
+const layers: readonly (readonly string[])[] = [
+  ["internal/", "errors.ts", "backoff.ts", "options.ts", "telemetry/events.ts"],
+  ["message/"],
+  ["event/"],
+  ["transport.ts", "store.ts"],
+  ["publisher/", "router/"],
+  ["outbox/", "inbox/"],
+  ["middleware/"],
+  ["stores/", "transports/", "transactions/", "telemetry/", "connect/"],
+];
+
+/** The only places that may import what is not ours and not Node's: everything else runs without any driver. */
+const driverFolders = ["stores/", "transports/", "transactions/", "connect/"];
+
+/** What breaks the direction of imports among `modules`, whose keys are paths such as `message/codec.ts`. */
+export function importViolations(modules: ReadonlyMap<string, string>): string[] {
+  return [...modules].flatMap(([path, source]) =>
+    importsOf(source).flatMap(({ specifier, reexportsAll }) => {
+      const problem = specifier.startsWith(".")
+        ? problemWithin(path, posix.join(posix.dirname(path), specifier).replace(/\.js$/, ".ts"), reexportsAll)
+        : problemOutside(path, specifier);
+      return problem ? [`${path} imports ${specifier}: ${problem}`] : [];
+    }),
+  );
+}
+
+function problemWithin(from: string, to: string, reexportsAll: boolean): string | undefined {
+  const [fromLayer, toLayer] = [layerOf(from), layerOf(to)];
+  if (to.startsWith("..")) return "it leaves the library";
+  if (fromLayer === undefined && !isDoor(from))
+    return "its folder has no place in the layers of checks/import-direction.ts";
+  if (isDoor(to)) return "doors are for users";
+  if (fromLayer === undefined) {
+    return reexportsAll && to.startsWith("internal/") ? "internal modules are not exported wholesale" : undefined;
+  }
+  if (toLayer === undefined) return "its folder has no place in the layers of checks/import-direction.ts";
+  if (toLayer > fromLayer) return "it points towards the roof";
+  const kinds = [from, to].map((path) => path.split("/")[0]);
+  if (kinds.includes("stores") && kinds.includes("transports")) return "stores and transports do not know each other";
+  return undefined;
+}
+
+function problemOutside(from: string, specifier: string): string | undefined {
+  if (specifier.startsWith("node:") || driverFolders.some((folder) => from.startsWith(folder))) return undefined;
+  return "drivers and other packages belong into stores, transports, transactions or connect";
+}
+
+function layerOf(path: string): number | undefined {
+  // The longest entry wins: telemetry/events.ts lies lower than the rest of telemetry/.
+  const places = layers.flatMap((entries, layer) => entries.map((entry) => ({ entry, layer })));
+  const fitting = places.filter(({ entry }) => (entry.endsWith("/") ? path.startsWith(entry) : path === entry));
+  return fitting.sort((a, b) => b.entry.length - a.entry.length)[0]?.layer;
+}
+
+function isDoor(path: string): boolean {
+  return !path.includes("/") && layerOf(path) === undefined;
+}
