@@ -1,0 +1,35 @@
+import { execFile } from "node:child_process";
+import { cpSync, existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+const library = join(import.meta.dirname, "..", "packages", "postbox");
+let project: string;
+
+// A project that has installed postbox and nothing else. In a temporary folder, where no other node_modules is near.
+beforeAll(() => {
+  if (!existsSync(join(library, "dist", "index.js"))) throw new Error("packages/postbox is not built: npm run build");
+  project = mkdtempSync(join(tmpdir(), "postbox-no-driver-"));
+  for (const part of ["dist", "package.json"]) {
+    cpSync(join(library, part), join(project, "node_modules", "postbox", part), { recursive: true });
+  }
+});
+afterAll(() => rmSync(project, { recursive: true, force: true }));
+
+test.each(["postbox", "postbox/memory", "postbox/connect"])("%s can be imported without any driver", async (name) => {
+  const program = `console.log(Object.keys(await import("${name}")).length)`;
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], {
+    cwd: project,
+    timeout: 10_000,
+  });
+  expect(stderr).toBe("");
+  expect(Number(stdout)).toBeGreaterThan(0);
+});
+
+test("the test would notice a driver", async () => {
+  const program = 'await import("pg")';
+  const run = promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], { cwd: project });
+  await expect(run).rejects.toThrow("ERR_MODULE_NOT_FOUND");
+});

@@ -1,0 +1,70 @@
+// Packs every public package as `npm publish` would, and checks the tarball: what is in it, how large it is, and what
+// publint and attw say about its entry points and types.
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** Kilobytes. Raise one only together with a reason for what grew. */
+const limits = {
+  postbox: { packed: 120, unpacked: 450 },
+  "@postbox/testkit": { packed: 60, unpacked: 250 },
+};
+
+const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));
+const problems = [];
+try {
+  for (const name of readdirSync("packages")) {
+    const manifest = JSON.parse(readFileSync(join("packages", name, "package.json"), "utf8"));
+    if (!manifest.private) checkPacked(manifest, join("packages", name));
+  }
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
+for (const problem of problems) console.error(`✗ ${problem}`);
+process.exitCode = problems.length > 0 ? 1 : 0;
+
+function checkPacked({ name, dependencies = {} }, source) {
+  const answer = run("npm", ["pack", `./${source}`, "--json", "--ignore-scripts", `--pack-destination=${folder}`]);
+  const [packed] = Object.values(JSON.parse(answer));
+  const tarball = join(folder, packed.filename);
+  const kilobytes = { packed: Math.ceil(packed.size / 1000), unpacked: Math.ceil(packed.unpackedSize / 1000) };
+  console.log(
+    `${name}: ${packed.files.length} files, ${kilobytes.packed} kB packed, ${kilobytes.unpacked} kB unpacked`,
+  );
+
+  for (const [what, limit] of Object.entries(limits[name] ?? { limit: 0 })) {
+    if (!(kilobytes[what] <= limit)) problems.push(`${name} is ${kilobytes[what]} kB ${what}; the limit is ${limit}`);
+  }
+  const paths = packed.files.map(({ path }) => path);
+  const unwanted = paths.filter(
+    (path) => !/^dist\/.*(\.js|\.d\.ts)$|^package\.json$|^README\.md$|^LICENSE$/.test(path),
+  );
+  if (unwanted.length > 0) problems.push(`${name} must not contain ${unwanted.join(", ")}`);
+  const stale = paths.filter((path) => /^dist\/.*\.js$/.test(path) && !hasSource(join(source, path)));
+  if (stale.length > 0)
+    problems.push(`${source}/dist is older than its sources (${stale.join(", ")}): delete it, build`);
+  if (!paths.includes("LICENSE")) problems.push(`${name} lacks its LICENSE`);
+  if (name === "postbox" && Object.keys(dependencies).length > 0) problems.push("postbox must have no dependencies");
+
+  tryRun(name, "publint", ["run", tarball, "--strict"]);
+  tryRun(name, "attw", [tarball, "--profile", "esm-only", "--no-color"]);
+}
+
+/** The compiler never removes what it once made, so a module that was renamed would be published under both names. */
+function hasSource(built) {
+  const source = built.replace("/dist/", "/src/");
+  return existsSync(source) || existsSync(source.replace(/\.js$/, ".ts"));
+}
+
+function tryRun(name, command, args) {
+  try {
+    run(join("node_modules", ".bin", command), args);
+  } catch (error) {
+    problems.push(`${name}: ${command} objects\n${error.stdout}${error.stderr}`);
+  }
+}
+
+function run(command, args) {
+  return execFileSync(command, args, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"], timeout: 2 * 60_000 });
+}
