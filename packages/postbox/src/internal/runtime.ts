@@ -30,6 +30,11 @@ export const systemRuntime: Runtime = {
   },
 };
 
+/** The system's time and chance, with whatever `own` puts in their place. */
+export function runtimeWith(own: Partial<Runtime> = {}): Runtime {
+  return { ...systemRuntime, ...own };
+}
+
 /** Resolves after `ms`, or at once when the signal is aborted; stopping is not a failure. */
 export function sleep(runtime: Runtime, ms: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted) return Promise.resolve();

@@ -1,4 +1,4 @@
-import { type Runtime, systemRuntime } from "../internal/runtime.js";
+import type { Runtime } from "../internal/runtime.js";
 import type { Box, Lane } from "../store.js";
 
 /** The right to send a box's rows, for a while. */
@@ -20,7 +20,7 @@ export async function acquireLease(
   box: Box,
   owner: string,
   leaseMs: number,
-  runtime: Runtime = systemRuntime,
+  runtime: Runtime,
 ): Promise<Lease | undefined> {
   let trustedUntil = runtime.monotonic() + leaseMs;
   const lanes = await box.own(owner, leaseMs);

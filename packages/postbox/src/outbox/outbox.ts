@@ -1,4 +1,4 @@
-import { type Runtime, systemRuntime } from "../internal/runtime.js";
+import { runtimeWith } from "../internal/runtime.js";
 import { callback } from "../options.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "../publisher/publisher.js";
 import type { Store } from "../store.js";
@@ -28,7 +28,7 @@ export const outboxBox = "outbox";
 export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outbox<Tx> {
   const publisherInto = publisherTo("createOutbox", options, { telemetry: callback });
   const emit = quiet(options.telemetry);
-  const runtime: Runtime = options.runtime ?? systemRuntime;
+  const runtime = runtimeWith(options.runtime);
   return {
     box: outboxBox,
     store,

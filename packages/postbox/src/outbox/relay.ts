@@ -1,6 +1,6 @@
 import { type Backoff, exponential } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
-import { type Runtime, sleep, systemRuntime } from "../internal/runtime.js";
+import { type Runtime, runtimeWith, sleep } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
 import { callback, checkOptions, count, object, positive } from "../options.js";
@@ -31,7 +31,7 @@ export interface RelayOptions {
   /** Listens to what happens here. Defaults to nobody. */
   readonly telemetry?: Telemetry;
   /** @experimental Time, chance and failpoints. Defaults to the system's. */
-  readonly runtime?: Runtime;
+  readonly runtime?: Partial<Runtime>;
 }
 
 const rules = {
@@ -69,7 +69,8 @@ const fatal: ReadonlySet<string> = new Set(["schema-missing", "schema-outdated",
 export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: RelayOptions = {}): Relay {
   checkOptions("createRelay", options, rules);
   const { pollIntervalMs = 500, batchSize = 500, leaseMs = 15_000, publishTimeoutMs = 4_000 } = options;
-  const { backoff = exponential(), runtime = systemRuntime } = options;
+  const { backoff = exponential() } = options;
+  const runtime = runtimeWith(options.runtime);
   checkBelowThird("pollIntervalMs", pollIntervalMs, leaseMs);
   checkBelowThird("publishTimeoutMs", publishTimeoutMs, leaseMs);
   const telemetry = quiet(options.telemetry);

@@ -1,5 +1,5 @@
 import { PostboxError, PublishError } from "../errors.js";
-import { systemRuntime } from "../internal/runtime.js";
+import { runtimeWith } from "../internal/runtime.js";
 import { timeoutSignal } from "../internal/timeout-signal.js";
 import { positive } from "../options.js";
 import type { Outcome, Sender } from "../transport.js";
@@ -17,7 +17,8 @@ export interface DirectPublisherOptions extends PublisherOptions {
  */
 export function createPublisher(sender: Sender, options: DirectPublisherOptions): Publisher {
   const publisherOver = publisherTo("createPublisher", options, { publishTimeoutMs: positive });
-  const { publishTimeoutMs = 10_000, runtime = systemRuntime } = options;
+  const { publishTimeoutMs = 10_000 } = options;
+  const runtime = runtimeWith(options.runtime);
   return publisherOver(async (messages) => {
     const outcomes: (Outcome | undefined)[] = messages.map(() => undefined);
     const timeout = timeoutSignal(

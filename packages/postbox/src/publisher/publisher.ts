@@ -1,6 +1,6 @@
 import type { DataIn, Draft, EventDefinition, MessageOptions } from "../event/define-event.js";
 import { currentLineage } from "../internal/lineage.js";
-import { type Runtime, systemRuntime } from "../internal/runtime.js";
+import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
 import { type Codec, createCodecs } from "../message/codec.js";
 import { createMessage, type Extensions, type Message, type MessageInput } from "../message/message.js";
@@ -44,7 +44,7 @@ export interface PublisherOptions {
   /** A larger message is refused before it is stored or sent. Defaults to 1 MiB. */
   readonly maxMessageBytes?: number;
   /** @experimental Time, chance and failpoints. Defaults to the system's. */
-  readonly runtime?: Runtime;
+  readonly runtime?: Partial<Runtime>;
 }
 
 const rules: Readonly<Record<string, OptionRule>> = {
@@ -66,7 +66,8 @@ export function publisherTo(
   moreRules: Readonly<Record<string, OptionRule>> = {},
 ): (deliver: PublishNext) => Publisher {
   checkOptions(owner, options, { ...rules, ...moreRules }, ["source"]);
-  const { source, defaults = {}, middleware = [], maxMessageBytes, runtime = systemRuntime } = options;
+  const { source, defaults = {}, middleware = [], maxMessageBytes } = options;
+  const runtime = runtimeWith(options.runtime);
   const codecs = createCodecs(options.codecs);
   const nextId = uuidv7Generator(runtime);
   const limits = maxMessageBytes === undefined ? {} : { maxMessageBytes };

@@ -1,7 +1,7 @@
 import { type Backoff, exponential } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
 import type { EventDefinition } from "../event/define-event.js";
-import { type Runtime, systemRuntime } from "../internal/runtime.js";
+import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { type Codec, createCodecs } from "../message/codec.js";
 import { callback, checkOptions, count, list, object, oneOf, positive } from "../options.js";
@@ -39,7 +39,7 @@ export interface RouterOptions {
   /** Listens to what happens here. Defaults to nobody. */
   readonly telemetry?: Telemetry;
   /** @experimental Time, chance and failpoints. Defaults to the system's. */
-  readonly runtime?: Runtime;
+  readonly runtime?: Partial<Runtime>;
 }
 
 const rules = {
@@ -83,7 +83,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     unknown: options.unknown ?? "park",
     shutdownTimeoutMs: options.shutdownTimeoutMs ?? 30_000,
     telemetry: quiet(options.telemetry),
-    runtime: options.runtime ?? systemRuntime,
+    runtime: runtimeWith(options.runtime),
   };
   const codecs = createCodecs(options.codecs);
   const middleware: AnyMiddleware[] = [];

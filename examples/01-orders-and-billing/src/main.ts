@@ -1,0 +1,74 @@
+import { parseArgs } from "node:util";
+import { createRelay, type TelemetryEvent } from "postbox";
+import { connectTransport } from "postbox/connect";
+import { billingService } from "./billing.js";
+import { killedAfterSending, sendingTwice } from "./faults.js";
+import { ordersService } from "./orders.js";
+import { printProgress, printSummary, summarise } from "./summary.js";
+
+const { values } = parseArgs({
+  options: {
+    database: { type: "string", default: "pglite:" },
+    broker: { type: "string", default: "memory:" },
+    orders: { type: "string", default: "300" },
+  },
+});
+const attempts = Number(values.orders);
+const rollBackEvery = 5;
+
+console.log("Two services, each with a database of its own, and a broker between them:\n");
+console.log("  orders ── outbox ── relay ──▶ broker ──▶ inbox ── billing");
+console.log("  orders ── inbox ◀── broker ◀── relay ── outbox ── billing\n");
+console.log("Every fifth order rolls back, every seventh message is sent twice, and the first relay of the orders");
+console.log("is killed after it has sent a batch and before it could note that down.\n");
+
+const seen = { delivered: 0, duplicates: 0 };
+const telemetry = (event: TelemetryEvent) => {
+  if (event.name === "delivery.received" && event.consumer === "billing") seen.delivered++;
+  if (event.name === "delivery.duplicate" && event.consumer === "billing") seen.duplicates++;
+};
+
+const orders = await ordersService(values.database, telemetry);
+const billing = await billingService(values.database, telemetry);
+const broker = await connectTransport(values.broker);
+const sender = sendingTwice(broker.sender(), 7);
+orders.router.start(broker.receiver("orders"));
+billing.router.start(broker.receiver("billing"));
+
+// Short leases, so that nobody waits long for the one that is killed. The second relay stands by until then.
+const timing = { leaseMs: 3_000, pollIntervalMs: 100, publishTimeoutMs: 900, batchSize: 50 };
+const { runtime, killed } = killedAfterSending(2);
+const doomed = createRelay(orders.database.store, sender, { ...timing, runtime });
+const standby = createRelay(orders.database.store, sender, timing);
+const billingRelay = createRelay(billing.database.store, sender, timing);
+doomed.start();
+void killed.then(() =>
+  console.log("\n  ✗ the relay was killed between send and settle; another takes over when its lease ends"),
+);
+
+const rolledBack: string[] = [];
+const deadline = Date.now() + 45_000;
+const placing = (async () => {
+  for (let number = 1; number <= attempts; number++) {
+    const orderId = `order-${number}`;
+    const fails = number % rollBackEvery === 0;
+    await orders.place(orderId, number, fails).catch(() => rolledBack.push(orderId));
+    if (number === 10) standby.start();
+  }
+  if (attempts < 10) standby.start();
+})();
+billingRelay.start();
+
+for (let done = false; !done && Date.now() < deadline; ) {
+  const summary = await summarise(orders.database, billing.database, rolledBack, seen);
+  printProgress(summary);
+  done = summary.settled && rolledBack.length + summary.committed === attempts;
+  if (!done) await new Promise((resolve) => setTimeout(resolve, 200));
+}
+await placing;
+await Promise.all([standby.stop(), billingRelay.stop(), orders.router.stop(), billing.router.stop()]);
+
+const summary = await summarise(orders.database, billing.database, rolledBack, seen);
+const holds = printSummary(summary, attempts);
+await Promise.all([orders.database.close(), billing.database.close(), broker.close()]);
+process.exit(holds ? 0 : 1);

@@ -1,0 +1,72 @@
+import type { Pool, PoolClient } from "pg";
+import type { Store } from "../store.js";
+import type { MemoryTransaction } from "../stores/memory/memory-transaction.js";
+import type { PostgresStore } from "../stores/postgres/postgres-store.js";
+import { loadDriver } from "./load-driver.js";
+import { unsupportedUrl } from "./unsupported-url.js";
+
+export interface ConnectStoreOptions {
+  /** The schema of Postbox's tables, where the database has such. Defaults to "postbox". */
+  readonly schema?: string;
+}
+
+/** A store made from a URL, with what it opened: `close` ends it. */
+export type ConnectedStore =
+  | {
+      readonly kind: "postgres";
+      readonly store: PostgresStore<PoolClient>;
+      readonly pool: Pool;
+      close(): Promise<void>;
+    }
+  | { readonly kind: "memory"; readonly store: Store<MemoryTransaction>; close(): Promise<void> };
+
+/**
+ * Makes a store from a URL, and loads only the driver that it needs:
+ *
+ * - `postgres://user@host/database`: PostgreSQL, through `pg`
+ * - `pglite:` or `pglite:./folder`: PostgreSQL inside of this process, in memory or in a folder, through PGlite
+ * - `memory:`: nothing but this process
+ *
+ * Opens no connection by itself and creates nothing: call `store.migrate()` for the schema.
+ */
+export async function connectStore(url: string, options: ConnectStoreOptions = {}): Promise<ConnectedStore> {
+  switch (/^[a-z]+(?=:)/.exec(url)?.[0]) {
+    case "postgres":
+    case "postgresql":
+      return connectPostgres(url, options);
+    case "pglite":
+      return connectPglite(url.slice("pglite:".length), options);
+    case "memory": {
+      const { memoryStore } = await import("../stores/memory/memory-store.js");
+      return { kind: "memory", store: memoryStore(), close: async () => {} };
+    }
+    default:
+      throw unsupportedUrl("store", url, "postgres://…, pglite:… or memory:");
+  }
+}
+
+async function connectPostgres(url: string, options: ConnectStoreOptions): Promise<ConnectedStore> {
+  const { default: pg } = await loadDriver("pg", () => import("pg"));
+  const { postgresStore } = await import("../stores/postgres/postgres-store.js");
+  const pool = new pg.Pool({ connectionString: url });
+  return { kind: "postgres", store: postgresStore({ pool, ...options }), pool, close: () => pool.end() };
+}
+
+async function connectPglite(folder: string, options: ConnectStoreOptions): Promise<ConnectedStore> {
+  const { default: pg } = await loadDriver("pg", () => import("pg"));
+  const { PGlite } = await loadDriver("@electric-sql/pglite", () => import("@electric-sql/pglite"));
+  const { createPgConfig } = await import("@electric-sql/pglite/node-postgres");
+  const { postgresStore } = await import("../stores/postgres/postgres-store.js");
+  const database = await PGlite.create(folder === "" ? "memory://" : folder);
+  // It has a single connection, which everything takes turns on.
+  const pool = new pg.Pool({ ...createPgConfig(database), max: 1 } as ConstructorParameters<typeof pg.Pool>[0]);
+  return {
+    kind: "postgres",
+    store: postgresStore({ pool, ...options }),
+    pool,
+    async close() {
+      await pool.end();
+      await database.close();
+    },
+  };
+}
