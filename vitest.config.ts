@@ -2,8 +2,6 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { defineConfig } from "vitest/config";
 
-const testkit = "packages/testkit/src/vitest";
-
 /**
  * Tests import the packages by name and get their sources, so that they need no build. The names come from the
  * `exports` of each package: `dist/x/index.js` there is `src/x/index.ts` here.
@@ -29,8 +27,8 @@ const shared = {
 export default defineConfig({
   ...shared,
   test: {
-    globalSetup: `${testkit}/global-setup.ts`,
-    reporters: [["default", { summary: false }], `${testkit}/server-report.ts`],
+    globalSetup: "./packages/testkit/src/vitest/global-setup.ts",
+    reporters: [["default", { summary: false }], "./packages/testkit/src/vitest/server-report.ts"],
     projects: [
       {
         ...shared,

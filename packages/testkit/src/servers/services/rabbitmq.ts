@@ -48,7 +48,7 @@ async function rabbitmqVersion(url: string): Promise<string> {
  * Reads the server properties out of a Connection.Start frame:
  * type 1, channel 0, size, class 10, method 10, two version bytes, then a table. Undefined while the frame is incomplete.
  */
-export function readConnectionStart(bytes: Buffer): ReadonlyMap<string, string> | undefined {
+function readConnectionStart(bytes: Buffer): ReadonlyMap<string, string> | undefined {
   if (bytes.length < 7) return undefined;
   const end = 7 + bytes.readUInt32BE(3);
   if (bytes[0] !== 1) throw new Error("the server does not speak AMQP 0-9-1");
