@@ -1,6 +1,5 @@
 import { PermanentError } from "../errors.js";
-import { timeoutSignal } from "../internal/timeout-signal.js";
-import { withinSignal } from "../internal/within-signal.js";
+import { withTimeout } from "../internal/with-timeout.js";
 import { checkOptions, oneOf } from "../options.js";
 import type { BaseContext, Outputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
@@ -38,12 +37,13 @@ export function deadline(options: DeadlineOptions = {}): Middleware<"deadline", 
         if (options.expired === "drop") return [];
         throw expired();
       }
-      const limit = timeoutSignal(runtime, Math.min(leftMs, longestTimerMs), expired, signal);
-      try {
-        return await withinSignal(limit.signal, next({ signal: limit.signal }));
-      } finally {
-        limit.cancel();
-      }
+      return withTimeout(
+        runtime,
+        Math.min(leftMs, longestTimerMs),
+        expired,
+        (inner) => next({ signal: inner }),
+        signal,
+      );
     },
   };
 }

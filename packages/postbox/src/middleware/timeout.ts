@@ -1,6 +1,5 @@
 import { ConfigError, PostboxError } from "../errors.js";
-import { timeoutSignal } from "../internal/timeout-signal.js";
-import { withinSignal } from "../internal/within-signal.js";
+import { withTimeout } from "../internal/with-timeout.js";
 import type { BaseContext, Outputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
 
@@ -27,12 +26,7 @@ export function timeout(ms: number): Middleware<"timeout", None, WithSignal, "tx
           "handler-timeout",
           `handling message ${message.id} of type ${message.type} took over ${ms} ms`,
         );
-      const limit = timeoutSignal(runtime, ms, late, context.signal);
-      try {
-        return await withinSignal(limit.signal, next({ signal: limit.signal }));
-      } finally {
-        limit.cancel();
-      }
+      return withTimeout(runtime, ms, late, (signal) => next({ signal }), context.signal);
     },
   };
 }

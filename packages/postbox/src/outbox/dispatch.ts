@@ -1,7 +1,6 @@
 import { PostboxError, TransportDownError } from "../errors.js";
 import type { Runtime } from "../internal/runtime.js";
-import { timeoutSignal } from "../internal/timeout-signal.js";
-import { withinSignal } from "../internal/within-signal.js";
+import { withTimeout } from "../internal/with-timeout.js";
 import type { Row } from "../store.js";
 import type { Outcome, Sender } from "../transport.js";
 
@@ -46,21 +45,19 @@ async function sendOnce(
   let open = true;
   const late = () =>
     new TransportDownError("send", `${sender.name} did not confirm within ${publishTimeoutMs} ms; it is tried again`);
-  const limit = timeoutSignal(runtime, publishTimeoutMs, late);
+  const settled = (index: number, outcome: Outcome) => {
+    const row = rows[index];
+    // After a timeout the rows are somebody else's business: a late report must not settle them.
+    if (open && row !== undefined) outcomes.set(row, outcome);
+  };
+  const messages = rows.map(({ message }) => message);
   try {
-    const settled = (index: number, outcome: Outcome) => {
-      const row = rows[index];
-      // After a timeout the rows are somebody else's business: a late report must not settle them.
-      if (open && row !== undefined) outcomes.set(row, outcome);
-    };
-    const messages = rows.map(({ message }) => message);
-    await withinSignal(limit.signal, sender.send(messages, settled, limit.signal));
+    await withTimeout(runtime, publishTimeoutMs, late, (signal) => sender.send(messages, settled, signal));
     return undefined;
   } catch (cause) {
     return PostboxError.from(cause, "transport-down");
   } finally {
     open = false;
-    limit.cancel();
   }
 }
 

@@ -1,6 +1,6 @@
 import { PostboxError, PublishError } from "../errors.js";
 import { runtimeWith } from "../internal/runtime.js";
-import { timeoutSignal } from "../internal/timeout-signal.js";
+import { withTimeout } from "../internal/with-timeout.js";
 import { positive } from "../options.js";
 import type { Outcome, Sender } from "../transport.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "./publisher.js";
@@ -21,20 +21,15 @@ export function createPublisher(sender: Sender, options: DirectPublisherOptions)
   const runtime = runtimeWith(options.runtime);
   return publisherOver(async (messages) => {
     const outcomes: (Outcome | undefined)[] = messages.map(() => undefined);
-    const timeout = timeoutSignal(
-      runtime,
-      publishTimeoutMs,
-      () =>
-        new PostboxError(
-          "publish-timeout",
-          `${sender.name} did not confirm within ${publishTimeoutMs} ms; publish again`,
-        ),
-    );
-    try {
-      await sender.send(messages, (index, outcome) => (outcomes[index] = outcome), timeout.signal);
-    } finally {
-      timeout.cancel();
-    }
+    const settled = (index: number, outcome: Outcome) => {
+      outcomes[index] = outcome;
+    };
+    const late = () =>
+      new PostboxError(
+        "publish-timeout",
+        `${sender.name} did not confirm within ${publishTimeoutMs} ms; publish again`,
+      );
+    await withTimeout(runtime, publishTimeoutMs, late, (signal) => sender.send(messages, settled, signal));
     const failures = outcomes.flatMap((outcome, index) =>
       outcome?.status === "sent"
         ? []

@@ -1,0 +1,166 @@
+import { describe, expect, it } from "vitest";
+import { z } from "zod";
+import { PermanentError, TransportDownError } from "../errors.js";
+import { defineEvent } from "../event/define-event.js";
+import type { Message } from "../message/message.js";
+import type { Outcome, Sender } from "../transport.js";
+import { createPublisher, type DirectPublisherOptions } from "./create-publisher.js";
+
+const Placed = defineEvent({
+  type: "shop.orders.v1.Placed",
+  schema: z.object({ orderId: z.string(), note: z.string().default("none") }),
+  key: ({ orderId }) => orderId,
+  version: "2",
+  dataschema: "https://example.test/placed.json",
+});
+
+const sent: Outcome = { status: "sent" };
+
+/** A sender that keeps what it is given and answers as told. */
+function recordingSender(answer: (message: Message) => Outcome | undefined = () => sent) {
+  const messages: Message[] = [];
+  const sender: Sender = {
+    name: "recording",
+    keepsOrder: true,
+    async send(batch, settled) {
+      messages.push(...batch);
+      batch.forEach((message, index) => {
+        const outcome = answer(message);
+        if (outcome !== undefined) settled(index, outcome);
+      });
+    },
+  };
+  return { sender, messages };
+}
+
+function publisherOf(
+  options: Partial<DirectPublisherOptions> = {},
+  answer?: (message: Message) => Outcome | undefined,
+) {
+  const { sender, messages } = recordingSender(answer);
+  return { publisher: createPublisher(sender, { source: "/shop", ...options }), messages };
+}
+
+describe("a publisher", () => {
+  it("completes an event: validated data as bytes, key, topic, version, source, id and time", async () => {
+    const { publisher, messages } = publisherOf({ runtime: { now: () => 0 } });
+    const { id } = await publisher.publish(Placed, { orderId: "1" });
+    expect(messages).toHaveLength(1);
+    const { data, ...envelope } = messages[0] as Message;
+    expect(envelope).toEqual({
+      specversion: "1.0",
+      id,
+      source: "/shop",
+      type: "shop.orders.v1.Placed",
+      time: "1970-01-01T00:00:00.000Z",
+      datacontenttype: "application/json",
+      dataschema: "https://example.test/placed.json",
+      extensions: { dataversion: "2" },
+      headers: {},
+      topic: "shop.orders.v1",
+      key: "1",
+    });
+    expect(Buffer.from(data).toString()).toBe('{"orderId":"1","note":"none"}');
+  });
+
+  it("lets the call win over defaults, and both over nothing", async () => {
+    const { publisher, messages } = publisherOf({
+      defaults: { subject: "s", headers: { a: "default", b: "default" }, extensions: { x: "default", y: "default" } },
+    });
+    const options = { id: "7", key: "k", time: new Date(1), headers: { a: "call" }, extensions: { x: "call" } };
+    expect(await publisher.publish(Placed, { orderId: "1" }, options)).toEqual({ id: "7" });
+    expect(messages[0]).toMatchObject({
+      id: "7",
+      key: "k",
+      subject: "s",
+      time: "1970-01-01T00:00:00.001Z",
+      headers: { a: "call", b: "default" },
+      extensions: { x: "call", y: "default", dataversion: "2" },
+    });
+  });
+
+  it("publishes many in order, with ids in the same order, and nothing for nothing", async () => {
+    const { publisher, messages } = publisherOf();
+    const ids = await publisher.publishAll(["a", "b", "c"].map((orderId) => Placed.message({ orderId })));
+    expect(messages.map(({ key }) => key)).toEqual(["a", "b", "c"]);
+    expect(ids).toEqual(messages.map(({ id }) => ({ id })));
+    expect(await publisher.publishAll([])).toEqual([]);
+  });
+
+  it("sends untyped bytes untouched", async () => {
+    const { publisher, messages } = publisherOf();
+    const data = Uint8Array.of(0, 255, 1);
+    await publisher.send({ type: "raw.Bytes", datacontenttype: "application/octet-stream", data });
+    expect(messages[0]).toMatchObject({ type: "raw.Bytes", topic: "raw", source: "/shop" });
+    expect(messages[0]?.data).toBe(data);
+  });
+
+  it("publishes nothing when one of many is invalid", async () => {
+    const { publisher, messages } = publisherOf();
+    const drafts = [Placed.message({ orderId: "1" }), Placed.message({ orderId: 2 } as never)];
+    await expect(publisher.publishAll(drafts)).rejects.toMatchObject({ code: "data-invalid", path: "data.orderId" });
+    expect(messages).toEqual([]);
+  });
+
+  it("refuses what is too large", async () => {
+    const { publisher } = publisherOf({ maxMessageBytes: 300 });
+    const refusal = publisher.publish(Placed, { orderId: "1", note: "x".repeat(300) });
+    await expect(refusal).rejects.toMatchObject({ code: "message-too-large" });
+  });
+
+  it("runs middleware from the outside in, and checks what it changed", async () => {
+    const order: string[] = [];
+    const { publisher, messages } = publisherOf({
+      middleware: [
+        async (batch, next) => {
+          order.push("first");
+          await next(batch.map((message) => ({ ...message, headers: { ...message.headers, tenant: "t" } })));
+          order.push("first again");
+        },
+        async (batch, next) => {
+          order.push(`second sees ${batch[0]?.headers.tenant}`);
+          await next(batch);
+        },
+      ],
+    });
+    await publisher.publish(Placed, { orderId: "1" });
+    expect(order).toEqual(["first", "second sees t", "first again"]);
+    expect(messages[0]?.headers).toEqual({ tenant: "t" });
+
+    const careless = publisherOf({ middleware: [(batch, next) => next(batch.map((m) => ({ ...m, id: "a\nb" })))] });
+    await expect(careless.publisher.publish(Placed, { orderId: "1" })).rejects.toMatchObject({ path: "id" });
+    expect(careless.messages).toEqual([]);
+  });
+
+  it("says which messages were not sent, also those nobody reported", async () => {
+    const error = new PermanentError("too large");
+    const { publisher } = publisherOf({}, ({ key }) => {
+      if (key === "b") return { status: "rejected", error };
+      return key === "c" ? undefined : sent;
+    });
+    const drafts = ["a", "b", "c"].map((orderId) => Placed.message({ orderId }, { id: `id-${orderId}` }));
+    await expect(publisher.publishAll(drafts)).rejects.toMatchObject({
+      code: "publish-failed",
+      failures: [
+        { index: 1, id: "id-b", error },
+        { index: 2, id: "id-c" },
+      ],
+    });
+  });
+
+  it("passes an outage on, and gives up on a broker that does not answer", async () => {
+    const down = new TransportDownError("connect", "nobody listens");
+    const dead: Sender = { name: "dead", keepsOrder: true, send: () => Promise.reject(down) };
+    const publish = (sender: Sender) =>
+      createPublisher(sender, { source: "/shop", publishTimeoutMs: 5 }).publish(Placed, { orderId: "1" });
+    await expect(publish(dead)).rejects.toBe(down);
+    // One that does not even listen to the signal.
+    const silent: Sender = { name: "silent", keepsOrder: true, send: () => new Promise(() => {}) };
+    await expect(publish(silent)).rejects.toMatchObject({ code: "publish-timeout" });
+  });
+
+  it("refuses options it does not know, and a missing source", () => {
+    expect(() => publisherOf({ sorce: "/x" } as never)).toThrow("did you mean 'source'?");
+    expect(() => createPublisher(recordingSender().sender, {} as never)).toThrow("option 'source' is missing");
+  });
+});
