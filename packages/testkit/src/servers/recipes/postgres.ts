@@ -23,13 +23,14 @@ const settings = [
 export const postgres: Recipe = {
   prepare: async (folder) => {
     const account = unprivilegedAccount();
+    if (account) await chown(folder.path, account.uid, account.gid);
     const programs = await postgresPrograms(folder.path, account);
     const data = join(folder.path, "data");
     // Others on this machine can reach the port, and a superuser of the database can run programs as us.
     const password = randomBytes(16).toString("hex");
     const passwordFile = join(folder.path, "password");
     await writeFile(passwordFile, password, { mode: 0o600 });
-    if (account) for (const path of [folder.path, passwordFile]) await chown(path, account.uid, account.gid);
+    if (account) await chown(passwordFile, account.uid, account.gid);
 
     const cluster = [`--pgdata=${data}`, "--encoding=UTF8", "--no-locale", "--no-sync"];
     const login = ["--username=postgres", "--auth=password", `--pwfile=${passwordFile}`];
