@@ -2,3 +2,12 @@ export type { BoxContents } from "./stores/memory/memory-box.js";
 export { type MemoryDatabase, type MemoryDatabaseOptions, memoryDatabase } from "./stores/memory/memory-database.js";
 export { type MemoryStore, type MemoryStoreOptions, memoryStore } from "./stores/memory/memory-store.js";
 export type { MemoryTransaction } from "./stores/memory/memory-transaction.js";
+export {
+  type Binding,
+  type MemoryBroker,
+  type MemoryBrokerOptions,
+  type MemoryReceiver,
+  type MemoryReceiverOptions,
+  memoryBroker,
+} from "./transports/memory/memory-broker.js";
+export type { ParkedMessage } from "./transports/memory/memory-queue.js";

@@ -1,7 +1,12 @@
 export { arbitraryMessage } from "./arbitrary-message.js";
+export { type FaultPlan, faultySender, type SendFault } from "./faulty-sender.js";
+export { type Freeze, type FreezeOptions, freezeAt } from "./freeze-at.js";
 export { type Gate, gate, settlesWithin } from "./gate.js";
+export { type ManualRuntime, type ManualRuntimeOptions, manualRuntime } from "./manual-runtime.js";
 export { memoryStoreFeatures, memoryStoreHarness } from "./memory-store-harness.js";
+export { memoryTransportFeatures, memoryTransportHarness } from "./memory-transport-harness.js";
 export { comparable, testMessage, testMessages } from "./messages.js";
+export { realRuntime } from "./real-runtime.js";
 export { type DisposableServer, disposable } from "./servers/disposable.js";
 export { type Finding, type FoundService, findServices, type MissingService } from "./servers/find-services.js";
 export type { DebianPackage, Service } from "./servers/service.js";
@@ -12,5 +17,13 @@ export type {
   StoreSuiteOptions,
 } from "./store-suite/store-harness.js";
 export { storeSuite } from "./store-suite.js";
+export { type TelemetryLog, telemetryLog } from "./telemetry-log.js";
+export type {
+  HarnessReceiverOptions,
+  TransportFeatures,
+  TransportHarness,
+  TransportSuiteOptions,
+} from "./transport-suite/transport-harness.js";
+export { transportSuite } from "./transport-suite.js";
 export { describeOn, describeOnEach } from "./vitest/describe-on.js";
 export type { FoundServer, TestServer } from "./vitest/test-server.js";

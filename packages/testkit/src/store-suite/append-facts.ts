@@ -29,17 +29,13 @@ export function appendFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await contents(outbox)).pending).toEqual([]);
     });
 
-    fact(
-      "is invisible to others until the commit",
-      async ({ store, another, contents }) => {
-        await store.transaction(async (tx) => {
-          await store.append(tx, outbox, [testMessage("m1")]);
-          expect(await readAll(another().box(outbox))).toEqual([]);
-        });
-        expect((await contents(outbox)).pending).toEqual(["m1"]);
-      },
-      "concurrentTransactions",
-    );
+    fact("is invisible to others until the commit", "concurrentTransactions", async ({ store, another, contents }) => {
+      await store.transaction(async (tx) => {
+        await store.append(tx, outbox, [testMessage("m1")]);
+        expect(await readAll(another().box(outbox))).toEqual([]);
+      });
+      expect((await contents(outbox)).pending).toEqual(["m1"]);
+    });
 
     fact("loses only its own messages when it rolls back amid others", async (harness) => {
       const { store, contents } = harness;
@@ -103,31 +99,27 @@ export function appendFacts<Tx>(fact: StoreFact<Tx>): void {
       expect([...(row?.message.data ?? [])]).toEqual([1, 2, 3]);
     });
 
-    fact(
-      "shows a late commit, with its lower position, in its place",
-      async (harness) => {
-        const { store } = harness;
-        const appended = gate();
-        const go = gate();
-        const slow = store.transaction(async (tx) => {
-          await store.append(tx, outbox, [testMessage("m1", { key: "k" })]);
-          appended.open();
-          await go.opened;
-        });
-        await Promise.race([appended.opened, slow]);
-        try {
-          await commit(harness, testMessage("m2", { key: "k" }));
-          expect(ids(await readAll(store.box(outbox)))).toEqual(["m2"]);
-        } finally {
-          go.open();
-          await slow;
-        }
-        const rows = await readAll(store.box(outbox));
-        expect(ids(rows)).toEqual(["m1", "m2"]);
-        expect(rows[0]?.position).toBeLessThan(rows[1]?.position ?? 0);
-      },
-      "concurrentTransactions",
-    );
+    fact("shows a late commit, with its lower position, in its place", "concurrentTransactions", async (harness) => {
+      const { store } = harness;
+      const appended = gate();
+      const go = gate();
+      const slow = store.transaction(async (tx) => {
+        await store.append(tx, outbox, [testMessage("m1", { key: "k" })]);
+        appended.open();
+        await go.opened;
+      });
+      await Promise.race([appended.opened, slow]);
+      try {
+        await commit(harness, testMessage("m2", { key: "k" }));
+        expect(ids(await readAll(store.box(outbox)))).toEqual(["m2"]);
+      } finally {
+        go.open();
+        await slow;
+      }
+      const rows = await readAll(store.box(outbox));
+      expect(ids(rows)).toEqual(["m1", "m2"]);
+      expect(rows[0]?.position).toBeLessThan(rows[1]?.position ?? 0);
+    });
 
     fact("keeps boxes apart", async ({ store, contents }) => {
       await store.transaction(async (tx) => {

@@ -68,96 +68,81 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await handle({ ...harness, store: harness.another() }, "b")).toBe("duplicate");
     });
 
-    fact(
-      "lets exactly one of ten at once through",
-      async (harness) => {
-        const answers = await Promise.all(Array.from({ length: 10 }, (_, index) => handle(harness, `e${index}`)));
-        expect(answers.filter((answer) => answer === "new")).toHaveLength(1);
-        expect(await harness.effects()).toHaveLength(1);
-      },
-      "concurrentTransactions",
-    );
+    fact("lets exactly one of ten at once through", "concurrentTransactions", async (harness) => {
+      const answers = await Promise.all(Array.from({ length: 10 }, (_, index) => handle(harness, `e${index}`)));
+      expect(answers.filter((answer) => answer === "new")).toHaveLength(1);
+      expect(await harness.effects()).toHaveLength(1);
+    });
 
     for (const [ending, answer] of [
       ["commits", "duplicate"],
       ["rolls back", "new"],
     ] as const) {
-      fact(
-        `waits for the first, and is ${answer} when that ${ending}`,
-        async (harness) => {
-          const { store } = harness;
-          const remembered = gate();
-          const go = gate();
-          const first = store.transaction(async (tx) => {
-            await store.remember(tx, "billing", message);
-            remembered.open();
-            await go.opened;
-            if (ending === "rolls back") throw new Error("no stock");
-          });
-          await Promise.race([remembered.opened, first]);
-          const second = handle(harness, "b");
-          const early = await settlesWithin(second, 100);
-          go.open();
-          await first.catch(() => {});
-          expect(early).toBe(false);
-          expect(await second).toBe(answer);
-          expect(await harness.effects()).toEqual(answer === "new" ? ["b"] : []);
-        },
-        "concurrentTransactions",
-      );
-    }
-
-    fact(
-      "does not wait for other messages or consumers",
-      async ({ store }) => {
+      fact(`waits for the first, and is ${answer} when that ${ending}`, "concurrentTransactions", async (harness) => {
+        const { store } = harness;
         const remembered = gate();
         const go = gate();
         const first = store.transaction(async (tx) => {
           await store.remember(tx, "billing", message);
           remembered.open();
           await go.opened;
+          if (ending === "rolls back") throw new Error("no stock");
         });
         await Promise.race([remembered.opened, first]);
-        const others = Promise.all([
-          store.transaction((tx) => store.remember(tx, "billing", testMessage("m2"))),
-          store.transaction((tx) => store.remember(tx, "shipping", message)),
-        ]);
-        const free = await settlesWithin(others, 3000);
+        const second = handle(harness, "b");
+        const early = await settlesWithin(second, 100);
         go.open();
-        await first;
-        expect(free).toBe(true);
-        expect(await others).toEqual(["new", "new"]);
-      },
-      "concurrentTransactions",
-    );
+        await first.catch(() => {});
+        expect(early).toBe(false);
+        expect(await second).toBe(answer);
+        expect(await harness.effects()).toEqual(answer === "new" ? ["b"] : []);
+      });
+    }
 
-    fact(
-      "breaks a deadlock by rolling one back, which then succeeds when run again",
-      async (harness) => {
-        const { store, effect, effects } = harness;
-        const both = [gate(), gate()];
-        const handleBoth = (name: string, order: readonly string[], own?: number) =>
-          store.transaction(async (tx) => {
-            for (const [index, id] of order.entries()) {
-              if ((await store.remember(tx, "billing", testMessage(id))) === "duplicate") return;
-              if (index > 0 || own === undefined) continue;
-              both[own]?.open();
-              await both[1 - own]?.opened;
-            }
-            await effect(tx, name);
-          });
-        const outcomes = await Promise.allSettled([handleBoth("a", ["x", "y"], 0), handleBoth("b", ["y", "x"], 1)]);
-        expect(outcomes.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
-        const victim = outcomes[0]?.status === "rejected" ? "a" : "b";
-        await handleBoth(victim, ["x", "y"]);
-        expect(await effects()).toEqual([victim === "a" ? "b" : "a"]);
-      },
-      "concurrentTransactions",
-    );
+    fact("does not wait for other messages or consumers", "concurrentTransactions", async ({ store }) => {
+      const remembered = gate();
+      const go = gate();
+      const first = store.transaction(async (tx) => {
+        await store.remember(tx, "billing", message);
+        remembered.open();
+        await go.opened;
+      });
+      await Promise.race([remembered.opened, first]);
+      const others = Promise.all([
+        store.transaction((tx) => store.remember(tx, "billing", testMessage("m2"))),
+        store.transaction((tx) => store.remember(tx, "shipping", message)),
+      ]);
+      const free = await settlesWithin(others, 3000);
+      go.open();
+      await first;
+      expect(free).toBe(true);
+      expect(await others).toEqual(["new", "new"]);
+    });
+
+    fact("breaks a deadlock by rolling one back", "concurrentTransactions", async (harness) => {
+      const { store, effect, effects } = harness;
+      const both = [gate(), gate()];
+      const handleBoth = (name: string, order: readonly string[], own?: number) =>
+        store.transaction(async (tx) => {
+          for (const [index, id] of order.entries()) {
+            if ((await store.remember(tx, "billing", testMessage(id))) === "duplicate") return;
+            if (index > 0 || own === undefined) continue;
+            both[own]?.open();
+            await both[1 - own]?.opened;
+          }
+          await effect(tx, name);
+        });
+      const outcomes = await Promise.allSettled([handleBoth("a", ["x", "y"], 0), handleBoth("b", ["y", "x"], 1)]);
+      expect(outcomes.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
+      const victim = outcomes[0]?.status === "rejected" ? "a" : "b";
+      await handleBoth(victim, ["x", "y"]);
+      expect(await effects()).toEqual([victim === "a" ? "b" : "a"]);
+    });
 
     for (const isolation of levels) {
       fact(
         `commits one effect at ${isolation}, where a lost race may be run again`,
+        "isolationLevels",
         async (harness) => {
           const untilDone = async (name: string, left = 10): Promise<string> => {
             try {
@@ -171,7 +156,6 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
           expect(answers.filter((answer) => answer === "new")).toHaveLength(1);
           expect(await harness.effects()).toHaveLength(1);
         },
-        "isolationLevels",
       );
     }
   });

@@ -52,30 +52,26 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).parked).toEqual([]);
     });
 
-    fact(
-      "leaves alone a late commit below what was sent",
-      async (harness) => {
-        const { store } = harness;
-        const { settle } = await ownBox(harness);
-        const appended = gate();
-        const go = gate();
-        const slow = store.transaction(async (tx) => {
-          await store.append(tx, outbox, [testMessage("late", { key: "k" })]);
-          appended.open();
-          await go.opened;
-        });
-        await Promise.race([appended.opened, slow]);
-        try {
-          await commit(harness, testMessage("early", { key: "k" }));
-          await settle("early", { to: "sent" });
-        } finally {
-          go.open();
-          await slow;
-        }
-        expect((await harness.contents(outbox)).pending).toEqual(["late"]);
-      },
-      "concurrentTransactions",
-    );
+    fact("leaves alone a late commit below what was sent", "concurrentTransactions", async (harness) => {
+      const { store } = harness;
+      const { settle } = await ownBox(harness);
+      const appended = gate();
+      const go = gate();
+      const slow = store.transaction(async (tx) => {
+        await store.append(tx, outbox, [testMessage("late", { key: "k" })]);
+        appended.open();
+        await go.opened;
+      });
+      await Promise.race([appended.opened, slow]);
+      try {
+        await commit(harness, testMessage("early", { key: "k" }));
+        await settle("early", { to: "sent" });
+      } finally {
+        go.open();
+        await slow;
+      }
+      expect((await harness.contents(outbox)).pending).toEqual(["late"]);
+    });
 
     fact("is harmless when repeated", async (harness) => {
       const { box, lanes, read } = await ownBox(harness);

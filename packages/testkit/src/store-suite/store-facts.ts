@@ -1,18 +1,20 @@
 import { it } from "vitest";
 import type { StoreFeatures, StoreHarness, StoreSuiteOptions } from "./store-harness.js";
 
+type Proof<Tx> = (harness: StoreHarness<Tx>) => Promise<void>;
+
 /** Registers one fact, run on a fresh harness; one that needs an unclaimed feature is skipped, and says why. */
-export type StoreFact<Tx> = (
-  name: string,
-  prove: (harness: StoreHarness<Tx>) => Promise<void>,
-  needs?: keyof StoreFeatures,
-) => void;
+export interface StoreFact<Tx> {
+  (name: string, prove: Proof<Tx>): void;
+  (name: string, needs: keyof StoreFeatures, prove: Proof<Tx>): void;
+}
 
 /** Slow machines and cold databases; a fact itself takes milliseconds. */
 const timeoutMs = 20_000;
 
 export function storeFacts<Tx>(options: StoreSuiteOptions<Tx>): StoreFact<Tx> {
-  return (name, prove, needs) => {
+  return (name: string, ...rest: [Proof<Tx>] | [keyof StoreFeatures, Proof<Tx>]) => {
+    const [needs, prove] = rest.length === 1 ? [undefined, rest[0]] : rest;
     if (needs !== undefined && !options.features[needs]) {
       it.skip(`${name} (not claimed: ${needs})`);
       return;

@@ -37,22 +37,18 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect([...(await effects())].sort()).toEqual(["a", "b", "c"]);
     });
 
-    fact(
-      "rejects when the database rolled back instead",
-      async (harness) => {
-        const { store, effect, effects, contents } = harness;
-        const broken = store.transaction(async (tx) => {
-          await effect(tx, "done");
-          await store.append(tx, outbox, [testMessage("m1")]);
-          if (harness.breakTransaction === undefined) throw new Error("abortsOnError needs breakTransaction()");
-          await harness.breakTransaction(tx);
-        });
-        await expect(broken).rejects.toMatchObject({ code: "commit-rolled-back" });
-        expect(await effects()).toEqual([]);
-        expect((await contents(outbox)).pending).toEqual([]);
-      },
-      "abortsOnError",
-    );
+    fact("rejects when the database rolled back instead", "abortsOnError", async (harness) => {
+      const { store, effect, effects, contents } = harness;
+      const broken = store.transaction(async (tx) => {
+        await effect(tx, "done");
+        await store.append(tx, outbox, [testMessage("m1")]);
+        if (harness.breakTransaction === undefined) throw new Error("abortsOnError needs breakTransaction()");
+        await harness.breakTransaction(tx);
+      });
+      await expect(broken).rejects.toMatchObject({ code: "commit-rolled-back" });
+      expect(await effects()).toEqual([]);
+      expect((await contents(outbox)).pending).toEqual([]);
+    });
   });
 
   describe("current", () => {
@@ -135,23 +131,19 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect((await contents(outbox)).pending).toEqual([]);
     });
 
-    fact(
-      "when it is of another database",
-      async ({ store, contents }) => {
-        const foreign = await create();
-        try {
-          await foreign.store.transaction(async (tx) => {
-            const refused = { code: "transaction-foreign" };
-            await expect(store.append(tx, outbox, [testMessage("m1")])).rejects.toMatchObject(refused);
-            await expect(store.remember(tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
-          });
-          expect((await foreign.contents(outbox)).pending).toEqual([]);
-        } finally {
-          await foreign.close();
-        }
-        expect((await contents(outbox)).pending).toEqual([]);
-      },
-      "foreignTransactions",
-    );
+    fact("when it is of another database", "foreignTransactions", async ({ store, contents }) => {
+      const foreign = await create();
+      try {
+        await foreign.store.transaction(async (tx) => {
+          const refused = { code: "transaction-foreign" };
+          await expect(store.append(tx, outbox, [testMessage("m1")])).rejects.toMatchObject(refused);
+          await expect(store.remember(tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
+        });
+        expect((await foreign.contents(outbox)).pending).toEqual([]);
+      } finally {
+        await foreign.close();
+      }
+      expect((await contents(outbox)).pending).toEqual([]);
+    });
   });
 }

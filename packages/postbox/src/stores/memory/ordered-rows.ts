@@ -6,6 +6,8 @@ export class OrderedRows<Value> {
   readonly #values = new Map<number, Value>();
   /** Sorted. A removed position stays until the next compaction, since taking each out at once would be quadratic. */
   #positions: number[] = [];
+  /** Everything before this index is removed; reading starts here. */
+  #head = 0;
 
   get size(): number {
     return this.#values.size;
@@ -24,6 +26,7 @@ export class OrderedRows<Value> {
     }
     const index = this.#firstAtLeast(position);
     if (this.#positions[index] !== position) this.#positions.splice(index, 0, position);
+    this.#head = Math.min(this.#head, index);
   }
 
   delete(position: number): Value | undefined {
@@ -32,6 +35,7 @@ export class OrderedRows<Value> {
     this.#values.delete(position);
     if (this.#positions.length > 32 && this.#positions.length > 2 * this.#values.size) {
       this.#positions = this.#positions.filter((candidate) => this.#values.has(candidate));
+      this.#head = 0;
     }
     return value;
   }
@@ -39,9 +43,10 @@ export class OrderedRows<Value> {
   /** At most `limit` values, lowest position first. */
   first(limit: number): Value[] {
     const found: Value[] = [];
-    for (const position of this.#positions) {
-      if (found.length >= limit) break;
-      const value = this.#values.get(position);
+    while (this.#head < this.#positions.length && !this.#values.has(this.#positions[this.#head] as number))
+      this.#head++;
+    for (let index = this.#head; index < this.#positions.length && found.length < limit; index++) {
+      const value = this.#values.get(this.#positions[index] as number);
       if (value !== undefined) found.push(value);
     }
     return found;

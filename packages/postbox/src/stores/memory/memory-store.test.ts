@@ -1,0 +1,72 @@
+import { testMessage } from "@postbox/testkit";
+import { describe, expect, it } from "vitest";
+import { memoryDatabase } from "./memory-database.js";
+import { memoryStore } from "./memory-store.js";
+
+describe("memoryStore", () => {
+  it("refuses a transaction inside another, and names the way out", async () => {
+    const store = memoryStore();
+    const nested = store.transaction(() => store.transaction(async () => {}));
+    await expect(nested).rejects.toThrow("[already-started] a transaction of memory is open here already");
+  });
+
+  it("lets what outlives a transaction open its own", async () => {
+    const store = memoryStore();
+    let later: Promise<number> | undefined;
+    await store.transaction(async () => {
+      later = new Promise((resolve) => setTimeout(resolve, 5)).then(() => store.transaction(async () => 1));
+    });
+    expect(await later).toBe(1);
+  });
+
+  it("rolls back its own part when a deferred effect throws", async () => {
+    const store = memoryStore();
+    const failing = store.transaction(async (tx) => {
+      await store.append(tx, "outbox", [testMessage("m1")]);
+      tx.defer(() => {
+        throw new Error("no");
+      });
+    });
+    await expect(failing).rejects.toThrow("no");
+    expect(store.contents("outbox").pending).toEqual([]);
+  });
+
+  it("does not commit what a deadlock rolled back, even when its error is swallowed", async () => {
+    const store = memoryStore();
+    const [x, y] = [testMessage("x"), testMessage("y")];
+    const swallowing = (first: typeof x, second: typeof x) =>
+      store.transaction(async (tx) => {
+        await store.remember(tx, "billing", first);
+        await store.append(tx, "outbox", [first]);
+        await store.remember(tx, "billing", second).catch(() => {});
+      });
+    const outcomes = await Promise.allSettled([swallowing(x, y), swallowing(y, x)]);
+    expect(outcomes.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
+    expect(outcomes.find(({ status }) => status === "rejected")).toMatchObject({
+      reason: { code: "commit-rolled-back" },
+    });
+    expect(store.contents("outbox").pending).toHaveLength(1);
+  });
+
+  it("gives a rolled-back position to nobody else", async () => {
+    const store = memoryStore();
+    const append = (id: string) =>
+      store.transaction((tx) => store.append(tx, "outbox", [testMessage(id, { key: "k" })]));
+    await append("m1");
+    const rolledBack = store.transaction(async (tx) => {
+      await store.append(tx, "outbox", [testMessage("m2", { key: "k" })]);
+      throw new Error("no");
+    });
+    await rolledBack.catch(() => {});
+    await append("m3");
+    const rows = await store.box("outbox").read(Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 9 })));
+    expect(rows.map(({ position }) => position)).toEqual([1, 3]);
+  });
+
+  it("refuses options that make no sense, and says what to write", () => {
+    const runtime = {} as never;
+    expect(() => memoryStore({ database: {} as never })).toThrow("must be what memoryDatabase() returned");
+    expect(() => memoryStore({ database: memoryDatabase(), runtime })).toThrow("give 'runtime' to memoryDatabase()");
+    expect(() => memoryStore({ nmae: "x" } as never)).toThrow("did you mean 'name'?");
+  });
+});

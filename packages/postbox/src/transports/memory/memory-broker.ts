@@ -1,0 +1,121 @@
+import { ConfigError } from "../../errors.js";
+import { type Runtime, systemRuntime } from "../../internal/runtime.js";
+import type { Message } from "../../message/message.js";
+import { checkOptions, count, list, object, text } from "../../options.js";
+import type { Receiver, Sender, Subscription } from "../../transport.js";
+import { MemoryConsumer } from "./memory-consumer.js";
+import { MemoryQueue, type ParkedMessage } from "./memory-queue.js";
+import { memorySender } from "./memory-sender.js";
+
+export interface MemoryBrokerOptions {
+  /** Where delays come from. Defaults to the system's time. */
+  readonly runtime?: Runtime;
+}
+
+/** What a queue wants: the messages of a topic, or of one type in it. An event definition is one. */
+export interface Binding {
+  readonly topic: string;
+  /** Defaults to every type of the topic. */
+  readonly type?: string;
+}
+
+export interface MemoryReceiverOptions {
+  /** Receivers of one queue share its messages; every queue gets its own copy. Defaults to the consumer's name. */
+  readonly queue?: string;
+  /** Bound to the queue at once, besides what the consumer has handlers for, which is bound when it starts. */
+  readonly events?: readonly Binding[];
+  /** The most deliveries that are unsettled at a time. Defaults to 100. */
+  readonly prefetch?: number;
+  /** The most bytes that are unsettled at a time; one larger message still comes alone. Defaults to 16 MiB. */
+  readonly prefetchBytes?: number;
+}
+
+export interface MemoryReceiver extends Receiver {
+  /**
+   * As when the process dies: every unsettled delivery is delivered to others as one more attempt, what this one
+   * settles later has no effect, and `receive` returns.
+   */
+  crash(): void;
+}
+
+/** A broker in memory, with queues as RabbitMQ has them. Everything in it is gone with the process. */
+export interface MemoryBroker {
+  sender(): Sender;
+  receiver(options?: MemoryReceiverOptions): MemoryReceiver;
+  /** Makes a queue and binds it, before anyone receives from it; may be repeated. */
+  bind(queue: string, events: readonly Binding[]): void;
+  /** What was parked from a queue, oldest first. */
+  parked(queue: string): readonly ParkedMessage[];
+  /** How many messages a queue has, those that are delivered but unsettled or wait for a retry included. */
+  depth(queue: string): number;
+}
+
+/** Makes a broker without any queue. */
+export function memoryBroker(options: MemoryBrokerOptions = {}): MemoryBroker {
+  checkOptions("memoryBroker", options, { runtime: object });
+  const runtime = options.runtime ?? systemRuntime;
+  const queues = new Map<string, MemoryQueue>();
+  const bindings = new Map<string, Set<MemoryQueue>>();
+
+  const queue = (name: string): MemoryQueue => {
+    const found = queues.get(name) ?? new MemoryQueue(name);
+    queues.set(name, found);
+    return found;
+  };
+  const bind = (name: string, events: readonly Binding[]): void => {
+    for (const { topic, type } of events) {
+      const bound = bindings.get(bindingKey(topic, type)) ?? new Set();
+      bindings.set(bindingKey(topic, type), bound.add(queue(name)));
+    }
+  };
+  const queuesFor = ({ topic, type }: Message): Set<MemoryQueue> =>
+    new Set([...(bindings.get(bindingKey(topic, type)) ?? []), ...(bindings.get(bindingKey(topic)) ?? [])]);
+
+  return {
+    bind,
+    sender: () => memorySender(queuesFor),
+    parked: (name) => [...queue(name).parked],
+    depth: (name) => queue(name).depth,
+    receiver(receiverOptions = {}) {
+      checkOptions("memoryBroker.receiver", receiverOptions, {
+        queue: text,
+        events: list,
+        prefetch: count,
+        prefetchBytes: count,
+      });
+      const { queue: queueName, events = [], prefetch = 100, prefetchBytes = 16 * 1024 * 1024 } = receiverOptions;
+      if (queueName !== undefined) bind(queueName, events);
+      else if (events.length > 0) {
+        throw new ConfigError(
+          "option-invalid",
+          "memoryBroker.receiver: 'events' needs 'queue', which they are bound to",
+          {
+            path: "queue",
+          },
+        );
+      }
+      const consumers = new Set<MemoryConsumer>();
+      return {
+        name: "memory",
+        async receive(subscription: Subscription, signal: AbortSignal): Promise<void> {
+          const name = queueName ?? subscription.consumer;
+          bind(name, subscription.events);
+          const consumer = new MemoryConsumer(queue(name), { prefetch, prefetchBytes }, runtime);
+          consumers.add(consumer);
+          try {
+            await consumer.run(subscription, signal);
+          } finally {
+            consumers.delete(consumer);
+          }
+        },
+        crash: () => {
+          for (const consumer of consumers) consumer.crash();
+        },
+      };
+    },
+  };
+}
+
+function bindingKey(topic: string, type?: string): string {
+  return JSON.stringify(type === undefined ? [topic] : [topic, type]);
+}

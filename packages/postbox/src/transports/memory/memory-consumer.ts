@@ -1,0 +1,138 @@
+import { PostboxError } from "../../errors.js";
+import type { Runtime } from "../../internal/runtime.js";
+import { messageBytes } from "../../message/attributes.js";
+import type { Delivery, Subscription } from "../../transport.js";
+import { copyOf, type MemoryQueue, type QueueEntry } from "./memory-queue.js";
+
+export interface ConsumerLimits {
+  readonly prefetch: number;
+  readonly prefetchBytes: number;
+}
+
+/** One run of a receiver on a queue: what it took and has not settled yet is its own until it crashes. */
+export class MemoryConsumer {
+  readonly #queue: MemoryQueue;
+  readonly #limits: ConsumerLimits;
+  readonly #runtime: Runtime;
+  readonly #unsettled = new Map<QueueEntry, number>();
+  #unsettledBytes = 0;
+  #delivering = false;
+  #failure: { readonly cause: unknown } | undefined;
+  #crashed = false;
+  #woken = false;
+  #resume = () => {};
+
+  constructor(queue: MemoryQueue, limits: ConsumerLimits, runtime: Runtime) {
+    this.#queue = queue;
+    this.#limits = limits;
+    this.#runtime = runtime;
+  }
+
+  async run(subscription: Subscription, signal: AbortSignal): Promise<void> {
+    const wake = () => this.#wake();
+    const unwatch = this.#queue.watch(wake);
+    signal.addEventListener("abort", wake);
+    try {
+      while (!signal.aborted && !this.#over) {
+        const entry = this.#delivering ? undefined : this.#queue.take((candidate) => this.#hasRoom(candidate));
+        if (entry === undefined) await this.#wait();
+        else this.#handOver(entry, subscription);
+      }
+      while (this.#unsettled.size > 0 && !this.#over) await this.#wait();
+    } finally {
+      unwatch();
+      signal.removeEventListener("abort", wake);
+    }
+    if (this.#failure === undefined) return;
+    this.crash();
+    throw this.#failure.cause;
+  }
+
+  /** As when its process dies: what it had goes to others, as one more attempt, and nothing it does counts any more. */
+  crash(): void {
+    this.#crashed = true;
+    const lost = [...this.#unsettled.keys()];
+    this.#unsettled.clear();
+    for (const entry of lost) this.#queue.giveBack({ ...entry, attempt: entry.attempt + 1 });
+    this.#wake();
+  }
+
+  get #over(): boolean {
+    return this.#crashed || this.#failure !== undefined;
+  }
+
+  /** One message always fits, or one larger than the bound would never be delivered. */
+  #hasRoom({ message }: QueueEntry): boolean {
+    if (this.#unsettled.size === 0) return true;
+    const { prefetch, prefetchBytes } = this.#limits;
+    return this.#unsettled.size < prefetch && this.#unsettledBytes + messageBytes(message) <= prefetchBytes;
+  }
+
+  #handOver(entry: QueueEntry, subscription: Subscription): void {
+    const size = messageBytes(entry.message);
+    this.#unsettled.set(entry, size);
+    this.#unsettledBytes += size;
+    this.#delivering = true;
+    const taken = (async () => subscription.deliver(this.#delivery(entry)))();
+    taken
+      .catch((cause: unknown) => {
+        this.#failure = { cause };
+      })
+      .finally(() => {
+        this.#delivering = false;
+        this.#wake();
+      });
+  }
+
+  #delivery(entry: QueueEntry): Delivery {
+    const { message, attempt } = entry;
+    const queue = this.#queue;
+    let by: string | undefined;
+    const settle = async (verb: string, effect: () => void): Promise<void> => {
+      if (by !== undefined) {
+        throw new PostboxError(
+          "delivery-settled",
+          `${verb}() on the delivery of ${message.id}, which ${by}() has settled already; settle each delivery once`,
+        );
+      }
+      by = verb;
+      const size = this.#unsettled.get(entry);
+      // After a crash it is somebody else's.
+      if (size === undefined) return;
+      this.#unsettled.delete(entry);
+      this.#unsettledBytes -= size;
+      effect();
+      this.#wake();
+    };
+    return {
+      message: copyOf(message),
+      attempt,
+      ack: () => settle("ack", () => queue.remove()),
+      release: () => settle("release", () => queue.giveBack(entry)),
+      retry: (delayMs) =>
+        settle("retry", () => {
+          this.#runtime.schedule(() => queue.append(message, attempt + 1), delayMs);
+        }),
+      park: (reason) =>
+        settle("park", () => {
+          queue.remove();
+          queue.parked.push({ message, reason, attempt });
+        }),
+    };
+  }
+
+  #wake(): void {
+    this.#woken = true;
+    this.#resume();
+  }
+
+  /** Resolves at the next `#wake`, or at once when there was one since the last wait. */
+  async #wait(): Promise<void> {
+    if (!this.#woken) {
+      await new Promise<void>((resolve) => {
+        this.#resume = resolve;
+      });
+    }
+    this.#woken = false;
+  }
+}

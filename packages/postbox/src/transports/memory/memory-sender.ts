@@ -1,0 +1,40 @@
+import { PostboxError } from "../../errors.js";
+import type { Message } from "../../message/message.js";
+import type { Outcome, Sender } from "../../transport.js";
+import { copyOf, type MemoryQueue } from "./memory-queue.js";
+
+/** Routes each message in the same step in which it reports it, so that no later call can overtake a failure. */
+export function memorySender(queuesFor: (message: Message) => ReadonlySet<MemoryQueue>): Sender {
+  const publish = (message: Message): Outcome => {
+    const targets = queuesFor(message);
+    if (targets.size === 0) return { status: "failed", error: unroutable(message) };
+    for (const target of targets) target.publish(copyOf(message));
+    return { status: "sent" };
+  };
+  return {
+    name: "memory",
+    keepsOrder: true,
+    async send(messages, settled, signal) {
+      signal.throwIfAborted();
+      const heldBack = new Set<string>();
+      for (const [index, message] of messages.entries()) {
+        const { key } = message;
+        const outcome = key !== undefined && heldBack.has(key) ? behind(message) : publish(message);
+        if (key !== undefined && outcome.status !== "sent") heldBack.add(key);
+        settled(index, outcome);
+      }
+    },
+  };
+}
+
+function unroutable({ id, topic, type }: Message): PostboxError {
+  return new PostboxError(
+    "unroutable",
+    `no queue wants message ${id} of type ${type} in topic ${topic}; start its consumer first, or bind a queue for it`,
+  );
+}
+
+function behind({ id, key }: Message): Outcome {
+  const why = `message ${id} was held back: an earlier one of its key '${key}' failed; send both again`;
+  return { status: "failed", error: new PostboxError("publish-failed", why) };
+}

@@ -1,0 +1,3 @@
+import { memoryTransportFeatures, memoryTransportHarness, transportSuite } from "@postbox/testkit";
+
+transportSuite({ name: "memory", features: memoryTransportFeatures, create: memoryTransportHarness });

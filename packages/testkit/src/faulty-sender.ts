@@ -1,0 +1,60 @@
+import { type Message, type Outcome, PostboxError, type Sender, TransportDownError } from "postbox";
+
+/** What happens to one message, where something does. */
+export type SendFault =
+  /** The broker is away: nothing of the call arrives, nothing is reported. */
+  | "down"
+  /** The connection dies before this message: it and the later ones do not arrive, and are not reported. */
+  | "lost"
+  /** The connection dies after this message: it arrived, but is not reported; the later ones are as in "lost". */
+  | "unconfirmed"
+  /** Refused for now. */
+  | "failed"
+  /** Refused for good. */
+  | "rejected";
+
+/** Decides by the message and how many have been sent before it, retries included. */
+export type FaultPlan = (message: Message, sentBefore: number) => SendFault | undefined;
+
+/** A sender that fails as planned and otherwise does what `sender` does; it keeps order where that one does. */
+export function faultySender(sender: Sender, plan: FaultPlan): Sender {
+  let sentBefore = 0;
+  return {
+    name: sender.name,
+    keepsOrder: sender.keepsOrder,
+    async send(messages, settled, signal) {
+      const faults = messages.map((message) => plan(message, sentBefore++));
+      if (faults.includes("down")) throw new TransportDownError("connect", "the broker is away, as planned");
+      const cut = faults.findIndex((fault) => fault === "lost" || fault === "unconfirmed");
+      const passed: number[] = [];
+      const heldBack = new Set<string | undefined>();
+      for (const [index, message] of messages.entries()) {
+        const fault = faults[index];
+        if (index === cut && fault === "lost") break;
+        const behind = sender.keepsOrder && message.key !== undefined && heldBack.has(message.key);
+        const status = fault === "rejected" ? "rejected" : fault === "failed" || behind ? "failed" : undefined;
+        if (status === undefined) passed.push(index);
+        else {
+          heldBack.add(message.key);
+          settled(index, refusal(status, message));
+        }
+        if (index === cut) break;
+      }
+      const report = (nth: number, outcome: Outcome) => {
+        const index = passed[nth] as number;
+        if (index !== cut) settled(index, outcome);
+      };
+      await sender.send(
+        passed.map((index) => messages[index] as Message),
+        report,
+        signal,
+      );
+      if (cut >= 0) throw new TransportDownError("send", "the connection died, as planned");
+    },
+    ...(sender.close === undefined ? {} : { close: () => sender.close?.() ?? Promise.resolve() }),
+  };
+}
+
+function refusal(status: "failed" | "rejected", { id }: Message): Outcome {
+  return { status, error: new PostboxError("publish-failed", `message ${id} was ${status}, as planned`) };
+}

@@ -1,0 +1,46 @@
+import type { Failpoint, Runtime } from "postbox";
+import { gate } from "./gate.js";
+import { realRuntime } from "./real-runtime.js";
+
+export interface FreezeOptions {
+  /** Freezes at this hit of the failpoint. Defaults to 1. */
+  readonly times?: number;
+  /** What it is built on. Defaults to the system's time and chance. */
+  readonly runtime?: Runtime;
+}
+
+export interface Freeze {
+  /** Give this as the option `runtime` to what is to freeze. */
+  readonly runtime: Runtime;
+  /** Resolves when the failpoint is reached for the last time. */
+  readonly reached: Promise<void>;
+}
+
+/**
+ * A process that freezes at a failpoint: what reaches it never goes on, nor does anything that reaches any failpoint
+ * later, and no timer fires any more. To everyone else this is a crash, without a process to kill. What was already
+ * running beside it goes on to its next failpoint.
+ */
+export function freezeAt(failpoint: Failpoint, { times = 1, runtime = realRuntime }: FreezeOptions = {}): Freeze {
+  const { opened: reached, open } = gate();
+  const never = new Promise<void>(() => {});
+  let hits = 0;
+  let frozen = false;
+  return {
+    reached,
+    runtime: {
+      ...runtime,
+      schedule: (task, ms) =>
+        runtime.schedule(() => {
+          if (!frozen) task();
+        }, ms),
+      failpoint(name) {
+        if (name === failpoint && ++hits === times) {
+          frozen = true;
+          open();
+        }
+        return frozen ? never : runtime.failpoint?.(name);
+      },
+    },
+  };
+}

@@ -1,0 +1,33 @@
+import { type MemoryReceiver, memoryBroker } from "postbox/memory";
+import { faultySender } from "./faulty-sender.js";
+import type { TransportFeatures, TransportHarness } from "./transport-suite/transport-harness.js";
+
+export const memoryTransportFeatures: TransportFeatures = {
+  keepsOrder: true,
+  unroutable: true,
+  exactAttempts: true,
+  releaseUncounted: true,
+  prefetch: true,
+  prefetchBytes: true,
+  outage: true,
+};
+
+/** A memory broker for `transportSuite`. */
+export async function memoryTransportHarness(): Promise<TransportHarness> {
+  const broker = memoryBroker();
+  let away = false;
+  return {
+    sender: () => faultySender(broker.sender(), () => (away ? "down" : undefined)),
+    receiver: (options) => broker.receiver(options),
+    bind: async (queue, events) => broker.bind(queue, events),
+    crash: async (receiver) => (receiver as MemoryReceiver).crash(),
+    parked: async (queue) => broker.parked(queue).map(({ message, reason }) => ({ message, reason: reason.message })),
+    async down() {
+      away = true;
+    },
+    async up() {
+      away = false;
+    },
+    async close() {},
+  };
+}

@@ -1,0 +1,45 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { telemetryLog } from "./telemetry-log.js";
+
+const idle = { name: "relay.idle", box: "outbox" } as const;
+const read = { name: "relay.read", box: "outbox", count: 3 } as const;
+
+describe("telemetryLog", () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  it("answers with a past event, or waits for one to come", async () => {
+    const log = telemetryLog();
+    log.telemetry(idle);
+    expect(await log.until("relay.idle")).toBe(idle);
+    const waiting = log.until((event) => event.name === "relay.read" && event.count > 2);
+    log.telemetry(read);
+    expect(await waiting).toBe(read);
+    expect(log.of("relay.read")).toEqual([read]);
+  });
+
+  it("counts", async () => {
+    const log = telemetryLog();
+    log.telemetry(idle);
+    let done = false;
+    const third = log.until("relay.idle", 3).then(() => {
+      done = true;
+    });
+    log.telemetry(idle);
+    await Promise.resolve();
+    expect(done).toBe(false);
+    log.telemetry(idle);
+    await third;
+  });
+
+  it("fails after five seconds and says what was seen", async () => {
+    const log = telemetryLog();
+    log.telemetry(idle);
+    log.telemetry(read);
+    const failing = expect(log.until("relay.lost")).rejects.toThrow(
+      /1 × relay.lost did not happen within 5000 ms; seen were 1 × relay.idle, 1 × relay.read; last:\n.*"count":3/s,
+    );
+    await vi.advanceTimersByTimeAsync(5000);
+    await failing;
+  });
+});

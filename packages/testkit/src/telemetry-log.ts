@@ -1,0 +1,72 @@
+import type { Telemetry, TelemetryEvent } from "postbox";
+
+type EventName = TelemetryEvent["name"];
+type EventOf<Name extends EventName> = Extract<TelemetryEvent, { readonly name: Name }>;
+
+/** A listener that keeps every event, and lets a test wait for one instead of for time. */
+export interface TelemetryLog {
+  /** Give this as the option `telemetry`. */
+  readonly telemetry: Telemetry;
+  readonly events: readonly TelemetryEvent[];
+  /** The events of one name. */
+  of<Name extends EventName>(name: Name): EventOf<Name>[];
+  /**
+   * The `times`-th event of this name (the first by default), or the first that passes `test`; past ones count.
+   * Fails after five seconds, with what was seen instead.
+   */
+  until<Name extends EventName>(name: Name, times?: number): Promise<EventOf<Name>>;
+  until(test: (event: TelemetryEvent) => boolean, what?: string): Promise<TelemetryEvent>;
+}
+
+const patienceMs = 5000;
+
+export function telemetryLog(): TelemetryLog {
+  const events: TelemetryEvent[] = [];
+  const watchers = new Set<(event: TelemetryEvent) => void>();
+
+  const until = (wanted: EventName | ((event: TelemetryEvent) => boolean), more?: number | string) => {
+    let left = typeof more === "number" ? more : 1;
+    const passes = (event: TelemetryEvent) =>
+      (typeof wanted === "string" ? event.name === wanted : wanted(event)) && --left <= 0;
+    const past = events.find(passes);
+    if (past !== undefined) return Promise.resolve(past);
+    return new Promise<TelemetryEvent>((resolve, reject) => {
+      const finish = () => {
+        clearTimeout(timer);
+        watchers.delete(watch);
+      };
+      const watch = (event: TelemetryEvent) => {
+        if (!passes(event)) return;
+        finish();
+        resolve(event);
+      };
+      const timer = setTimeout(() => {
+        finish();
+        const what = typeof wanted === "string" ? `${more ?? 1} × ${wanted}` : (more ?? "the event in question");
+        reject(new Error(`${what} did not happen within ${patienceMs} ms; ${summary(events)}`));
+      }, patienceMs);
+      watchers.add(watch);
+    });
+  };
+
+  return {
+    events,
+    telemetry(event) {
+      events.push(event);
+      for (const watch of [...watchers]) watch(event);
+    },
+    of: <Name extends EventName>(name: Name) => events.filter((event): event is EventOf<Name> => event.name === name),
+    until: until as TelemetryLog["until"],
+  };
+}
+
+/** How often each event was seen, and the last few with their details. */
+function summary(events: readonly TelemetryEvent[]): string {
+  if (events.length === 0) return "nothing was seen";
+  const counts = new Map<string, number>();
+  for (const { name } of events) counts.set(name, (counts.get(name) ?? 0) + 1);
+  const seen = [...counts].map(([name, count]) => `${count} × ${name}`).join(", ");
+  const shown = (_: string, value: unknown) => (value instanceof Error ? value.message : value);
+  const last = events.slice(-5).map((event) => `  ${JSON.stringify(event, shown)}`);
+  return `seen were ${seen}; last:\n${last.join("\n")}`;
+}

@@ -1,0 +1,21 @@
+import { describe } from "vitest";
+import { receivingFacts } from "./transport-suite/receiving-facts.js";
+import { roundTripFacts } from "./transport-suite/round-trip-facts.js";
+import { sendingFacts } from "./transport-suite/sending-facts.js";
+import { settlementFacts } from "./transport-suite/settlement-facts.js";
+import { transportFacts } from "./transport-suite/transport-facts.js";
+import type { TransportSuiteOptions } from "./transport-suite/transport-harness.js";
+
+/**
+ * Proves that a transport keeps what `transport.ts` promises. Call it from a Vitest file; topics and queues are new for
+ * each fact, so the broker may be shared.
+ */
+export function transportSuite(options: TransportSuiteOptions): void {
+  const fact = transportFacts(options);
+  describe(`${options.name} as a transport`, () => {
+    sendingFacts(fact);
+    roundTripFacts(fact);
+    settlementFacts(fact);
+    receivingFacts(fact);
+  });
+}

@@ -1,0 +1,86 @@
+import type { Delivery, Receiver, Subscription } from "postbox";
+
+/** A consumer in a test's hands: it settles nothing by itself. */
+export interface Consumer {
+  /** Every delivery so far. */
+  readonly deliveries: readonly Delivery[];
+  /** Ends when `receive` has returned. */
+  readonly running: Promise<void>;
+  /** The next delivery that was not asked for yet; fails after five seconds. */
+  next(): Promise<Delivery>;
+  take(count: number): Promise<Delivery[]>;
+  /** Whether nothing is delivered for a while, beyond what was asked for. */
+  silent(ms?: number): Promise<boolean>;
+  /** Aborts, and waits until `receive` has returned. */
+  stop(): Promise<void>;
+  /** Aborts and does not wait. */
+  abort(): void;
+  /** As when its process dies. */
+  crash(): Promise<void>;
+  /** Ends it whatever state it is in, so that one failed fact does not hold up the next. */
+  abandon(): Promise<void>;
+}
+
+const patienceMs = 5000;
+
+export function consume(
+  receiver: Receiver,
+  wanted: Omit<Subscription, "deliver">,
+  { crash, accept }: { crash(): Promise<void>; accept?: () => Promise<void> },
+): Consumer {
+  const deliveries: Delivery[] = [];
+  const stopping = new AbortController();
+  let asked = 0;
+  let arrived = () => {};
+  const running = receiver.receive(
+    {
+      ...wanted,
+      async deliver(delivery) {
+        deliveries.push(delivery);
+        arrived();
+        await accept?.();
+      },
+    },
+    stopping.signal,
+  );
+  // A failure is seen by who awaits `running`; until then it must not end the test run.
+  running.catch(() => {});
+
+  const arrivesWithin = async (ms: number): Promise<boolean> => {
+    if (deliveries.length > asked) return true;
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => resolve(false), ms);
+      arrived = () => {
+        clearTimeout(timer);
+        resolve(true);
+      };
+    });
+  };
+  const next = async (): Promise<Delivery> => {
+    if (await arrivesWithin(patienceMs)) return deliveries[asked++] as Delivery;
+    const seen = deliveries.map(({ message, attempt }) => `${message.id} (attempt ${attempt})`).join(", ");
+    throw new Error(`no further delivery within ${patienceMs} ms; so far: ${seen || "none"}`);
+  };
+
+  return {
+    deliveries,
+    running,
+    next,
+    async take(count) {
+      const taken: Delivery[] = [];
+      while (taken.length < count) taken.push(await next());
+      return taken;
+    },
+    silent: async (ms = 150) => !(await arrivesWithin(ms)),
+    abort: () => stopping.abort(),
+    async stop() {
+      stopping.abort();
+      await running;
+    },
+    crash,
+    async abandon() {
+      stopping.abort();
+      await crash();
+    },
+  };
+}

@@ -1,0 +1,178 @@
+import { describe, expect } from "vitest";
+import { gate, settlesWithin } from "../gate.js";
+import { type Stage, type TransportFact, testEvent } from "./transport-facts.js";
+
+/** Who gets what, in which order, and how much at a time. */
+export function receivingFacts(fact: TransportFact): void {
+  const sendMany = ({ send, message }: Stage, count: number) =>
+    send(...Array.from({ length: count }, (_, index) => message(`m${index}`)));
+
+  describe("a receiver", () => {
+    fact("gets what was sent while it was away", async (stage) => {
+      await sendMany(stage, 5);
+      const received = await stage.consume().take(5);
+      expect(received.map((delivery) => delivery.message.id)).toEqual(["m0", "m1", "m2", "m3", "m4"]);
+    });
+
+    fact("gets what its subscription names, also when nobody bound its queue before", async (stage) => {
+      const { event, send, message, consume } = stage;
+      const consumer = consume({ queue: `late-${stage.queue}` });
+      // A queue that comes into being with its receiver has no moment that a sender could wait for.
+      let delivered = false;
+      const first = consumer.next().then(() => {
+        delivered = true;
+      });
+      for (let tries = 0; !delivered && tries < 40; tries++) {
+        await send(message(`m${tries}`, { type: event.type }));
+        await settlesWithin(first, 100);
+      }
+      await first;
+    });
+
+    fact("gets only what its queue is bound to", async ({ harness, event, send, message, consume }) => {
+      const other = testEvent(event.topic, "Other");
+      await harness.bind(`other-${event.topic}`, [other]);
+      await send(message("m1", { type: other.type }), message("m2"));
+      const consumer = consume();
+      expect((await consumer.next()).message.id).toBe("m2");
+      expect(await consumer.silent()).toBe(true);
+    });
+
+    fact("on another queue gets its own copy", async ({ harness, queue, event, send, message, consume }) => {
+      await harness.bind(`second-${queue}`, [event]);
+      await send(message("m1"));
+      const [first, second] = [await consume().next(), await consume({ queue: `second-${queue}` }).next()];
+      expect([first.message.id, second.message.id]).toEqual(["m1", "m1"]);
+      await first.ack();
+      await second.ack();
+    });
+
+    fact("on the same queue shares: each message goes to one", async (stage) => {
+      const both = [stage.consume(), stage.consume()];
+      await sendMany(stage, 40);
+      await Promise.all(
+        both.map(async (consumer) => {
+          while (!(await consumer.silent(500))) await consumer.next();
+        }),
+      );
+      const seen = both.flatMap((consumer) => consumer.deliveries.map((delivery) => delivery.message.id));
+      expect(seen.sort()).toEqual(Array.from({ length: 40 }, (_, index) => `m${index}`).sort());
+    });
+
+    fact("leaves to its neighbour what it has no room for", "prefetch", async (stage) => {
+      const both = [stage.consume({ prefetch: 1 }), stage.consume({ prefetch: 1 })];
+      await sendMany(stage, 2);
+      const [one, two] = await Promise.all(both.map((consumer) => consumer.next()));
+      expect([one?.message.id, two?.message.id].sort()).toEqual(["m0", "m1"]);
+    });
+
+    fact("has no more unsettled deliveries than its prefetch", "prefetch", async (stage) => {
+      const consumer = stage.consume({ prefetch: 3 });
+      await sendMany(stage, 10);
+      const [first, second] = await consumer.take(3);
+      expect(await consumer.silent()).toBe(true);
+      await first?.ack();
+      await consumer.next();
+      expect(await consumer.silent()).toBe(true);
+      await second?.retry(60_000);
+      await consumer.next();
+      expect(consumer.deliveries).toHaveLength(5);
+    });
+
+    fact("has no more unsettled bytes than its prefetch, but always one message", "prefetchBytes", async (stage) => {
+      const { send, message, consume } = stage;
+      const data = new Uint8Array(10_000);
+      await send(...["m1", "m2", "m3", "m4"].map((id) => message(id, { data })));
+      const consumer = consume({ prefetchBytes: 25_000 });
+      const [first] = await consumer.take(2);
+      expect(await consumer.silent()).toBe(true);
+      await first?.ack();
+      await consumer.next();
+      await consumer.crash();
+      const tight = consume({ prefetchBytes: 5000 });
+      await (await tight.next()).ack();
+      await tight.next();
+      expect(await tight.silent()).toBe(true);
+    });
+
+    fact("hands over the next when the last was taken, not before", async (stage) => {
+      const room = gate();
+      const consumer = stage.consume({ accept: () => room.opened });
+      await sendMany(stage, 3);
+      await consumer.next();
+      expect(await consumer.silent()).toBe(true);
+      room.open();
+      expect((await consumer.take(2)).map((delivery) => delivery.message.id)).toEqual(["m1", "m2"]);
+    });
+
+    fact("gets the messages of a key in the order they were sent in", async ({ send, message, consume }) => {
+      const consumer = consume();
+      const names = Array.from({ length: 90 }, (_, index) => `${index % 3}-${Math.floor(index / 3)}`);
+      for (let start = 0; start < names.length; start += 15) {
+        const batch = names.slice(start, start + 15);
+        await send(...batch.map((name) => message(name, { key: name.slice(0, 1) })));
+      }
+      const seen: string[] = [];
+      for (const _ of names) {
+        const delivery = await consumer.next();
+        seen.push(delivery.message.id);
+        await delivery.ack();
+      }
+      for (const key of ["0", "1", "2"]) {
+        const ofKey = (all: readonly string[]) => all.filter((name) => name.startsWith(key));
+        expect(ofKey(seen)).toEqual(ofKey(names));
+      }
+    });
+
+    fact("gets those of a key in order again after a crash", async (stage) => {
+      const { send, message, consume } = stage;
+      await send(...[1, 2, 3, 4, 5].map((index) => message(`m${index}`, { key: "k" })));
+      const dead = consume();
+      await dead.take(3);
+      await dead.crash();
+      const again = await consume().take(5);
+      expect(again.map((delivery) => delivery.message.id)).toEqual(["m1", "m2", "m3", "m4", "m5"]);
+    });
+  });
+
+  describe("an aborted receiver", () => {
+    fact("returns at once when nothing is outstanding", async (stage) => {
+      const consumer = stage.consume();
+      await stage.send(stage.message("m1"));
+      await (await consumer.next()).ack();
+      consumer.abort();
+      expect(await settlesWithin(consumer.running, 5000)).toBe(true);
+      await consumer.running;
+    });
+
+    fact("hands over nothing more, and returns when the last one is settled", async (stage) => {
+      const consumer = stage.consume();
+      await sendMany(stage, 2);
+      const [first, second] = await consumer.take(2);
+      consumer.abort();
+      await stage.send(stage.message("late"));
+      await first?.ack();
+      expect(await settlesWithin(consumer.running, 150)).toBe(false);
+      expect(consumer.deliveries).toHaveLength(2);
+      await second?.ack();
+      await consumer.running;
+      const heir = stage.consume();
+      expect((await heir.next()).message.id).toBe("late");
+      expect(await heir.silent()).toBe(true);
+    });
+
+    fact("leaves what it has not handed over to others", async (stage) => {
+      const room = gate();
+      const consumer = stage.consume({ accept: () => room.opened });
+      await sendMany(stage, 3);
+      const first = await consumer.next();
+      consumer.abort();
+      room.open();
+      await first.ack();
+      await consumer.running;
+      expect(consumer.deliveries).toHaveLength(1);
+      const rest = await stage.consume().take(2);
+      expect(rest.map((delivery) => delivery.message.id)).toEqual(["m1", "m2"]);
+    });
+  });
+}

@@ -1,0 +1,99 @@
+import { type Outcome, TransportDownError } from "postbox";
+import { describe, expect } from "vitest";
+import { type TransportFact, testEvent } from "./transport-facts.js";
+
+/** What a Sender reports. */
+export function sendingFacts(fact: TransportFact): void {
+  const statuses = (outcomes: readonly (Outcome | undefined)[]) => outcomes.map((outcome) => outcome?.status);
+
+  describe("send", () => {
+    fact("reports each message once", async ({ send, message, consume }) => {
+      const messages = Array.from({ length: 50 }, (_, index) => message(`m${index}`));
+      expect(statuses(await send(...messages))).toEqual(messages.map(() => "sent"));
+      const received = await consume().take(50);
+      expect(new Set(received.map((delivery) => delivery.message.id)).size).toBe(50);
+    });
+
+    fact("takes a second call before the first has returned", async ({ harness, message, consume }) => {
+      const sender = harness.sender();
+      const reported: string[] = [];
+      const { signal } = new AbortController();
+      const sending = ["a", "b", "c"].map((name) =>
+        sender.send(
+          [message(`${name}1`), message(`${name}2`)],
+          (index) => reported.push(`${name}${index + 1}`),
+          signal,
+        ),
+      );
+      await Promise.all(sending);
+      const expected = ["a1", "a2", "b1", "b2", "c1", "c2"];
+      expect([...reported].sort()).toEqual(expected);
+      const received = await consume().take(6);
+      expect(received.map((delivery) => delivery.message.id).sort()).toEqual(expected);
+    });
+
+    fact("accepts nothing to send", async ({ send }) => {
+      expect(await send()).toEqual([]);
+    });
+
+    fact("never reports as sent what no queue wants", "unroutable", async ({ send, message, event, consume }) => {
+      const unwanted = testEvent(event.topic, "Unwanted");
+      const outcomes = await send(
+        message("m1"),
+        message("m2", { type: unwanted.type, topic: unwanted.topic }),
+        message("m3", { type: unwanted.type, topic: `${event.topic}.nowhere` }),
+        message("m4"),
+      );
+      expect(statuses([outcomes[0], outcomes[3]])).toEqual(["sent", "sent"]);
+      for (const outcome of outcomes.slice(1, 3)) {
+        expect(outcome?.status).not.toBe("sent");
+        expect(outcome).toMatchObject({ error: { code: "unroutable" } });
+      }
+      const received = await consume().take(2);
+      expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m4"]);
+    });
+
+    fact("declares keepsOrder as claimed", async ({ harness, features }) => {
+      expect(harness.sender().keepsOrder).toBe(features.keepsOrder);
+    });
+
+    fact("holds back what follows a failure in its key", "keepsOrder", async ({ send, message, event, consume }) => {
+      const nowhere = { topic: `${event.topic}.nowhere` };
+      const outcomes = await send(
+        message("m1", { key: "k", ...nowhere }),
+        message("m2", { key: "k" }),
+        message("m3", { key: "other" }),
+        message("m4", { key: "k" }),
+        message("m5"),
+      );
+      const sent = statuses(outcomes).map((status) => status === "sent");
+      expect(sent).toEqual([false, false, true, false, true]);
+      const consumer = consume();
+      const received = await consumer.take(2);
+      expect(received.map((delivery) => delivery.message.id)).toEqual(["m3", "m5"]);
+      expect(await consumer.silent()).toBe(true);
+    });
+
+    fact("gives up when aborted", async ({ harness, message }) => {
+      const reported: number[] = [];
+      const sending = harness.sender().send([message("m1")], (index) => reported.push(index), AbortSignal.abort());
+      await expect(sending).rejects.toThrow();
+      expect(reported).toEqual([]);
+    });
+
+    fact("rejects and reports nothing while the broker is away, and works again after", "outage", async (stage) => {
+      const { harness, message, send, consume } = stage;
+      if (harness.down === undefined || harness.up === undefined) throw new Error("outage needs down() and up()");
+      const sender = harness.sender();
+      const reported: number[] = [];
+      await harness.down();
+      const sending = sender.send([message("m1")], (index) => reported.push(index), AbortSignal.timeout(4000));
+      await expect(sending).rejects.toBeInstanceOf(TransportDownError);
+      await expect(sending).rejects.toMatchObject({ code: "transport-down", during: "connect" });
+      expect(reported).toEqual([]);
+      await harness.up();
+      expect(statuses(await send(message("m2")))).toEqual(["sent"]);
+      expect((await consume().next()).message.id).toBe("m2");
+    });
+  });
+}

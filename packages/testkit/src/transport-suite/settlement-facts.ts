@@ -1,0 +1,129 @@
+import type { Delivery } from "postbox";
+import { describe, expect } from "vitest";
+import { comparable } from "../messages.js";
+import type { Stage, TransportFact } from "./transport-facts.js";
+
+/** Timers may fire a little early by the clock that measures them. */
+const toleranceMs = 20;
+
+/** What becomes of a delivery once it is settled. */
+export function settlementFacts(fact: TransportFact): void {
+  const expectAttempt = ({ features }: Stage, delivery: Delivery, attempt: number) => {
+    if (features.exactAttempts) expect(delivery.attempt).toBe(attempt);
+    else expect(delivery.attempt).toBeGreaterThanOrEqual(Math.min(attempt, 2));
+  };
+
+  describe("a delivery", () => {
+    fact("is gone once acked, and comes again when its consumer dies without", async (stage) => {
+      const { send, message, consume } = stage;
+      await send(message("m1"), message("m2"), message("m3"));
+      const first = consume();
+      const [m1, , m3] = await first.take(3);
+      await m1?.ack();
+      await m3?.ack();
+      await first.crash();
+      const second = consume();
+      const again = await second.next();
+      expect(again.message.id).toBe("m2");
+      expectAttempt(stage, again, 2);
+      expect(await second.silent()).toBe(true);
+    });
+
+    fact("comes again after the delay of its retry, not before, as one more attempt", async (stage) => {
+      const { send, message, consume } = stage;
+      const sent = message("m1", { key: "k", headers: { a: "b" } });
+      await send(sent);
+      const consumer = consume();
+      const first = await consumer.next();
+      expect(first.attempt).toBe(1);
+      const retriedAt = performance.now();
+      await first.retry(300);
+      const second = await consumer.next();
+      expect(performance.now() - retriedAt).toBeGreaterThanOrEqual(300 - toleranceMs);
+      expect(comparable(second.message)).toStrictEqual(comparable(sent));
+      expectAttempt(stage, second, 2);
+      await second.retry(0);
+      expectAttempt(stage, await consumer.next(), 3);
+    });
+
+    fact("does not hold up others while it waits for its retry", async ({ send, message, consume }) => {
+      await send(message("m1"));
+      const consumer = consume({ prefetch: 1 });
+      await (await consumer.next()).retry(2000);
+      await send(message("m2"));
+      expect((await consumer.next()).message.id).toBe("m2");
+    });
+
+    fact("comes again when released", async ({ send, message, consume }) => {
+      await send(message("m1"));
+      const consumer = consume();
+      await (await consumer.next()).release();
+      expect((await consumer.next()).message.id).toBe("m1");
+    });
+
+    fact("is uncounted, and keeps its place, when released", "releaseUncounted", async ({ send, message, consume }) => {
+      await send(message("m1"), message("m2"), message("m3"));
+      const first = consume({ prefetch: 2 });
+      const [m1, m2] = await first.take(2);
+      first.abort();
+      await m2?.release();
+      await m1?.release();
+      await first.running;
+      const again = await consume().take(3);
+      expect(again.map((delivery) => [delivery.message.id, delivery.attempt])).toEqual([
+        ["m1", 1],
+        ["m2", 1],
+        ["m3", 1],
+      ]);
+    });
+
+    fact("is kept aside with its reason when parked", async ({ harness, queue, send, message, consume }) => {
+      const poison = message("poison", { key: "k", headers: { a: "b" }, extensions: { correlationid: "c" } });
+      await send(poison, message("m2"));
+      const first = consume();
+      const [delivery] = await first.take(2);
+      await delivery?.park(new Error("no such order: ∞"));
+      const parked = await harness.parked(queue);
+      expect(parked.map((one) => comparable(one.message))).toStrictEqual([comparable(poison)]);
+      expect(parked[0]?.reason).toContain("no such order: ∞");
+      await first.crash();
+      const second = consume();
+      expect((await second.next()).message.id).toBe("m2");
+      expect(await second.silent()).toBe(true);
+    });
+
+    const verbs: readonly [string, (delivery: Delivery) => Promise<void>][] = [
+      ["ack", (delivery) => delivery.ack()],
+      ["retry", (delivery) => delivery.retry(60_000)],
+      ["park", (delivery) => delivery.park(new Error("never"))],
+      ["release", (delivery) => delivery.release()],
+    ];
+    for (const [name, settle] of verbs) {
+      fact(`is settled once: after ${name} everything else is refused`, async ({ send, message, consume }) => {
+        await send(message("m1"));
+        const consumer = consume();
+        const delivery = await consumer.next();
+        await settle(delivery);
+        for (const [, again] of verbs)
+          await expect(again(delivery)).rejects.toMatchObject({ code: "delivery-settled" });
+      });
+    }
+
+    fact("cannot be settled by who died: it is another's by then", async (stage) => {
+      const { harness, queue, send, message, consume } = stage;
+      await send(message("m1"), message("m2"));
+      const dead = consume();
+      const [m1, m2] = await dead.take(2);
+      await dead.crash();
+      const heir = consume();
+      const inherited = await heir.take(2);
+      expect(inherited.map((delivery) => delivery.message.id).sort()).toEqual(["m1", "m2"]);
+      await Promise.allSettled([m1?.ack(), m2?.park(new Error("too late"))]);
+      expect(await harness.parked(queue)).toEqual([]);
+      await heir.crash();
+      const again = await consume().take(2);
+      expect(again.map((delivery) => delivery.message.id).sort()).toEqual(["m1", "m2"]);
+      for (const delivery of again) expectAttempt(stage, delivery, 3);
+    });
+  });
+}

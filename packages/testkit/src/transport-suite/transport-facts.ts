@@ -1,0 +1,100 @@
+import { randomUUID } from "node:crypto";
+import { defineEvent, type EventDefinition, type Message, type MessageInput, type Outcome } from "postbox";
+import { it } from "vitest";
+import { testMessage } from "../messages.js";
+import { type Consumer, consume } from "./consume.js";
+import type {
+  HarnessReceiverOptions,
+  TransportFeatures,
+  TransportHarness,
+  TransportSuiteOptions,
+} from "./transport-harness.js";
+
+/** What a fact works with: a broker, one event, and one queue that is bound to it. */
+export interface Stage {
+  readonly harness: TransportHarness;
+  readonly features: TransportFeatures;
+  readonly queue: string;
+  readonly event: EventDefinition;
+  /** A message of `event`. */
+  message(id: string, more?: Partial<MessageInput>): Message;
+  /** Sends with a sender of its own, and answers with the outcomes by index. Throws when one is reported twice. */
+  send(...messages: readonly Message[]): Promise<readonly (Outcome | undefined)[]>;
+  /** Starts a receiver of `queue`; stopped when the fact ends. */
+  consume(options?: Partial<HarnessReceiverOptions> & { readonly accept?: () => Promise<void> }): Consumer;
+}
+
+type Proof = (stage: Stage) => Promise<void>;
+
+/** Registers one fact, run on a stage of its own; one that needs an unclaimed feature is skipped, and says why. */
+export interface TransportFact {
+  (name: string, prove: Proof): void;
+  (name: string, needs: keyof TransportFeatures, prove: Proof): void;
+}
+
+/** Slow machines and brokers that take a moment to bind; a fact itself waits for at most five seconds at a time. */
+const timeoutMs = 30_000;
+
+export function transportFacts(options: TransportSuiteOptions): TransportFact {
+  return (name: string, ...rest: [Proof] | [keyof TransportFeatures, Proof]) => {
+    const [needs, prove] = rest.length === 1 ? [undefined, rest[0]] : rest;
+    if (needs !== undefined && !options.features[needs]) {
+      it.skip(`${name} (not claimed: ${needs})`);
+      return;
+    }
+    it(name, { timeout: timeoutMs }, async () => {
+      const harness = await options.create();
+      const consumers: Consumer[] = [];
+      try {
+        await prove(await setStage(harness, options.features, consumers));
+      } finally {
+        for (const consumer of consumers) await consumer.abandon();
+        await harness.close();
+      }
+    });
+  };
+}
+
+/** An event that takes any data. */
+export function testEvent(topic: string, name: string): EventDefinition {
+  return defineEvent({
+    type: `${topic}.${name}`,
+    schema: { "~standard": { version: 1, vendor: "testkit", validate: (value: unknown) => ({ value }) } },
+  });
+}
+
+async function setStage(harness: TransportHarness, features: TransportFeatures, consumers: Consumer[]): Promise<Stage> {
+  const unique = randomUUID();
+  const queue = `queue-${unique}`;
+  const event = testEvent(`testkit.t${unique}`, "Happened");
+  await harness.bind(queue, [event]);
+  return {
+    harness,
+    features,
+    queue,
+    event,
+    message: (id, more = {}) => testMessage(id, { type: event.type, topic: event.topic, ...more }),
+    async send(...messages) {
+      const outcomes: (Outcome | undefined)[] = messages.map(() => undefined);
+      const report = (index: number, outcome: Outcome) => {
+        if (index in outcomes && outcomes[index] === undefined) outcomes[index] = outcome;
+        else throw new Error(`the outcome of message ${index} was reported twice, or there is no such message`);
+      };
+      await harness.sender().send(messages, report, new AbortController().signal);
+      return outcomes;
+    },
+    consume({ accept, ...receiverOptions } = {}) {
+      const receiver = harness.receiver({ queue, ...receiverOptions });
+      const consumer = consume(
+        receiver,
+        { consumer: receiverOptions.queue ?? queue, events: [event] },
+        {
+          crash: () => harness.crash(receiver),
+          ...(accept === undefined ? {} : { accept }),
+        },
+      );
+      consumers.push(consumer);
+      return consumer;
+    },
+  };
+}

@@ -1,0 +1,48 @@
+import type { EventDefinition, Message, Receiver, Sender } from "postbox";
+
+/** What a transport can do beyond what every transport must. A claimed one is tested, any other is shown as skipped. */
+export interface TransportFeatures {
+  /** Its senders declare `keepsOrder`. */
+  readonly keepsOrder: boolean;
+  /** A message that no queue wants is reported, never `sent`. */
+  readonly unroutable: boolean;
+  /** A delivery's `attempt` is exact, where others only tell the first from later ones. */
+  readonly exactAttempts: boolean;
+  /** `release()` does not count as an attempt. */
+  readonly releaseUncounted: boolean;
+  /** `receiver({ prefetch })` bounds the unsettled deliveries exactly. */
+  readonly prefetch: boolean;
+  /** `receiver({ prefetchBytes })` bounds them in bytes. */
+  readonly prefetchBytes: boolean;
+  /** The harness can take the broker away, with `down()` and `up()`. */
+  readonly outage: boolean;
+}
+
+export interface HarnessReceiverOptions {
+  readonly queue: string;
+  readonly prefetch?: number;
+  readonly prefetchBytes?: number;
+}
+
+/** One broker, and the means to do to it what only happens from outside. Names are unique per fact: it may be shared. */
+export interface TransportHarness {
+  sender(): Sender;
+  receiver(options: HarnessReceiverOptions): Receiver;
+  /** Makes a queue that gets these events from now on. */
+  bind(queue: string, events: readonly EventDefinition[]): Promise<void>;
+  /** As when the process of this receiver dies: the broker takes back what it has not settled. */
+  crash(receiver: Receiver): Promise<void>;
+  /** What was parked from a queue. */
+  parked(queue: string): Promise<readonly { readonly message: Message; readonly reason: string }[]>;
+  /** With `outage`: makes the broker unreachable for senders. */
+  down?(): Promise<void>;
+  up?(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface TransportSuiteOptions {
+  readonly name: string;
+  readonly features: TransportFeatures;
+  /** Called for every fact. */
+  create(): Promise<TransportHarness>;
+}
