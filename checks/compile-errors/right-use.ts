@@ -1,5 +1,5 @@
-import type { PgTransaction } from "drizzle-orm/pg-core";
 import type { NodePgDatabase } from "drizzle-orm/node-postgres";
+import type { PgTransaction } from "drizzle-orm/pg-core";
 import type { Pool, PoolClient } from "pg";
 import {
   type BaseContext,

@@ -74,9 +74,9 @@ register(createRouter("b"));
 outbox.in(client).publish(OrderPlaced, { orderId: 1, total: 2 });
 // error: is missing the following properties from type 'PoolClient'
 outbox.in(pool);
-// error: 'rollback' is missing in type
+// error: is missing the following properties from type 'PgTransaction<
 drizzleOutbox.in(db);
-// error: is not assignable to parameter of type
+// error: Type 'PoolClient' is missing the following properties from type 'PgTransaction<
 drizzleOutbox.in(client);
 // error: this schema does not survive the wire: what it returns must be valid input again after JSON
 defineEvent({ type: "a.B", schema: z.object({ at: z.date() }) });

@@ -1,0 +1,97 @@
+import { execFile } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { describeOnEach } from "@postbox/testkit";
+import pg from "pg";
+import type { Relay, RunsReceiver } from "postbox";
+import { afterAll, beforeAll, expect, it } from "vitest";
+
+const root = join(import.meta.dirname, "..");
+const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
+
+/** What the reader has already: a database with two tables, and a broker. */
+const given = {
+  "db.ts": `
+    import { drizzle } from "drizzle-orm/node-postgres";
+    import { integer, pgTable, text } from "drizzle-orm/pg-core";
+    import pg from "pg";
+    export const pool = new pg.Pool({ connectionString: process.env.README_DATABASE_URL });
+    export const db = drizzle(pool);
+    export const orders = pgTable("orders", { id: text().primaryKey(), total: integer().notNull() });
+    export const invoices = pgTable("invoices", { orderId: text("order_id").notNull() });`,
+  "broker.ts": `
+    import { InvoiceIssued } from "./events.js";
+    import { memoryBroker } from "postbox/memory";
+    export const broker = memoryBroker();
+    broker.bind("mail", [InvoiceIssued]);`,
+};
+
+/** The snippets that name a file in their first line. */
+function snippets(): Record<string, string> {
+  const blocks = readFileSync(join(root, "README.md"), "utf8").matchAll(/```ts\n\/\/ (\S+\.ts)\n(.*?)```/gs);
+  return Object.fromEntries([...blocks].map(([, name, code]) => [name, code]));
+}
+
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + 5_000;
+  while (!(await condition())) {
+    if (Date.now() > deadline) throw new Error("did not happen within 5 s");
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+describeOnEach("postgres", (server) => {
+  const name = `readme_${randomBytes(6).toString("hex")}`;
+  const folder = join(root, ".tmp", name);
+  const admin = new pg.Pool({ connectionString: server.url, max: 1 });
+
+  beforeAll(async () => {
+    mkdirSync(folder, { recursive: true });
+    await admin.query(`create database ${name}`);
+  });
+  afterAll(async () => {
+    rmSync(folder, { recursive: true, force: true });
+    await admin.query(`drop database if exists ${name} with (force)`);
+    await admin.end();
+  });
+
+  it("the snippets of the README compile, and do what they say", async () => {
+    const files = { ...given, ...snippets() };
+    expect(Object.keys(files).sort()).toEqual([
+      "billing.ts",
+      "broker.ts",
+      "db.ts",
+      "events.ts",
+      "orders.ts",
+      "relay.ts",
+    ]);
+    for (const [file, code] of Object.entries(files)) writeFileSync(join(folder, file), code);
+    const project = { extends: "../../checks/compile-errors/tsconfig.json", include: ["."] };
+    writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(project));
+    await promisify(execFile)(process.execPath, [compiler, "-p", folder]).catch(({ stdout }) =>
+      expect(stdout).toBe(""),
+    );
+
+    const url = new URL(server.url);
+    url.pathname = name;
+    process.env.README_DATABASE_URL = url.href;
+    const { pool } = (await import(join(folder, "db.ts"))) as { pool: pg.Pool };
+    await pool.query("create table orders (id text primary key, total int); create table invoices (order_id text)");
+    const { placeOrder } = await import(join(folder, "orders.ts"));
+    const { router } = (await import(join(folder, "billing.ts"))) as { router: RunsReceiver };
+    const { relay } = (await import(join(folder, "relay.ts"))) as { relay: Relay };
+    const { broker } = await import(join(folder, "broker.ts"));
+    try {
+      await placeOrder({ id: "order-1", total: 7 });
+      await expect(placeOrder({ id: "order-1", total: 7 })).rejects.toThrow();
+      await until(async () => broker.depth("mail") === 1);
+      expect((await pool.query("select order_id from invoices")).rows).toEqual([{ order_id: "order-1" }]);
+      expect((await pool.query("select count(*)::int from postbox.outbox_pending")).rows).toEqual([{ count: 0 }]);
+    } finally {
+      await Promise.all([relay.stop(), router.stop()]);
+      await pool.end();
+    }
+  });
+});
