@@ -35,10 +35,11 @@ export function runCommand(command: string, args: readonly string[], timeoutMs: 
     };
     child.once("error", (error) => settle(error.message));
     child.once("exit", (code, signal) => {
-      if (late) settle(`not done within ${timeoutMs / 1000} s`);
-      else if (code !== 0) settle(`ended with ${signal ?? code}`);
-      // What it printed last may still be in the pipe.
-      else setImmediate(settle);
+      const failure = late ? `not done within ${timeoutMs / 1000} s` : `ended with ${signal ?? code}`;
+      const done = () => settle(code === 0 ? undefined : failure);
+      // What it printed last may still be on its way, unless a daemon holds the pipe.
+      child.once("close", done);
+      setTimeout(done, 500).unref();
     });
   });
 }

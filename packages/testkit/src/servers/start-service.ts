@@ -34,7 +34,7 @@ export async function startService(
   if (await listens(finding.url)) {
     return { finding, how: `its port is taken (${finding.missing}); set ${service.variable}` };
   }
-  const start = await startersHere(service);
+  const start = await starterHere(service);
   if (!start) return { finding, how: `no Docker engine, and not root on Debian; set ${service.variable}` };
   try {
     say(`${service.title}: ${start.how}…`);
@@ -51,8 +51,8 @@ interface Starter {
 }
 
 /** The first way of starting `service` that this machine allows. */
-async function startersHere(service: Service): Promise<Starter | undefined> {
-  if (await succeeds("docker", ["info"])) {
+async function starterHere(service: Service): Promise<Starter | undefined> {
+  if ((await succeeds("docker", ["info"])) && (await succeeds("docker", ["compose", "version"]))) {
     return {
       how: "docker compose",
       run: async () => {
@@ -73,7 +73,8 @@ async function startFromDebian(debian: DebianPackage): Promise<void> {
       mkdirSync(dirname(path), { recursive: true });
       writeFileSync(path, text);
     }
-    await runCommand("apt-get", ["update"], installTimeoutMs);
+    // Where it fails, older lists may do; if not, the installation says what is wrong.
+    await runCommand("apt-get", ["update"], installTimeoutMs).catch(() => {});
     await runCommand("apt-get", ["install", "--yes", "--no-install-recommends", debian.package], installTimeoutMs);
   }
   await runCommand("sh", ["-c", debian.start], startTimeoutMs);
