@@ -89,6 +89,9 @@ createRouter("with Drizzle")
     own.rollback satisfies () => never;
   });
 
+declare function chargeCard(orderId: string): Promise<void>;
+createRouter("passes a promise on").on(OrderPlaced, (order) => chargeCard(order.orderId));
+
 createRouter("straight to the broker")
   .use(publishOutputs(publisher))
   .use(transaction(store))

@@ -7,6 +7,7 @@ export const memoryStoreFeatures: StoreFeatures = {
   isolationLevels: true,
   abortsOnError: false,
   foreignTransactions: true,
+  processes: true,
 };
 
 /** A memory store for `storeSuite`. */
@@ -19,6 +20,10 @@ export async function memoryStoreHarness(): Promise<StoreHarness<MemoryTransacti
     effect: async (tx, name) => tx.defer(() => effects.push(name)),
     effects: async () => [...effects],
     advance: async (ms) => database.advance(ms),
+    async process() {
+      const store = memoryStore({ database });
+      return { store, kill: async () => store.crash() };
+    },
     impostors: () => [database],
     async contents(box) {
       const { pending, wait, holds, parked } = database.contents(box);

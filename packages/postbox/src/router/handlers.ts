@@ -8,11 +8,13 @@ type Flat<T> = { [K in keyof T]: T[K] } & {};
 type Extended<C, M> = Flat<Omit<C, keyof AddsOf<M>> & AddsOf<M>>;
 
 /** What a handler may return: messages only where somebody publishes them. */
+// biome-ignore-start lint/suspicious/noConfusingVoidType: a handler may return the promise of another function's nothing.
 type Returns<C> = C extends WithOutputs
-  ? undefined | Outputs
+  ? void | Outputs
   :
-      | undefined
+      | void
       | "nobody publishes what this handler returns: .use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)";
+// biome-ignore-end lint/suspicious/noConfusingVoidType: see above.
 
 /** Handles one event: `data` is decoded and validated. Resolving means done; `PermanentError` parks, any other retries. */
 export type Handler<E, C> = (data: DataOut<E>, context: C) => Returns<C> | Promise<Returns<C>>;

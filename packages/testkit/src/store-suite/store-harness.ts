@@ -12,6 +12,15 @@ export interface StoreFeatures {
   readonly abortsOnError: boolean;
   /** It can tell a transaction of another database from its own. */
   readonly foreignTransactions: boolean;
+  /** Several processes can work on the same data, and one of them can die. */
+  readonly processes: boolean;
+}
+
+/** A store with connections of its own, as a process has. */
+export interface StoreProcess<Tx> {
+  readonly store: Store<Tx>;
+  /** As when the process dies: its connections are cut, so its open transactions roll back. */
+  kill(): Promise<void>;
 }
 
 /** One store on empty data, and the means to look at it from outside. */
@@ -29,6 +38,8 @@ export interface StoreHarness<Tx> {
   contents(box: string): Promise<StoreHarnessContents>;
   /** With `abortsOnError`: makes a statement fail within `tx` and swallows its error. */
   breakTransaction?(tx: Tx): Promise<void>;
+  /** With `processes`: starts another one. */
+  process?(): Promise<StoreProcess<Tx>>;
   /** What a user may hand over by mistake instead of a transaction, such as the pool. Defaults to none. */
   impostors?(): readonly unknown[];
   close(): Promise<void>;

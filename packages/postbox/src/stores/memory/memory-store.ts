@@ -20,6 +20,8 @@ export interface MemoryStoreOptions {
 export interface MemoryStore extends Store<MemoryTransaction> {
   /** What a box holds. */
   contents(box: string): BoxContents;
+  /** As when the process dies: what is open on this store object rolls back, and can neither go on nor commit. */
+  crash(): void;
 }
 
 const databaseRule: OptionRule = {
@@ -49,6 +51,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
   const { name = "memory" } = options;
   const data = (options.database as MemoryData | undefined) ?? new MemoryData(options.runtime ?? systemRuntime);
   const surrounding = new AsyncLocalStorage<OpenTransaction>();
+  const open = new Set<OpenTransaction>();
 
   /** What a transaction started may outlive it and still run in its context: that one is over, not current. */
   const current = (): OpenTransaction | undefined => {
@@ -70,15 +73,17 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
         );
       }
       const tx = new OpenTransaction(data);
-      let result: R;
+      open.add(tx);
       try {
-        result = await surrounding.run(tx, work, tx);
+        const result = await surrounding.run(tx, work, tx);
+        tx.commit();
+        return result;
       } catch (cause) {
         tx.rollback();
         throw cause;
+      } finally {
+        open.delete(tx);
       }
-      tx.commit();
-      return result;
     },
 
     async append(tx: MemoryTransaction, box: string, messages: readonly Message[]): Promise<void> {
@@ -91,6 +96,9 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
 
     box: (box: string): Box => data.box(box),
     contents: (box) => data.contents(box),
+    crash() {
+      for (const tx of open) tx.rollback();
+    },
 
     /** Nothing to do: memory has no schema. */
     async migrate(): Promise<void> {},

@@ -1,3 +1,7 @@
-import { memoryStoreFeatures, memoryStoreHarness, storeSuite } from "@postbox/testkit";
+import { crashSuite, memoryStoreFeatures, memoryStoreHarness, relaySuite, storeSuite } from "@postbox/testkit";
 
-storeSuite({ name: "memory", features: memoryStoreFeatures, create: memoryStoreHarness });
+const memory = { name: "memory", features: memoryStoreFeatures, create: memoryStoreHarness };
+
+storeSuite(memory);
+relaySuite(memory);
+crashSuite(memory);

@@ -1,0 +1,30 @@
+import { type Failpoint, failpoints } from "postbox";
+import { describe, expect } from "vitest";
+import { crashRun } from "./crash-suite/crash-run.js";
+import { storeFacts } from "./store-suite/store-facts.js";
+import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
+
+/**
+ * Kills a producer, a relay or a consumer at every failpoint, once on its first and once on a later hit, puts another in
+ * its place, and proves that nothing was lost and no effect doubled. Needs the feature `processes`.
+ */
+export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
+  const fact = storeFacts(options);
+  describe(`crashes on ${options.name}`, () => {
+    for (const failpoint of failpoints) {
+      for (const times of hitsOf(failpoint)) {
+        fact(`dying at ${failpoint}, hit ${times}, loses nothing and doubles nothing`, "processes", async (harness) => {
+          const { orders, effects, contents } = await crashRun(harness, failpoint, times);
+          const expected = orders.flatMap((order) => [`placed ${order}`, `handled ${order}`, `audited ${order}`]);
+          expect([...effects].sort()).toEqual(expected.sort());
+          expect(contents).toEqual({ pending: [], wait: [], holds: [], parked: [] });
+        });
+      }
+    }
+  });
+}
+
+/** A relay takes and gives back its lease once in its life. */
+function hitsOf(failpoint: Failpoint): readonly number[] {
+  return failpoint === "relay.owned" || failpoint === "relay.released" ? [1] : [1, 3];
+}

@@ -1,0 +1,37 @@
+import type { Message, Sender } from "postbox";
+
+/** A sender that takes everything and keeps it, in the order in which it was taken. */
+export interface RecordingSender extends Sender {
+  readonly messages: readonly Message[];
+  ids(): string[];
+  /** Resolves when this many have been taken. */
+  until(count: number): Promise<void>;
+}
+
+export interface RecordingOptions {
+  /** Defaults to true. */
+  readonly keepsOrder?: boolean;
+  /** Awaited before each call is taken, such as a gate that a test opens. Defaults to nothing. */
+  before?(messages: readonly Message[]): Promise<void> | void;
+}
+
+export function recordingSender({ keepsOrder = true, before }: RecordingOptions = {}): RecordingSender {
+  const messages: Message[] = [];
+  const watchers: { readonly count: number; resolve(): void }[] = [];
+  return {
+    name: "recording",
+    keepsOrder,
+    messages,
+    ids: () => messages.map(({ id }) => id),
+    until: (count) =>
+      messages.length >= count ? Promise.resolve() : new Promise((resolve) => watchers.push({ count, resolve })),
+    async send(batch, settled) {
+      await before?.(batch);
+      for (const [index, message] of batch.entries()) {
+        messages.push(message);
+        settled(index, { status: "sent" });
+      }
+      for (const { count, resolve } of watchers) if (messages.length >= count) resolve();
+    },
+  };
+}

@@ -1,0 +1,19 @@
+import { describe } from "vitest";
+import { failureFacts } from "./relay-suite/failure-facts.js";
+import { sendingFacts } from "./relay-suite/sending-facts.js";
+import { takeOverFacts } from "./relay-suite/take-over-facts.js";
+import { storeFacts } from "./store-suite/store-facts.js";
+import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
+
+/**
+ * Proves that a relay on this store keeps its promises: everything committed is sent and nothing else, in order per key,
+ * through refusals, outages and take-overs. Call it from a Vitest file, with what `storeSuite` takes.
+ */
+export function relaySuite<Tx>(options: StoreSuiteOptions<Tx>): void {
+  const fact = storeFacts(options);
+  describe(`a relay on ${options.name}`, () => {
+    sendingFacts(fact);
+    failureFacts(fact);
+    takeOverFacts(fact);
+  });
+}

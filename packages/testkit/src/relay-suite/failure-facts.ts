@@ -1,0 +1,127 @@
+import { constant } from "postbox";
+import { describe, expect } from "vitest";
+import { faultySender, type SendFault } from "../faulty-sender.js";
+import { testMessage } from "../messages.js";
+import { recordingSender } from "../recording-sender.js";
+import type { StoreFact } from "../store-suite/store-facts.js";
+import { anHourMs, commit, relayOn, whileRunning } from "./relay-run.js";
+
+const inKey = (key: string, ...ids: readonly string[]) => ids.map((id) => testMessage(id, { key }));
+
+export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
+  describe("failing", () => {
+    for (const keepsOrder of [true, false]) {
+      const suffix = keepsOrder ? "" : ", on a sender that does not keep order";
+
+      fact(`a refused message holds its key while others flow, and goes out first${suffix}`, async (harness) => {
+        const inner = recordingSender({ keepsOrder });
+        const refusals = new Map([["a1", 2]]);
+        const sender = faultySender(inner, ({ id }) => {
+          const left = refusals.get(id) ?? 0;
+          refusals.set(id, left - 1);
+          return left > 0 ? "failed" : undefined;
+        });
+        await commit(harness, ...inKey("a", "a1", "a2", "a3"), ...inKey("b", "b1", "b2"), testMessage("keyless"));
+        const relay = relayOn(harness.store, sender, { backoff: constant(anHourMs) });
+        await whileRunning(relay, async () => {
+          await inner.until(3);
+          await relay.log.until("message.held", 2);
+          await commit(harness, ...inKey("a", "a4"), ...inKey("b", "b3"));
+          await inner.until(4);
+          await relay.log.until("message.held", 3);
+          expect((await harness.contents("outbox")).wait).toEqual(["a1", "a2", "a3", "a4"]);
+          await harness.advance(anHourMs);
+          await relay.log.until("message.failed", 2);
+          expect(inner.ids()).toHaveLength(4);
+          await harness.advance(anHourMs);
+          await inner.until(8);
+          await commit(harness, ...inKey("a", "a5"));
+          await inner.until(9);
+        });
+        const ofKey = (key: string) => inner.messages.filter((message) => message.key === key).map(({ id }) => id);
+        expect(ofKey("a")).toEqual(["a1", "a2", "a3", "a4", "a5"]);
+        expect(ofKey("b")).toEqual(["b1", "b2", "b3"]);
+        expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [] });
+      });
+
+      fact(`what can never be sent is parked with its reason, and its key goes on${suffix}`, async (harness) => {
+        const inner = recordingSender({ keepsOrder });
+        const sender = faultySender(inner, ({ id }) => (id === "a1" ? "rejected" : undefined));
+        await commit(harness, ...inKey("a", "a1", "a2", "a3"));
+        const relay = relayOn(harness.store, sender);
+        await whileRunning(relay, () => inner.until(2));
+        expect(inner.ids()).toEqual(["a2", "a3"]);
+        const { pending, wait, holds, parked } = await harness.contents("outbox");
+        expect({ pending, wait, holds }).toEqual({ pending: [], wait: [], holds: [] });
+        expect(parked).toEqual([{ id: "a1", error: expect.stringContaining("was rejected, as planned") }]);
+      });
+
+      fact(`is parked after maxAttempts tries in all, and its key goes on in order${suffix}`, async (harness) => {
+        const inner = recordingSender({ keepsOrder });
+        let tries = 0;
+        const sender = faultySender(inner, ({ id }) => {
+          if (id !== "a1") return undefined;
+          tries++;
+          return "failed";
+        });
+        await commit(harness, ...inKey("a", "a1", "a2", "a3"));
+        const relay = relayOn(harness.store, sender, { maxAttempts: 3, backoff: constant(0) });
+        await whileRunning(relay, () => inner.until(2));
+        expect(tries).toBe(3);
+        expect(inner.ids()).toEqual(["a2", "a3"]);
+        expect((await harness.contents("outbox")).parked).toHaveLength(1);
+      });
+    }
+
+    fact("one try only: the first refusal parks, and those behind it go out", async (harness) => {
+      const inner = recordingSender();
+      const sender = faultySender(inner, ({ id }) => (id === "a1" ? "failed" : undefined));
+      await commit(harness, ...inKey("a", "a1", "a2", "a3"));
+      const relay = relayOn(harness.store, sender, { maxAttempts: 1 });
+      await whileRunning(relay, () => inner.until(2));
+      expect(inner.ids()).toEqual(["a2", "a3"]);
+    });
+
+    fact("isPermanent decides what is hopeless", async (harness) => {
+      const sender = faultySender(recordingSender(), () => "failed");
+      await commit(harness, testMessage("m"));
+      const relay = relayOn(harness.store, sender, { isPermanent: (error) => error.message.includes("as planned") });
+      await whileRunning(relay, async () => void (await relay.log.until("relay.settled")));
+      expect((await harness.contents("outbox")).parked).toHaveLength(1);
+    });
+
+    fact("an outage spends no attempt and parks nothing", async (harness) => {
+      const inner = recordingSender();
+      const sender = faultySender(inner, (_, sentBefore) => (sentBefore < 10 ? "down" : undefined));
+      await commit(harness, ...inKey("a", "a1", "a2"));
+      const relay = relayOn(harness.store, sender, { maxAttempts: 1, backoff: constant(1) });
+      await whileRunning(relay, () => inner.until(2));
+      expect(relay.log.of("relay.failed").length).toBeGreaterThanOrEqual(4);
+      expect(relay.log.of("message.failed")).toEqual([]);
+      expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [] });
+    });
+
+    for (const cut of ["lost", "unconfirmed"] satisfies SendFault[]) {
+      fact(`a connection that dies in the middle (${cut}) loses nothing and keeps the order`, async (harness) => {
+        const inner = recordingSender();
+        const sender = faultySender(inner, ({ id }, sentBefore) => (id === "a2" && sentBefore < 3 ? cut : undefined));
+        await commit(harness, ...inKey("a", "a1", "a2", "a3"));
+        const relay = relayOn(harness.store, sender, { backoff: constant(1) });
+        await whileRunning(relay, () => inner.until(cut === "lost" ? 3 : 4));
+        const twice = cut === "lost" ? [] : ["a2"];
+        expect(inner.ids()).toEqual(["a1", ...twice, "a2", "a3"]);
+        expect(relay.log.of("message.failed")).toEqual([]);
+      });
+    }
+
+    fact("a sender that never answers is given up on, and tried again", async (harness) => {
+      let calls = 0;
+      const inner = recordingSender({ before: () => (++calls === 1 ? new Promise(() => {}) : undefined) });
+      await commit(harness, testMessage("m"));
+      const relay = relayOn(harness.store, inner, { publishTimeoutMs: 30, backoff: constant(1) });
+      await whileRunning(relay, () => inner.until(1));
+      expect(inner.ids()).toEqual(["m"]);
+      expect(relay.log.of("relay.failed")[0]?.error.message).toContain("did not confirm within 30 ms");
+    });
+  });
+}

@@ -1,0 +1,91 @@
+import { describe, expect } from "vitest";
+import { gate } from "../gate.js";
+import { comparable, testMessage, testMessages } from "../messages.js";
+import { recordingSender } from "../recording-sender.js";
+import type { StoreFact } from "../store-suite/store-facts.js";
+import { commit, relayOn, whileRunning } from "./relay-run.js";
+
+const empty = { pending: [], wait: [], holds: [], parked: [] };
+
+export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
+  describe("sending", () => {
+    fact("sends what is committed, unchanged and once, and leaves nothing behind", async (harness) => {
+      const sender = recordingSender();
+      const messages = testMessages("m", 40, { headers: { a: "b" }, extensions: { retries: 3 } });
+      await commit(harness, ...messages);
+      const relay = relayOn(harness.store, sender);
+      await whileRunning(relay, async () => void (await relay.log.until("relay.settled")));
+      const byId = (a: object, b: object) => JSON.stringify(a).localeCompare(JSON.stringify(b));
+      expect(sender.messages.map(comparable).sort(byId)).toEqual(messages.map(comparable).sort(byId));
+      expect(await harness.contents("outbox")).toEqual(empty);
+    });
+
+    fact("never sends what was rolled back", async (harness) => {
+      const sender = recordingSender();
+      const refused = harness.store.transaction(async (tx) => {
+        await harness.store.append(tx, "outbox", [testMessage("ghost")]);
+        throw new Error("no");
+      });
+      await expect(refused).rejects.toThrow("no");
+      await commit(harness, testMessage("real"));
+      const relay = relayOn(harness.store, sender);
+      await whileRunning(relay, async () => void (await relay.log.until("relay.idle")));
+      expect(sender.ids()).toEqual(["real"]);
+    });
+
+    fact("keeps the order of every key, over many batches", async (harness) => {
+      const sender = recordingSender();
+      const messages = Array.from({ length: 300 }, (_, n) => testMessage(`${n}`, { key: `k${n % 7}` }));
+      for (let at = 0; at < messages.length; at += 50) await commit(harness, ...messages.slice(at, at + 50));
+      const relay = relayOn(harness.store, sender, { batchSize: 64 });
+      await whileRunning(relay, () => sender.until(300));
+      for (let k = 0; k < 7; k++) {
+        const ofKey = sender.messages.filter(({ key }) => key === `k${k}`).map(({ id }) => Number(id));
+        expect(ofKey).toEqual([...ofKey].sort((a, b) => a - b));
+      }
+      expect(new Set(sender.ids()).size).toBe(300);
+    });
+
+    fact("finds a message that commits after a later one was sent", "concurrentTransactions", async (harness) => {
+      const sender = recordingSender();
+      const relay = relayOn(harness.store, sender);
+      const [appended, mayCommit] = [gate(), gate()];
+      const slow = harness.store.transaction(async (tx) => {
+        await harness.store.append(tx, "outbox", [testMessage("early")]);
+        appended.open();
+        await mayCommit.opened;
+      });
+      await appended.opened;
+      await commit(harness, testMessage("late"));
+      await whileRunning(relay, async () => {
+        await relay.log.until("relay.settled");
+        expect(sender.ids()).toEqual(["late"]);
+        mayCommit.open();
+        await slow;
+        await relay.log.until("relay.settled", 2);
+      });
+      expect(sender.ids()).toEqual(["late", "early"]);
+    });
+
+    fact("has one message of a key on its way, where the sender does not keep order", async (harness) => {
+      const onTheWay = new Map<string, number>();
+      let most = 0;
+      const sender = recordingSender({
+        keepsOrder: false,
+        before(batch) {
+          onTheWay.clear();
+          for (const { key } of batch) onTheWay.set(key as string, (onTheWay.get(key as string) ?? 0) + 1);
+          most = Math.max(most, ...onTheWay.values());
+        },
+      });
+      await commit(harness, ...Array.from({ length: 12 }, (_, n) => testMessage(`${n}`, { key: `k${n % 3}` })));
+      const relay = relayOn(harness.store, sender);
+      await whileRunning(relay, () => sender.until(12));
+      expect(most).toBe(1);
+      for (let k = 0; k < 3; k++) {
+        const ofKey = sender.messages.filter(({ key }) => key === `k${k}`).map(({ id }) => Number(id));
+        expect(ofKey).toEqual([k, k + 3, k + 6, k + 9]);
+      }
+    });
+  });
+}
