@@ -23,6 +23,7 @@ export type ErrorCode =
   | "handler-timeout"
   | "delivery-settled"
   | "attempts-spent"
+  | "permanent"
   // Transactions and stores.
   | "transaction-missing"
   | "transaction-foreign"
@@ -82,7 +83,7 @@ export class PermanentError extends PostboxError {
   override readonly name = "PermanentError";
 
   constructor(text: string, details?: ErrorDetails & { readonly code?: ErrorCode }) {
-    super(details?.code ?? "unknown", text, details);
+    super(details?.code ?? "permanent", text, details);
   }
 }
 

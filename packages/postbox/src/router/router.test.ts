@@ -1,11 +1,11 @@
+import { gate, type TelemetryLog, telemetryLog } from "@postbox/testkit";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { constant } from "../backoff.js";
 import { PermanentError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
+import { type MemoryBroker, memoryBroker } from "../memory.js";
 import { createPublisher } from "../publisher/create-publisher.js";
-import type { TelemetryEvent } from "../telemetry/events.js";
-import { type MemoryBroker, memoryBroker } from "../transports/memory/memory-broker.js";
 import type { Router } from "./handlers.js";
 import { createRouter, type RouterOptions } from "./router.js";
 
@@ -16,24 +16,10 @@ const Placed = defineEvent({
 });
 const Other = defineEvent({ type: "shop.Other", schema: z.object({}) });
 
-/** Resolves once `condition` holds; asked after every telemetry event, so nothing waits for time. */
-function watcher() {
-  const seen: TelemetryEvent[] = [];
-  let check = () => {};
-  return {
-    seen,
-    names: () => seen.map(({ name }) => name),
-    telemetry: (event: TelemetryEvent) => {
-      seen.push(event);
-      check();
-    },
-    until: (condition: () => boolean) =>
-      new Promise<void>((resolve) => {
-        check = () => condition() && resolve();
-        check();
-      }),
-    count: (name: TelemetryEvent["name"]) => seen.filter((event) => event.name === name).length,
-  };
+/** Resolves when so many messages are acked or parked. */
+async function settlements(log: TelemetryLog, count: number): Promise<void> {
+  let settled = 0;
+  await log.until(({ name }) => /^delivery\.(acked|parked)$/.test(name) && ++settled === count, `${count} settled`);
 }
 
 async function publish(broker: MemoryBroker, ...numbers: number[]): Promise<void> {
@@ -42,26 +28,17 @@ async function publish(broker: MemoryBroker, ...numbers: number[]): Promise<void
   await publisher.publishAll(numbers.map((n) => Placed.message({ n }, { id: `m${n}` })));
 }
 
-/** A promise with its handle: a handler waits there until the test lets it go on. */
-function gate(): { readonly passed: Promise<void>; open(): void } {
-  let open = () => {};
-  const passed = new Promise<void>((resolve) => {
-    open = resolve;
-  });
-  return { passed, open: () => open() };
-}
-
 describe("a router", () => {
   it("hands decoded, validated data to the handler of its type and acks afterwards", async () => {
     const broker = memoryBroker();
-    const watch = watcher();
+    const log = telemetryLog();
     const got: unknown[] = [];
     await publish(broker, 1, 2);
-    const router = createRouter("billing", { telemetry: watch.telemetry }).on(Placed, (data, { message, attempt }) => {
+    const router = createRouter("billing", { telemetry: log.telemetry }).on(Placed, (data, { message, attempt }) => {
       got.push([data.n, message.id, attempt]);
     });
     router.start(broker.receiver());
-    await watch.until(() => watch.count("delivery.acked") === 2);
+    await log.until("delivery.acked", 2);
     await router.stop();
     expect(got).toEqual([
       [1, "m1", 1],
@@ -82,25 +59,25 @@ describe("a router", () => {
 
   async function settleOf(options: RouterOptions, handler: (n: number) => void | Promise<void>, settled: number) {
     const broker = memoryBroker();
-    const watch = watcher();
+    const log = telemetryLog();
     await publish(broker, 1);
-    const router = (createRouter("billing", { ...options, telemetry: watch.telemetry } as never) as Router).on(
+    const router = (createRouter("billing", { ...options, telemetry: log.telemetry } as never) as Router).on(
       Placed,
       ({ n }) => handler(n),
     );
     router.start(broker.receiver());
-    await watch.until(() => watch.count("delivery.acked") + watch.count("delivery.parked") === settled);
+    await settlements(log, settled);
     await router.stop();
-    return { broker, watch };
+    return { broker, log };
   }
 
   it("retries a failure, and parks it with the reason when its attempts are spent", async () => {
-    const { broker, watch } = await settleOf(
+    const { broker, log } = await settleOf(
       { maxAttempts: 3, backoff: constant(1) },
       () => Promise.reject(new Error("no paper")),
       1,
     );
-    expect(watch.count("delivery.retried")).toBe(2);
+    expect(log.of("delivery.retried").length).toBe(2);
     expect(broker.parked("billing")).toHaveLength(1);
     expect(broker.parked("billing")[0]).toMatchObject({
       attempt: 3,
@@ -109,8 +86,8 @@ describe("a router", () => {
   });
 
   it("parks at once what can never succeed", async () => {
-    const { broker, watch } = await settleOf({}, () => Promise.reject(new PermanentError("wrong currency")), 1);
-    expect(watch.count("delivery.retried")).toBe(0);
+    const { broker, log } = await settleOf({}, () => Promise.reject(new PermanentError("wrong currency")), 1);
+    expect(log.of("delivery.retried").length).toBe(0);
     expect(broker.parked("billing")[0]?.reason.message).toContain("wrong currency");
   });
 
@@ -126,11 +103,11 @@ describe("a router", () => {
       ["ignore", 0],
     ] as const) {
       const broker = memoryBroker();
-      const watch = watcher();
+      const log = telemetryLog();
       await publish(broker, 1);
-      const router = createRouter("billing", { unknown, telemetry: watch.telemetry }).on(Other, () => {});
+      const router = createRouter("billing", { unknown, telemetry: log.telemetry }).on(Other, () => {});
       router.start(broker.receiver());
-      await watch.until(() => watch.count("delivery.acked") + watch.count("delivery.parked") === 1);
+      await settlements(log, 1);
       await router.stop();
       expect(broker.parked("billing")).toHaveLength(parked);
       if (parked === 1) expect(broker.parked("billing")[0]?.reason).toMatchObject({ code: "no-handler" });
@@ -142,35 +119,35 @@ describe("a router", () => {
     ["does not fit the schema", Buffer.from('{"n":"x"}'), "data-invalid"],
   ])("parks data that %s, without calling the handler", async (_, data, code) => {
     const broker = memoryBroker();
-    const watch = watcher();
+    const log = telemetryLog();
     broker.bind("billing", [Placed]);
     await createPublisher(broker.sender(), { source: "/test" }).send({ type: "shop.Placed", data });
-    const router = createRouter("billing", { telemetry: watch.telemetry }).on(Placed, () => {
+    const router = createRouter("billing", { telemetry: log.telemetry }).on(Placed, () => {
       throw new Error("was called");
     });
     router.start(broker.receiver());
-    await watch.until(() => watch.count("delivery.parked") === 1);
+    await log.until("delivery.parked");
     await router.stop();
     expect(broker.parked("billing")[0]?.reason).toMatchObject({ code });
   });
 
   it("handles one key in order, and different keys at the same time", async () => {
     const broker = memoryBroker();
-    const watch = watcher();
+    const log = telemetryLog();
     const order: number[] = [];
     let running = 0;
     let most = 0;
     await publish(broker, 1, 2, 3, 4, 5, 6, 7, 8);
     const bothRun = gate();
-    const router = createRouter("billing", { concurrency: 4, telemetry: watch.telemetry }).on(Placed, async ({ n }) => {
+    const router = createRouter("billing", { concurrency: 4, telemetry: log.telemetry }).on(Placed, async ({ n }) => {
       most = Math.max(most, ++running);
       order.push(n);
       if (running === 2) bothRun.open();
-      await bothRun.passed;
+      await bothRun.opened;
       running--;
     });
     router.start(broker.receiver());
-    await watch.until(() => watch.count("delivery.acked") === 8);
+    await log.until("delivery.acked", 8);
     await router.stop();
     expect(order.filter((n) => n % 2 === 1)).toEqual([1, 3, 5, 7]);
     expect(order.filter((n) => n % 2 === 0)).toEqual([2, 4, 6, 8]);
@@ -179,11 +156,11 @@ describe("a router", () => {
 
   it("takes no more than it can buffer", async () => {
     const broker = memoryBroker();
-    const watch = watcher();
+    const log = telemetryLog();
     const hold = gate();
     await publish(broker, 1, 3, 5, 7, 9, 11, 13, 15);
-    const router = createRouter("billing", { concurrency: 1, maxBuffered: 2, telemetry: watch.telemetry });
-    router.on(Placed, () => hold.passed);
+    const router = createRouter("billing", { concurrency: 1, maxBuffered: 2, telemetry: log.telemetry });
+    router.on(Placed, () => hold.opened);
     let handedOver = 0;
     const receiver = broker.receiver();
     router.start({
@@ -196,12 +173,12 @@ describe("a router", () => {
         return receiver.receive({ ...subscription, deliver }, signal);
       },
     });
-    await watch.until(() => watch.count("delivery.received") === 1);
+    await log.until("delivery.received");
     await new Promise(setImmediate);
     // One runs, two wait; the fourth is not asked for.
     expect(handedOver).toBe(3);
     hold.open();
-    await watch.until(() => watch.count("delivery.acked") === 8);
+    await log.until("delivery.acked", 8);
     await router.stop();
   });
 });
@@ -209,47 +186,47 @@ describe("a router", () => {
 describe("stopping a router", () => {
   it("finishes what runs, acks it, and gives back what has not begun, uncounted", async () => {
     const broker = memoryBroker();
-    const watch = watcher();
+    const log = telemetryLog();
     const hold = gate();
     await publish(broker, 1, 3);
-    const router = createRouter("billing", { telemetry: watch.telemetry }).on(Placed, () => hold.passed);
+    const router = createRouter("billing", { telemetry: log.telemetry }).on(Placed, () => hold.opened);
     router.start(broker.receiver());
-    await watch.until(() => watch.count("delivery.received") === 1);
+    await log.until("delivery.received");
     await new Promise(setImmediate);
     const stopped = router.stop();
     hold.open();
     await stopped;
-    expect(watch.count("delivery.acked")).toBe(1);
-    expect(watch.count("delivery.released")).toBe(1);
+    expect(log.of("delivery.acked").length).toBe(1);
+    expect(log.of("delivery.released").length).toBe(1);
     expect(broker.depth("billing")).toBe(1);
 
-    const again = createRouter("billing", { telemetry: watch.telemetry }).on(Placed, (_, { attempt, message }) => {
+    const again = createRouter("billing", { telemetry: log.telemetry }).on(Placed, (_, { attempt, message }) => {
       expect([message.id, attempt]).toEqual(["m3", 1]);
     });
     again.start(broker.receiver());
-    await watch.until(() => watch.count("delivery.acked") === 2);
+    await log.until("delivery.acked", 2);
     await again.stop();
   });
 
   it("does not ack what finishes after the deadline, and tells its handler to give up", async () => {
     const broker = memoryBroker();
-    const watch = watcher();
+    const log = telemetryLog();
     const hold = gate();
     await publish(broker, 1);
     let toldToStop = false;
-    const router = createRouter("billing", { shutdownTimeoutMs: 1, telemetry: watch.telemetry });
+    const router = createRouter("billing", { shutdownTimeoutMs: 1, telemetry: log.telemetry });
     router.on(Placed, async (_, { signal }) => {
-      await hold.passed;
+      await hold.opened;
       toldToStop = signal.aborted;
     });
     router.start(broker.receiver());
-    await watch.until(() => watch.count("delivery.received") === 1);
+    await log.until("delivery.received");
     await router.stop();
     hold.open();
-    await watch.until(() => watch.count("delivery.handled") === 1);
+    await log.until("delivery.handled");
     await new Promise(setImmediate);
     expect(toldToStop).toBe(true);
-    expect(watch.count("delivery.acked")).toBe(0);
+    expect(log.of("delivery.acked").length).toBe(0);
     expect(broker.depth("billing")).toBe(1);
   });
 
@@ -275,10 +252,10 @@ describe("stopping a router", () => {
 describe("ack strategies", () => {
   it("manual: the handler settles, also after it returned; a second time is refused", async () => {
     const broker = memoryBroker();
-    const watch = watcher();
+    const log = telemetryLog();
     await publish(broker, 1, 2, 3);
     const later: (() => Promise<void>)[] = [];
-    const router = createRouter("billing", { ack: "manual", telemetry: watch.telemetry }).on(
+    const router = createRouter("billing", { ack: "manual", telemetry: log.telemetry }).on(
       Placed,
       ({ n }, { delivery }) => {
         if (n === 1) later.push(() => delivery.ack());
@@ -287,14 +264,14 @@ describe("ack strategies", () => {
       },
     );
     router.start(broker.receiver());
-    await watch.until(() => watch.count("delivery.handled") === 3);
+    await log.until("delivery.handled", 3);
     expect(broker.depth("billing")).toBe(3);
     for (const settle of later) await settle();
     await expect(later[0]?.()).rejects.toMatchObject({ code: "delivery-settled" });
     await router.stop();
     expect(
-      watch
-        .names()
+      log.events
+        .map(({ name }) => name)
         .filter((name) => /acked|parked|retried/.test(name))
         .sort(),
     ).toEqual(["delivery.acked", "delivery.parked", "delivery.retried"]);
@@ -302,16 +279,17 @@ describe("ack strategies", () => {
 
   it("manual: a handler that throws has failed, and one that forgets holds the stop until the deadline", async () => {
     const broker = memoryBroker();
-    const watch = watcher();
+    const log = telemetryLog();
     await publish(broker, 1, 2);
-    const options = { ack: "manual", maxAttempts: 1, shutdownTimeoutMs: 1, telemetry: watch.telemetry } as const;
+    const options = { ack: "manual", maxAttempts: 1, shutdownTimeoutMs: 1, telemetry: log.telemetry } as const;
     const router = createRouter("billing", options).on(Placed, ({ n }) => {
       if (n === 1) throw new Error("failed");
     });
     router.start(broker.receiver());
-    await watch.until(() => watch.count("delivery.parked") === 1 && watch.count("delivery.handled") === 1);
+    await log.until("delivery.parked");
+    await log.until("delivery.handled");
     await router.stop();
-    expect(watch.count("delivery.released")).toBe(1);
+    expect(log.of("delivery.released").length).toBe(1);
   });
 });
 

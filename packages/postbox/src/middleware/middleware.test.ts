@@ -1,0 +1,428 @@
+import { gate, telemetryLog } from "@postbox/testkit";
+import {
+  constant,
+  correlation,
+  createOutbox,
+  createPublisher,
+  createRouter,
+  currentTransaction,
+  deadline,
+  defineEvent,
+  inbox,
+  type Message,
+  outboxOutputs,
+  PermanentError,
+  publishOutputs,
+  type Router,
+  recover,
+  retry,
+  timeout,
+  transaction,
+} from "postbox";
+import { memoryBroker, memoryStore } from "postbox/memory";
+import { describe, expect, it } from "vitest";
+import { z } from "zod";
+
+const Placed = defineEvent({ type: "shop.Placed", schema: z.object({ n: z.number() }), key: ({ n }) => `k${n}` });
+const Invoiced = defineEvent({ type: "shop.Invoiced", schema: z.object({ n: z.number() }) });
+
+/** A broker with two queues, a store, and everything that happens. */
+function world() {
+  const broker = memoryBroker();
+  broker.bind("billing", [Placed]);
+  broker.bind("mail", [Invoiced]);
+  const store = memoryStore();
+  const log = telemetryLog();
+  const publisher = createPublisher(broker.sender(), { source: "/test" });
+  const outbox = createOutbox(store, { source: "/billing" });
+  const create = () => createRouter("billing", { telemetry: log.telemetry, backoff: constant(1), maxAttempts: 2 });
+  return { broker, store, log, publisher, outbox, create };
+}
+
+/** Runs the router until so many messages are acked or parked. */
+async function settle(
+  router: { start(r: never): void; stop(): Promise<void> },
+  w: ReturnType<typeof world>,
+  count = 1,
+) {
+  router.start(w.broker.receiver() as never);
+  let settled = 0;
+  await w.log.until(({ name }) => /^delivery\.(acked|parked)$/.test(name) && ++settled === count, `${count} settled`);
+  await router.stop();
+}
+
+/** What waits in a queue, taken out. */
+async function drain(w: ReturnType<typeof world>, queue: string): Promise<Message[]> {
+  const got: Message[] = [];
+  const controller = new AbortController();
+  const wanted = w.broker.depth(queue);
+  if (wanted === 0) return [];
+  const deliver = async (delivery: { message: Message; ack(): Promise<void> }) => {
+    got.push(delivery.message);
+    await delivery.ack();
+    if (got.length === wanted) controller.abort();
+  };
+  await w.broker.receiver({ queue }).receive({ consumer: "drain", events: [], deliver }, controller.signal);
+  return got;
+}
+
+describe("transaction and inbox", () => {
+  it("commit the handler's effects once, however often the message comes", async () => {
+    const w = world();
+    const effects: string[] = [];
+    const router = w
+      .create()
+      .use(transaction(w.store))
+      .use(inbox(w.store))
+      .on(Placed, async (_, { tx, message }) => {
+        expect(currentTransaction(w.store)).toBe(tx);
+        tx.defer(() => effects.push(message.id));
+      });
+    for (const id of ["a", "b", "a", "a"]) await w.publisher.publish(Placed, { n: 1 }, { id });
+    await settle(router, w, 4);
+    expect(effects).toEqual(["a", "b"]);
+    expect(w.log.of("delivery.duplicate").map(({ id }) => id)).toEqual(["a", "a"]);
+    expect(() => currentTransaction(w.store)).toThrow(expect.objectContaining({ code: "transaction-missing" }));
+  });
+
+  it("roll back together, so that a failed message is handled when it comes again", async () => {
+    const w = world();
+    const effects: number[] = [];
+    const router = w
+      .create()
+      .use(transaction(w.store))
+      .use(inbox(w.store))
+      .on(Placed, async (_, { tx, attempt }) => {
+        tx.defer(() => effects.push(attempt));
+        if (attempt === 1) throw new Error("once");
+      });
+    await w.publisher.publish(Placed, { n: 1 });
+    await settle(router, w);
+    expect(effects).toEqual([2]);
+    expect(w.log.of("delivery.duplicate")).toEqual([]);
+  });
+
+  it("each consumer handles a message for itself", async () => {
+    const w = world();
+    w.broker.bind("audit", [Placed]);
+    const effects: string[] = [];
+    await w.publisher.publish(Placed, { n: 1 });
+    for (const consumer of ["billing", "audit"]) {
+      const log = telemetryLog();
+      const router = createRouter(consumer, { telemetry: log.telemetry })
+        .use(transaction(w.store))
+        .use(inbox(w.store))
+        .on(Placed, (_, { tx }) => tx.defer(() => effects.push(consumer)));
+      router.start(w.broker.receiver());
+      await log.until("delivery.acked");
+      await router.stop();
+    }
+    expect(effects).toEqual(["billing", "audit"]);
+  });
+
+  it("ack only after the commit", async () => {
+    const w = world();
+    const order: string[] = [];
+    const router = w
+      .create()
+      .use(transaction(w.store))
+      .on(Placed, (_, { tx }) => tx.defer(() => order.push("commit")));
+    await w.publisher.publish(Placed, { n: 1 });
+    const receiver = w.broker.receiver();
+    router.start({
+      name: "tapped",
+      receive: (subscription, signal) => {
+        const deliver: typeof subscription.deliver = (delivery) =>
+          subscription.deliver({
+            ...delivery,
+            ack: async () => {
+              order.push("ack");
+              await delivery.ack();
+            },
+          });
+        return receiver.receive({ ...subscription, deliver }, signal);
+      },
+    });
+    await w.log.until("delivery.acked");
+    await router.stop();
+    expect(order).toEqual(["commit", "ack"]);
+  });
+});
+
+describe("outputs", () => {
+  it("through the outbox commit with the handler, or not at all", async () => {
+    const w = world();
+    const router = w
+      .create()
+      .use(correlation())
+      .use(transaction(w.store))
+      .use(inbox(w.store))
+      .use(outboxOutputs(w.outbox))
+      .on(Placed, async ({ n }, { tx, attempt }) => {
+        await w.outbox.in(tx).publish(Invoiced, { n: 100 + n }, { id: `direct-${attempt}` });
+        if (attempt === 1) throw new Error("once");
+        return [Invoiced.message({ n }, { id: `returned-${attempt}` })];
+      });
+    await w.publisher.publish(Placed, { n: 1 }, { id: "in", extensions: { correlationid: "request" } });
+    await settle(router, w);
+    const stored = w.store.contents("outbox").pending;
+    expect(stored.map(({ id, source }) => [id, source]).sort()).toEqual([
+      ["direct-2", "/billing"],
+      ["returned-2", "/billing"],
+    ]);
+    for (const { extensions } of stored) {
+      expect(extensions).toEqual({ correlationid: "request", causationid: "in" });
+    }
+  });
+
+  it("straight to the broker leave after the commit, and a failure to publish is a failure to handle", async () => {
+    const w = world();
+    const order: string[] = [];
+    let fails = 1;
+    const publisher = createPublisher(w.broker.sender(), {
+      source: "/billing",
+      middleware: [
+        async (messages, next) => {
+          order.push("publish");
+          if (fails-- > 0) throw new Error("broker said no");
+          await next(messages);
+        },
+      ],
+    });
+    const router = w
+      .create()
+      .use(publishOutputs(publisher))
+      .use(correlation())
+      .use(transaction(w.store))
+      .on(Placed, async ({ n }, { tx }) => {
+        tx.defer(() => order.push("commit"));
+        return [Invoiced.message({ n })];
+      });
+    await w.publisher.publish(Placed, { n: 1 }, { id: "in" });
+    await settle(router, w);
+    expect(order).toEqual(["commit", "publish", "commit", "publish"]);
+    const [out] = await drain(w, "mail");
+    expect(out?.extensions).toEqual({ correlationid: "in", causationid: "in" });
+  });
+
+  it("with ack: forward, the next is handled while the broker confirms, and acked when it has", async () => {
+    const w = world();
+    const confirm = gate();
+    const publisher = createPublisher(w.broker.sender(), {
+      source: "/billing",
+      middleware: [
+        async (messages, next) => {
+          await confirm.opened;
+          await next(messages);
+        },
+      ],
+    });
+    const options = { ack: "forward", concurrency: 1, telemetry: w.log.telemetry } as const;
+    const router = createRouter("billing", options)
+      .use(publishOutputs(publisher))
+      .on(Placed, ({ n }) => [Invoiced.message({ n })]);
+    await w.publisher.publishAll([Placed.message({ n: 1 }), Placed.message({ n: 2 })]);
+    router.start(w.broker.receiver());
+    await w.log.until("delivery.handled", 2);
+    expect(w.log.of("delivery.acked")).toEqual([]);
+    confirm.open();
+    await w.log.until("delivery.acked", 2);
+    await router.stop();
+    expect(w.broker.depth("mail")).toBe(2);
+  });
+
+  it("with ack: forward, what could not be published is handled again", async () => {
+    const w = world();
+    let fails = 1;
+    const publisher = createPublisher(w.broker.sender(), {
+      source: "/billing",
+      middleware: [(messages, next) => (fails-- > 0 ? Promise.reject(new Error("no")) : next(messages))],
+    });
+    const router = createRouter("billing", { ack: "forward", telemetry: w.log.telemetry, backoff: constant(1) })
+      .use(publishOutputs(publisher))
+      .on(Placed, ({ n }) => [Invoiced.message({ n })]);
+    await w.publisher.publish(Placed, { n: 1 });
+    await settle(router, w);
+    expect(w.log.of("delivery.retried")).toHaveLength(1);
+    expect(w.broker.depth("mail")).toBe(1);
+  });
+
+  it("that nobody publishes roll the transaction back and park the message", async () => {
+    const w = world();
+    const effects: string[] = [];
+    const router = w
+      .create()
+      .use(transaction(w.store))
+      .on(Placed, ((_: unknown, { tx }: { tx: { defer(effect: () => void): void } }) => {
+        tx.defer(() => effects.push("committed"));
+        return [Invoiced.message({ n: 1 })];
+      }) as never);
+    await w.publisher.publish(Placed, { n: 1 });
+    await settle(router, w);
+    expect(effects).toEqual([]);
+    expect(w.broker.parked("billing")[0]?.reason).toMatchObject({ code: "outputs-unpublished" });
+  });
+});
+
+describe("retry", () => {
+  it("tries again in place, each time in a new transaction, and then lets the failure out", async () => {
+    const w = world();
+    let tries = 0;
+    const router = w
+      .create()
+      .use(retry({ maxAttempts: 3, backoff: constant(0) }))
+      .use(transaction(w.store))
+      .use(inbox(w.store))
+      .on(Placed, async ({ n }) => {
+        tries++;
+        if (n === 2 || tries < 3) throw new Error("again");
+      });
+    await w.publisher.publish(Placed, { n: 1 });
+    await settle(router, w);
+    expect(tries).toBe(3);
+    expect(w.log.of("delivery.retried")).toEqual([]);
+  });
+
+  it("does not repeat what can never succeed, or what `when` excludes", async () => {
+    for (const error of [new PermanentError("never"), new RangeError("excluded")]) {
+      const w = world();
+      let tries = 0;
+      const when = error instanceof RangeError ? { when: (e: unknown) => !(e instanceof RangeError) } : {};
+      const router = w
+        .create()
+        .use(retry({ backoff: constant(0), ...when }))
+        .on(Placed, () => {
+          tries++;
+          throw error;
+        });
+      await w.publisher.publish(Placed, { n: 1 });
+      await settle(router, w);
+      expect(tries).toBe(error instanceof PermanentError ? 1 : 2);
+    }
+  });
+});
+
+describe("timeout and deadline", () => {
+  it("timeout fails a handler that takes too long, and its transaction does not commit afterwards", async () => {
+    const w = world();
+    const effects: string[] = [];
+    const late = gate();
+    const ended = gate();
+    const router = w
+      .create()
+      .use(timeout(20))
+      .use(transaction(w.store))
+      .on(Placed, async (_, { tx, attempt, signal }) => {
+        tx.defer(() => effects.push(`attempt ${attempt}`));
+        if (attempt > 1) return;
+        await late.opened;
+        expect(signal.aborted).toBe(true);
+        ended.open();
+      });
+    await w.publisher.publish(Placed, { n: 1 });
+    await settle(router, w);
+    late.open();
+    await ended.opened;
+    await new Promise(setImmediate);
+    expect(effects).toEqual(["attempt 2"]);
+    expect(w.log.of("delivery.retried")[0]?.error).toMatchObject({ code: "handler-timeout" });
+  });
+
+  const past = new Date(Date.now() - 1000).toISOString();
+
+  it("deadline parks what has expired, or drops it, without calling the handler", async () => {
+    for (const expired of ["park", "drop"] as const) {
+      const w = world();
+      const router = w
+        .create()
+        .use(deadline({ expired }))
+        .on(Placed, () => {
+          throw new Error("was called");
+        });
+      await w.publisher.publish(Placed, { n: 1 }, { extensions: { expirytime: past } });
+      await settle(router, w);
+      expect(w.broker.parked("billing").map(({ reason }) => reason)).toMatchObject(
+        expired === "park" ? [{ code: "message-expired" }] : [],
+      );
+    }
+  });
+
+  it("deadline lets pass what has no expiry or one far away, and fails what expires while it is handled", async () => {
+    const w = world();
+    const router = w
+      .create()
+      .use(deadline())
+      .on(Placed, async ({ n }, { signal }) => {
+        if (n === 3) await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      });
+    await w.publisher.publish(Placed, { n: 1 });
+    await w.publisher.publish(Placed, { n: 2 }, { extensions: { expirytime: "2999-01-01T00:00:00Z" } });
+    const soon = new Date(Date.now() + 50).toISOString();
+    await w.publisher.publish(Placed, { n: 3 }, { id: "soon", extensions: { expirytime: soon } });
+    await settle(router, w, 3);
+    expect(w.broker.parked("billing").map(({ message }) => message.id)).toEqual(["soon"]);
+  });
+});
+
+describe("recover", () => {
+  it("turns a failure into outputs, nothing, or another error", async () => {
+    const w = world();
+    const router = w
+      .create()
+      .use(publishOutputs(w.publisher))
+      .use(
+        recover((error, { message }) => {
+          if (message.key === "k1") return [Invoiced.message({ n: -1 })];
+          if (message.key === "k3") throw new PermanentError(`hopeless: ${(error as Error).message}`);
+        }),
+      )
+      .use(transaction(w.store))
+      .on(Placed, () => {
+        throw new Error("broken");
+      });
+    await w.publisher.publishAll([1, 2, 3].map((n) => Placed.message({ n })));
+    await settle(router, w, 3);
+    expect(w.broker.depth("mail")).toBe(1);
+    expect(w.broker.parked("billing").map(({ reason }) => reason.message)).toEqual(["[permanent] hopeless: broken"]);
+  });
+});
+
+describe("wrong order at run time", () => {
+  const w = world();
+  const other = memoryStore();
+  const untyped = () => createRouter("billing") as unknown as { use(middleware: unknown): Router & { use: never } };
+  const chain = (...middleware: unknown[]) =>
+    middleware.reduce<{ use(m: unknown): unknown }>((router, next) => router.use(next) as never, untyped());
+
+  it.each<[string, unknown[]]>([
+    ["inbox() needs 'tx' in the context: .use(transaction(store)) before it", [inbox(w.store)]],
+    ["outboxOutputs() needs 'tx' in the context: .use(transaction(store)) before it", [outboxOutputs(w.outbox)]],
+    ["retry() cannot stand inside transaction(store): .use(retry()) before it", [transaction(w.store), retry()]],
+    ["timeout() cannot stand inside transaction(store): .use(timeout()) before it", [transaction(w.store), timeout(1)]],
+    ["recover() cannot stand inside transaction(store)", [transaction(w.store), recover(() => {})]],
+    ["transaction() cannot stand inside transaction(store)", [transaction(w.store), transaction(w.store)]],
+    ["inbox() works with another store's 'tx' than the one in this context", [transaction(w.store), inbox(other)]],
+    [
+      "outboxOutputs() works with another store's 'tx' than the one in this context",
+      [transaction(other), outboxOutputs(w.outbox)],
+    ],
+    [
+      "inbox() cannot stand inside publishOutputs(publisher), which would lose messages in a crash after the commit: use outboxOutputs(outbox) instead",
+      [publishOutputs(w.publisher), transaction(w.store), inbox(w.store)],
+    ],
+  ])("%s", (sentence, middleware) => {
+    expect(() => chain(...middleware)).toThrow(`[middleware-order] ${sentence}`);
+  });
+
+  it("forward needs somebody to publish", () => {
+    const router = createRouter("billing", { ack: "forward" }) as unknown as { on(...args: unknown[]): void };
+    expect(() => router.on(Placed, () => {})).toThrow('ack: "forward" needs somebody to publish');
+  });
+
+  it("refuses bad options", () => {
+    expect(() => transaction(w.store, { isolation: "chaos" as never })).toThrow("transaction: option 'isolation'");
+    expect(() => retry({ maxAttempt: 1 } as never)).toThrow("did you mean 'maxAttempts'?");
+    expect(() => timeout(0)).toThrow("above 0");
+    expect(() => deadline({ expired: "x" as never })).toThrow("deadline: option 'expired'");
+  });
+});
