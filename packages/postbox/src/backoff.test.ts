@@ -7,11 +7,15 @@ describe("exponential", () => {
     const backoff = exponential({ initialMs: 100, maxMs: 1000 });
     expect([1, 2, 3, 4, 5, 50].map((attempt) => backoff(attempt, () => 0))).toEqual([100, 200, 400, 800, 1000, 1000]);
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 2000 }), fc.double({ min: 0, max: 0.999, noNaN: true }), (attempt, chance) => {
-        const ms = backoff(attempt, () => chance);
-        expect(ms).toBeGreaterThanOrEqual(50);
-        expect(ms).toBeLessThanOrEqual(1000);
-      }),
+      fc.property(
+        fc.integer({ min: 1, max: 2000 }),
+        fc.double({ min: 0, max: 0.999, noNaN: true }),
+        (attempt, chance) => {
+          const ms = backoff(attempt, () => chance);
+          expect(ms).toBeGreaterThanOrEqual(50);
+          expect(ms).toBeLessThanOrEqual(1000);
+        },
+      ),
     );
   });
 

@@ -31,7 +31,10 @@ describe("CloudEvents JSON", () => {
   it("gives back any data of any content type", () => {
     fc.assert(
       fc.property(
-        fc.oneof(fc.uint8Array(), fc.json().map((json) => Buffer.from(json))),
+        fc.oneof(
+          fc.uint8Array(),
+          fc.json().map((json) => Buffer.from(json)),
+        ),
         fc.constantFrom("application/json", "application/x+json", "text/plain", "application/octet-stream"),
         (data, datacontenttype) => {
           const original = createMessage({ ...message, datacontenttype, data });

@@ -57,7 +57,11 @@ describe("the JSON codec", () => {
   it("writes valid dates and what has toJSON, and the same object twice", () => {
     const shared = { x: 1 };
     const data = { at: new Date(0), a: shared, b: shared };
-    expect(jsonCodec.decode(jsonCodec.encode(data))).toEqual({ at: "1970-01-01T00:00:00.000Z", a: { x: 1 }, b: { x: 1 } });
+    expect(jsonCodec.decode(jsonCodec.encode(data))).toEqual({
+      at: "1970-01-01T00:00:00.000Z",
+      a: { x: 1 },
+      b: { x: 1 },
+    });
   });
 });
 

@@ -95,6 +95,8 @@ describe("createMessage", () => {
   it("refuses what is larger than allowed, counting attributes and headers too", () => {
     expect(fault({ data: new Uint8Array(1024 * 1024) }).code).toBe("message-too-large");
     expect(fault({ headers: { a: "x".repeat(200) } }, { maxMessageBytes: 200 }).code).toBe("message-too-large");
-    expect(createMessage({ ...minimal, data: new Uint8Array(2000) }, { maxMessageBytes: 4000 }).data).toHaveLength(2000);
+    expect(createMessage({ ...minimal, data: new Uint8Array(2000) }, { maxMessageBytes: 4000 }).data).toHaveLength(
+      2000,
+    );
   });
 });
