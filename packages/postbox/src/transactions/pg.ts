@@ -1,0 +1,70 @@
+import type { Pool, PoolClient } from "pg";
+import type { TransactionLibrary, TransactionOptions } from "../store.js";
+import { commitRolledBack, isClient, notATransaction, requireOpen } from "./open-transaction.js";
+
+const rightCall =
+  'pass the client of `await pool.connect()` after `await client.query("BEGIN")`, or the tx of store.transaction((tx) => …)';
+
+/**
+ * Transactions of `pg`: the handle is a client between BEGIN and COMMIT.
+ *
+ * `begin` rejects with the driver's own error when the connection breaks. If that happens at COMMIT, nobody knows
+ * whether the transaction was committed; if it was, its messages are sent.
+ */
+export function pgTransactions(pool: Pool): TransactionLibrary<PoolClient> {
+  return {
+    name: "pg",
+
+    executor(tx) {
+      if (!isClient(tx)) {
+        throw notATransaction("a pool runs each statement on any connection, outside of your transaction", rightCall);
+      }
+      requireOpen(tx, rightCall);
+      return async (text, params) => {
+        const { rows, rowCount } = await tx.query(text, params as unknown[]);
+        return { rows, rowCount: rowCount ?? 0 };
+      };
+    },
+
+    async begin(work, options = {}) {
+      const client = await pool.connect();
+      // The pool listens only to idle clients: a connection that breaks between two statements would end the process.
+      client.on("error", ignore);
+      let broken: Error | undefined;
+      try {
+        await client.query(beginStatement(options));
+        const result = await work(client);
+        if (client.getTransactionStatus() === "I") {
+          throw notATransaction("its function ended it itself", "leave COMMIT and ROLLBACK to store.transaction");
+        }
+        // COMMIT of a failed transaction succeeds, and rolls back; only its tag says so.
+        const { command } = await client.query("COMMIT");
+        if (command !== "COMMIT") throw commitRolledBack();
+        return result;
+      } catch (error) {
+        broken = await rollback(client);
+        throw error;
+      } finally {
+        client.removeListener("error", ignore);
+        client.release(broken);
+      }
+    },
+  };
+}
+
+/** Ends what is still open. An error means that the connection is in no state to be used again. */
+async function rollback(client: PoolClient): Promise<Error | undefined> {
+  if (client.getTransactionStatus() === "I") return undefined;
+  try {
+    await client.query("ROLLBACK");
+    return undefined;
+  } catch (error) {
+    return error instanceof Error ? error : new Error(String(error));
+  }
+}
+
+function beginStatement({ isolation }: TransactionOptions): string {
+  return isolation === undefined ? "BEGIN" : `BEGIN ISOLATION LEVEL ${isolation.toUpperCase()}`;
+}
+
+function ignore(): void {}
