@@ -1,0 +1,88 @@
+import { messageSelection } from "./message-columns.js";
+import type { BoxTables } from "./names.js";
+
+/*
+ * Ownership of a box, and reading it. Locks are always taken in the same order, lanes ascending and then members, so
+ * that no two of these statements and a settle wait for each other.
+ */
+
+const inMs = (parameter: string) => `clock_timestamp() + ${parameter}::double precision * interval '1 millisecond'`;
+
+/**
+ * Takes all lanes for $1 for $2 ms, or none.
+ *
+ * It looks first and locks only what seems free, so that a relay that stands by disturbs nobody. What it locked may
+ * have changed while it waited, though, and a statement sees the other tables as they were when it began: a lane whose
+ * epoch has moved since was taken by someone whose lease is still invisible here. A member is a row only while it owns:
+ * deleting the last owner's makes its next renewal fail.
+ */
+export function ownSql(t: BoxTables): string {
+  return `
+    WITH seen AS MATERIALIZED (
+      SELECT lane, epoch FROM ${t.lane}
+    ), locked AS MATERIALIZED (
+      SELECT lane, epoch, owner FROM ${t.lane}
+      WHERE NOT EXISTS (
+        SELECT FROM ${t.lane} k JOIN ${t.member} m ON m.owner = k.owner
+        WHERE m.owner <> $1::text AND m.expires_at > clock_timestamp())
+      ORDER BY lane FOR UPDATE
+    ), rival AS MATERIALIZED (
+      SELECT m.expires_at FROM ${t.member} m
+      WHERE m.owner <> $1::text AND m.owner IN (SELECT owner FROM locked)
+      ORDER BY m.owner FOR UPDATE OF m
+    ), free AS MATERIALIZED (
+      SELECT WHERE (SELECT count(*) FROM seen) = (SELECT count(*) FROM seen JOIN locked USING (lane, epoch))
+        AND NOT EXISTS (SELECT FROM rival WHERE expires_at > clock_timestamp())
+    ), left_behind AS (
+      DELETE FROM ${t.member} WHERE owner <> $1::text AND EXISTS (SELECT FROM free)
+    ), joined AS (
+      INSERT INTO ${t.member} AS m (owner, beat, expires_at)
+      SELECT $1::text, 1, ${inMs("$2")} FROM free
+      ON CONFLICT (owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at
+    )
+    UPDATE ${t.lane} k SET epoch = k.epoch + 1, owner = $1::text, clean = false
+    FROM locked, free WHERE k.lane = locked.lane
+    RETURNING k.lane, k.epoch`;
+}
+
+/** Touches the member only: a renewal never waits for a settle. */
+export function renewSql(t: BoxTables): string {
+  return `
+    UPDATE ${t.member} SET beat = beat + 1, expires_at = ${inMs("$2")}
+    WHERE owner = $1::text
+    RETURNING owner`;
+}
+
+/** The epoch stays: until somebody takes the lanes, what was sent before may still be settled. */
+export function releaseSql(t: BoxTables): string {
+  return `
+    WITH mine AS MATERIALIZED (
+      SELECT lane FROM ${t.lane} WHERE owner = $1::text ORDER BY lane FOR NO KEY UPDATE
+    ), freed AS (
+      UPDATE ${t.lane} k SET owner = NULL, clean = true FROM mine WHERE k.lane = mine.lane RETURNING k.lane
+    )
+    DELETE FROM ${t.member}
+    WHERE owner = $1::text AND (SELECT count(*) FROM freed) >= 0  -- after the lanes, as everywhere`;
+}
+
+/**
+ * Of the lanes $1, the first $2 rows of `wait` that are due and the first $2 of `pending`. Each lane is a short walk
+ * along the primary key; sorting across lanes would read all of them.
+ */
+export function readSql(t: BoxTables): string {
+  return `
+    SELECT r.*
+    FROM unnest($1::smallint[], $2::integer[]) AS l (lane, n)
+    CROSS JOIN LATERAL (
+      (SELECT w.lane, w.position, w.attempts, true AS waiting, false AS held, ${messageSelection("w")}
+       FROM ${t.hold} h JOIN ${t.wait} w ON w.lane = h.lane AND w.hold_key = h.key
+       WHERE h.lane = l.lane AND h.due_at <= clock_timestamp()
+       ORDER BY w.position LIMIT l.n)
+      UNION ALL
+      (SELECT p.lane, p.position, p.attempts, false,
+              EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key), ${messageSelection("p")}
+       FROM ${t.pending} p
+       WHERE p.lane = l.lane
+       ORDER BY p.position LIMIT l.n)
+    ) r`;
+}

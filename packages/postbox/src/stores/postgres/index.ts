@@ -1,0 +1,3 @@
+export { pgTransactions } from "../../transactions/pg.js";
+export { type MigrationSqlOptions, migrationSql } from "./migrations.js";
+export { type PostgresStore, type PostgresStoreOptions, postgresStore } from "./postgres-store.js";

@@ -1,0 +1,87 @@
+import { laneOf } from "../../internal/lane.js";
+import type { Extensions, Message } from "../../message/message.js";
+
+/** The columns that hold a message, the same in every table of a box, each with its type. */
+const columns = [
+  ["id", "text"],
+  ["source", "text"],
+  ["type", "text"],
+  ["subject", "text"],
+  ["time", "text"],
+  ["content_type", "text"],
+  ["data_schema", "text"],
+  ["event_version", "text"],
+  ["topic", "text"],
+  ["key", "text"],
+  ["extensions", "jsonb"],
+  ["headers", "jsonb"],
+  ["data", "bytea"],
+] as const;
+
+export type MessageColumn = (typeof columns)[number][0];
+
+export const messageColumns: readonly (readonly [MessageColumn, string])[] = columns;
+
+/** One message as the values of its columns, in their order, after its lane. Bytes are left to the caller. */
+export function messageValues(message: Message): { lane: number } & Record<Exclude<MessageColumn, "data">, unknown> {
+  const { dataversion } = message.extensions;
+  return {
+    lane: laneOf(message.key ?? message.id),
+    id: message.id,
+    source: message.source,
+    type: message.type,
+    subject: message.subject ?? null,
+    time: message.time ?? null,
+    content_type: message.datacontenttype,
+    data_schema: message.dataschema ?? null,
+    event_version: dataversion === undefined ? null : String(dataversion),
+    topic: message.topic,
+    key: message.key ?? null,
+    extensions: message.extensions,
+    headers: message.headers,
+  };
+}
+
+/** A message as it is read back: JSON as text, so that no parser the user set for `jsonb` comes in between. */
+export interface MessageRecord {
+  readonly id: string;
+  readonly source: string;
+  readonly type: string;
+  readonly subject: string | null;
+  readonly time: string | null;
+  readonly content_type: string;
+  readonly data_schema: string | null;
+  readonly topic: string;
+  readonly key: string | null;
+  readonly extensions: string;
+  readonly headers: string;
+  readonly data: Uint8Array;
+}
+
+/** The select list that makes a `MessageRecord`. */
+export function messageSelection(table: string): string {
+  return columns
+    .filter(([name]) => name !== "event_version")
+    .map(([name, type]) => (type === "jsonb" ? `${table}.${name}::text AS ${name}` : `${table}.${name}`))
+    .join(", ");
+}
+
+/** The message that was appended, exactly: what was absent is absent. */
+export function messageFrom(record: MessageRecord): Message {
+  const { data } = record;
+  return Object.freeze({
+    specversion: "1.0" as const,
+    id: record.id,
+    source: record.source,
+    type: record.type,
+    ...(record.subject === null ? {} : { subject: record.subject }),
+    ...(record.time === null ? {} : { time: record.time }),
+    datacontenttype: record.content_type,
+    ...(record.data_schema === null ? {} : { dataschema: record.data_schema }),
+    extensions: Object.freeze(JSON.parse(record.extensions) as Extensions),
+    headers: Object.freeze(JSON.parse(record.headers) as Record<string, string>),
+    topic: record.topic,
+    ...(record.key === null ? {} : { key: record.key }),
+    data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
+  });
+}

@@ -1,0 +1,184 @@
+import { checkOptions } from "../../options.js";
+import { laneCount } from "../../store.js";
+import { boxTables, defaultSchema, inboxTable, migrationTable, schemaRule } from "./names.js";
+
+/*
+ * The schema, as numbered steps. A step that was released never changes: the next one mends it.
+ */
+
+const messageColumns = `
+      id text NOT NULL,
+      source text NOT NULL,
+      type text NOT NULL,
+      subject text,
+      time text,
+      content_type text NOT NULL,
+      data_schema text,
+      event_version text,
+      topic text NOT NULL,
+      key text,
+      extensions jsonb NOT NULL,
+      headers jsonb NOT NULL,
+      data bytea NOT NULL,
+      created_at timestamptz NOT NULL DEFAULT clock_timestamp()`;
+
+/**
+ * Rows pass through `pending` quickly, so most of it is dead rows, and a share of its size means nothing: it is vacuumed
+ * after a number of them, without pausing.
+ */
+const vacuumSoon = ["", "toast."]
+  .flatMap((part) => [
+    `${part}autovacuum_vacuum_scale_factor = 0`,
+    `${part}autovacuum_vacuum_threshold = 5000`,
+    `${part}autovacuum_vacuum_cost_delay = 0`,
+  ])
+  .concat("autovacuum_analyze_scale_factor = 0", "autovacuum_analyze_threshold = 20000")
+  .join(", ");
+
+/** All tables of one box. `hold_key` is under which key a waiting row is held: a row without a key waits alone. */
+function createBox(schema: string, box: string): string {
+  const t = boxTables(schema, box);
+  return `
+    CREATE TABLE ${t.pending} (
+      lane smallint NOT NULL,
+      position bigint GENERATED ALWAYS AS IDENTITY,${messageColumns},
+      attempts integer NOT NULL DEFAULT 0,
+      PRIMARY KEY (lane, position)
+    ) WITH (${vacuumSoon});
+
+    CREATE TABLE ${t.wait} (
+      lane smallint NOT NULL,
+      position bigint NOT NULL,${messageColumns},
+      attempts integer NOT NULL,
+      last_error text,
+      updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+      hold_key text NOT NULL GENERATED ALWAYS AS (coalesce(key, chr(1) || id)) STORED,
+      PRIMARY KEY (lane, position)
+    ) WITH (${vacuumSoon});
+    CREATE INDEX ON ${t.wait} (lane, hold_key, position);
+
+    CREATE TABLE ${t.hold} (
+      lane smallint NOT NULL,
+      key text NOT NULL,
+      due_at timestamptz NOT NULL,
+      PRIMARY KEY (lane, key)
+    );
+
+    -- A settle locks (lane, epoch) as a foreign key would. Only because both are unique together does a change of the
+    -- epoch wait for it.
+    CREATE TABLE ${t.lane} (
+      lane smallint PRIMARY KEY,
+      epoch bigint NOT NULL DEFAULT 0,
+      owner text,
+      floor bigint NOT NULL DEFAULT 0,
+      clean boolean NOT NULL DEFAULT true,
+      UNIQUE (lane, epoch)
+    );
+    INSERT INTO ${t.lane} (lane) SELECT generate_series(0, ${laneCount - 1});
+
+    CREATE TABLE ${t.member} (
+      owner text PRIMARY KEY,
+      beat bigint NOT NULL,
+      expires_at timestamptz NOT NULL
+    ) WITH (fillfactor = 50);
+
+    CREATE TABLE ${t.scheduled} (
+      due_at timestamptz NOT NULL,
+      position bigint GENERATED ALWAYS AS IDENTITY,
+      lane smallint NOT NULL,${messageColumns},
+      PRIMARY KEY (due_at, position)
+    );
+
+    CREATE TABLE ${t.parked} (
+      lane smallint NOT NULL,
+      position bigint NOT NULL,${messageColumns},
+      attempts integer NOT NULL,
+      reason text NOT NULL,
+      parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+      PRIMARY KEY (lane, position)
+    );
+
+    CREATE TABLE ${t.done} (
+      lane smallint NOT NULL,
+      position bigint NOT NULL,${messageColumns},
+      attempts integer NOT NULL,
+      done_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    );
+`;
+}
+
+function createInboxMemory(schema: string): string {
+  return `
+    CREATE TABLE ${inboxTable(schema)} (
+      consumer text NOT NULL,
+      id text NOT NULL,
+      type text NOT NULL,
+      source text NOT NULL,
+      topic text NOT NULL,
+      correlation_id text,
+      received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+      processed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+      PRIMARY KEY (consumer, id)
+    );
+`;
+}
+
+const steps: readonly ((schema: string) => string)[] = [
+  (schema) => createBox(schema, "outbox") + createBox(schema, "inbox") + createInboxMemory(schema),
+];
+
+/** The version of the schema that this code works with. */
+export const schemaVersion: number = steps.length;
+
+/** What the script raises when the schema is newer than it. */
+export const newerSchemaState = "PBX01";
+
+export interface MigrationSqlOptions {
+  /** The schema that everything is made in. Defaults to "postbox". */
+  readonly schema?: string;
+}
+
+/**
+ * The script that brings a database to the current schema, for teams who run their migrations themselves (with `psql`,
+ * say): complete, from nothing or from any older version, in one transaction. Running it again changes nothing, and
+ * then needs no right but to read; any number of them may run at once.
+ */
+export function migrationSql(options: MigrationSqlOptions = {}): string {
+  checkOptions("migrationSql", options, { schema: schemaRule });
+  return `BEGIN ISOLATION LEVEL READ COMMITTED;\n${migrationSteps(options.schema ?? defaultSchema)}COMMIT;\n`;
+}
+
+/** What stands between BEGIN and COMMIT, at READ COMMITTED: after waiting for the lock it must see what was done. */
+export function migrationSteps(schema: string): string {
+  const versions = migrationTable(schema);
+  return `-- Whoever comes second waits here, and then finds everything done.
+SELECT pg_advisory_xact_lock(hashtextextended('postbox migration ${schema}', 0));
+DO $postbox$
+DECLARE applied integer;
+BEGIN
+  IF to_regnamespace('"${schema}"') IS NULL THEN
+    CREATE SCHEMA "${schema}";
+  END IF;
+  IF to_regclass('${versions}') IS NULL THEN
+    CREATE TABLE ${versions} (
+      version integer PRIMARY KEY,
+      applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    );
+  END IF;
+  SELECT coalesce(max(version), 0) INTO applied FROM ${versions};
+  IF applied > ${schemaVersion} THEN
+    RAISE EXCEPTION 'schema "${schema}" has version %, this script knows ${schemaVersion}', applied
+      USING ERRCODE = '${newerSchemaState}', HINT = 'Update postbox.';
+  END IF;
+${steps.map((step, index) => guarded(index + 1, versions, step(schema))).join("")}END
+$postbox$;
+`;
+}
+
+function guarded(version: number, versions: string, step: string): string {
+  return `  IF applied < ${version} THEN
+${step}
+    INSERT INTO ${versions} (version) VALUES (${version});
+  END IF;
+`;
+}

@@ -1,0 +1,112 @@
+import { PostboxError } from "../../errors.js";
+import type { Box, Executor, Row, Settlement } from "../../store.js";
+import { sqlState } from "../../transactions/sql-state.js";
+import { ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
+import { errorText } from "./error-text.js";
+import { type MessageRecord, messageFrom } from "./message-columns.js";
+import { boxTables } from "./names.js";
+import { schemaError } from "./schema-check.js";
+import { settleSql } from "./settle-sql.js";
+
+/**
+ * A box in Postgres. Each verb is one statement in a transaction of its own: a crash leaves all of it or nothing, and a
+ * verb whose answer was lost may be called again.
+ */
+export function postgresBox(
+  schema: string,
+  name: string,
+  run: Executor,
+  checkSchema: (execute: Executor) => Promise<void>,
+): Box {
+  const tables = boxTables(schema, name);
+  const statements = {
+    own: ownSql(tables),
+    renew: renewSql(tables),
+    release: releaseSql(tables),
+    read: readSql(tables),
+    settle: settleSql(tables),
+  };
+
+  async function query(verb: keyof typeof statements, params: readonly unknown[]) {
+    try {
+      await checkSchema(run);
+      return (await run(statements[verb], params)).rows;
+    } catch (thrown) {
+      const error = schemaError(thrown, schema);
+      if (error instanceof PostboxError) throw error;
+      throw new PostboxError("unknown", `could not ${verb} the box ${name} in Postgres: ${reasonOf(error)}`, {
+        cause: error,
+      });
+    }
+  }
+
+  return {
+    async own(owner, leaseMs) {
+      const rows = await query("own", [owner, leaseMs]);
+      return rows
+        .map(({ lane, epoch }) => ({ lane: Number(lane), epoch: Number(epoch) }))
+        .sort((a, b) => a.lane - b.lane);
+    },
+
+    async renew(owner, leaseMs) {
+      return (await query("renew", [owner, leaseMs])).length > 0;
+    },
+
+    async release(owner) {
+      await query("release", [owner]);
+    },
+
+    async read(limits) {
+      if (limits.length === 0) return [];
+      const rows = await query("read", [limits.map(({ lane }) => lane), limits.map(({ limit }) => limit)]);
+      // A union of limited selects promises no order of its own.
+      return rows.map(rowFrom).sort(byLane);
+    },
+
+    async settle(lanes, settlements) {
+      const rows = await query("settle", [
+        lanes.map(({ lane }) => lane),
+        lanes.map(({ epoch }) => epoch),
+        ...settlementColumns(settlements),
+      ]);
+      return new Set(rows.map(({ lane }) => Number(lane)));
+    },
+  };
+}
+
+/** One array per column: lane, position, waiting, fate, tries, retry_in_ms, error. */
+function settlementColumns(settlements: readonly Settlement[]): unknown[][] {
+  const fates = settlements.map((settlement) => (settlement.to === "sent" ? undefined : settlement));
+  return [
+    settlements.map(({ row }) => row.lane),
+    settlements.map(({ row }) => row.position),
+    settlements.map(({ row }) => row.waiting),
+    settlements.map(({ to }) => to),
+    fates.map((fate) => fate?.attempts ?? null),
+    fates.map((fate) => (fate?.to === "wait" ? (fate.retryInMs ?? null) : null)),
+    fates.map((fate) => (fate?.error === undefined ? null : errorText(fate.error))),
+  ];
+}
+
+/** `bigint` arrives as text, or as whatever the user's parser for it makes of it. */
+function rowFrom(record: Readonly<Record<string, unknown>>): Row {
+  return {
+    lane: Number(record.lane),
+    position: Number(record.position),
+    message: messageFrom(record as unknown as MessageRecord),
+    attempts: Number(record.attempts),
+    waiting: record.waiting === true,
+    held: record.held === true,
+  };
+}
+
+/** Lane by lane; what waits comes first, since it is older. */
+function byLane(a: Row, b: Row): number {
+  return a.lane - b.lane || Number(b.waiting) - Number(a.waiting) || a.position - b.position;
+}
+
+/** A connection that is refused on several addresses has no text of its own, only a code. */
+function reasonOf(error: unknown): string {
+  const { message, code } = error as { readonly message?: string; readonly code?: string };
+  return message || code || sqlState(error) || String(error);
+}

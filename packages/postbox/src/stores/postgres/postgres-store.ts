@@ -1,0 +1,116 @@
+import type { Pool, PoolClient } from "pg";
+import type { Message } from "../../message/message.js";
+import { checkOptions, object } from "../../options.js";
+import type { Store, TransactionLibrary } from "../../store.js";
+import { pgTransactions } from "../../transactions/pg.js";
+import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
+import { messageColumns, messageValues } from "./message-columns.js";
+import { migrationSteps } from "./migrations.js";
+import { defaultSchema, requireBox, schemaRule } from "./names.js";
+import { postgresBox } from "./postgres-box.js";
+import { statementRunner } from "./run-statement.js";
+import { schemaCheck, schemaError } from "./schema-check.js";
+import { appendManySql, appendOneSql, rememberSql } from "./write-sql.js";
+
+export interface PostgresStoreOptions {
+  /** A pool of `pg`. It stays yours: end it after everything that works on the store has stopped. */
+  readonly pool: Pool;
+  /** The schema that the tables live in. Defaults to "postbox". */
+  readonly schema?: string;
+}
+
+export interface PostgresStore<Tx> extends Store<Tx> {
+  readonly schema: string;
+}
+
+/**
+ * A store in PostgreSQL 13 or later. Without `transactions` its transactions are those of `pg`, on the same pool; with
+ * it they are that library's, which must work on the same database.
+ *
+ * It keeps nothing in a session and names no statement, so it works through a pooler in transaction mode.
+ */
+export function postgresStore(
+  options: PostgresStoreOptions & { readonly transactions?: undefined },
+): PostgresStore<PoolClient>;
+export function postgresStore<Tx>(
+  options: PostgresStoreOptions & { readonly transactions: TransactionLibrary<Tx> },
+): PostgresStore<Tx>;
+export function postgresStore(
+  options: PostgresStoreOptions & { readonly transactions?: TransactionLibrary<unknown> },
+): PostgresStore<unknown> {
+  checkOptions("postgresStore", options, { pool: object, transactions: object, schema: schemaRule }, ["pool"]);
+  const { pool, schema = defaultSchema } = options;
+  const onPool = pgTransactions(pool);
+  const library = options.transactions ?? (onPool as TransactionLibrary<unknown>);
+  // An idle connection that breaks makes the pool emit an error, which would end a process that nobody prepared for it.
+  if (pool.listenerCount("error") === 0) pool.on("error", () => {});
+  const name = "postgres";
+  const run = statementRunner(pool);
+  const checkSchema = schemaCheck(schema);
+
+  /** One statement in the user's transaction. The library's errors stay as they are: the user knows them. */
+  async function write(tx: unknown, text: string, params: readonly unknown[]): Promise<number> {
+    const execute = library.executor(tx);
+    try {
+      await checkSchema(execute);
+      return (await execute(text, params)).rowCount;
+    } catch (error) {
+      throw schemaError(error, schema);
+    }
+  }
+
+  return {
+    name,
+    schema,
+    ...surroundingTransactions(name, library),
+
+    async append(tx, box, messages) {
+      requireBox(box);
+      const [first] = messages;
+      if (first === undefined) library.executor(tx);
+      else if (messages.length === 1) await write(tx, appendOneSql(schema, box), oneMessage(first));
+      else await write(tx, appendManySql(schema, box), [manyMessages(messages)]);
+    },
+
+    async remember(tx, consumer, { id, type, source, topic, extensions }) {
+      const params = [consumer, id, type, source, topic, extensions.correlationid ?? null];
+      return (await write(tx, rememberSql(schema), params)) === 1 ? "new" : "duplicate";
+    },
+
+    box(box) {
+      requireBox(box);
+      return postgresBox(schema, box, run, checkSchema);
+    },
+
+    async migrate() {
+      try {
+        await onPool.begin((client) => client.query(migrationSteps(schema)), { isolation: "read committed" });
+      } catch (error) {
+        throw schemaError(error, schema);
+      }
+    },
+  };
+}
+
+function oneMessage(message: Message): unknown[] {
+  const values = messageValues(message);
+  const bytes = bufferOf(message.data);
+  return [
+    values.lane,
+    ...messageColumns.map(([name, type]) => {
+      if (name === "data") return bytes;
+      return type === "jsonb" ? JSON.stringify(values[name]) : values[name];
+    }),
+  ];
+}
+
+function manyMessages(messages: readonly Message[]): string {
+  return JSON.stringify(
+    messages.map((message) => ({ ...messageValues(message), data: bufferOf(message.data).toString("base64") })),
+  );
+}
+
+/** The same bytes, in the form that every library passes on as bytes. */
+function bufferOf(data: Uint8Array): Buffer {
+  return Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+}

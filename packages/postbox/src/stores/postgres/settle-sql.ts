@@ -1,0 +1,75 @@
+import { messageColumns } from "./message-columns.js";
+import type { BoxTables } from "./names.js";
+
+const columns = messageColumns.map(([name]) => name).join(", ");
+
+/**
+ * Settles rows in one statement: $1 and $2 are the lanes and their epochs, $3 to $9 the rows and what becomes of them.
+ *
+ * - `fence` locks the lanes whose epoch still stands. A take-over in progress is waited for, and then the epoch no longer
+ *   matches; one that comes later waits for this statement. Nothing below touches a lane outside of it. A mere look at
+ *   the epoch would let a settle through whose lane is being taken.
+ * - All parts see the tables as they were when the statement began, and none may change a row that another one changes:
+ *   so a row of `wait` is either deleted or updated, and a hold is either set (`held`) or deleted (the end).
+ * - What goes to `wait` always has a hold afterwards, due at once if there was none: without one it would never be read.
+ * - Rows that are gone already are passed over, so a settle whose answer was lost can be sent again.
+ */
+export function settleSql(t: BoxTables): string {
+  return `
+    WITH fence AS MATERIALIZED (
+      SELECT k.lane
+      FROM ${t.lane} k JOIN unnest($1::smallint[], $2::bigint[]) AS e (lane, epoch) USING (lane, epoch)
+      ORDER BY k.lane FOR KEY SHARE OF k
+    ), item AS MATERIALIZED (
+      SELECT i.*
+      FROM unnest($3::smallint[], $4::bigint[], $5::boolean[], $6::text[], $7::integer[], $8::double precision[], $9::text[])
+        AS i (lane, position, waiting, fate, tries, retry_in_ms, error)
+      JOIN fence USING (lane)
+    ), from_pending AS (
+      DELETE FROM ${t.pending} p USING item i
+      WHERE NOT i.waiting AND p.lane = i.lane AND p.position = i.position
+      RETURNING p.*, i.fate, i.tries, i.retry_in_ms, i.error
+    ), from_wait AS (
+      DELETE FROM ${t.wait} w USING item i
+      WHERE i.waiting AND i.fate <> 'wait' AND w.lane = i.lane AND w.position = i.position
+      RETURNING w.*, i.fate, i.tries, i.error
+    ), stays AS (
+      UPDATE ${t.wait} w
+      SET attempts = i.tries, last_error = coalesce(i.error, w.last_error), updated_at = clock_timestamp()
+      FROM item i
+      WHERE i.waiting AND i.fate = 'wait' AND w.lane = i.lane AND w.position = i.position
+      RETURNING w.lane, w.hold_key, i.retry_in_ms
+    ), comes AS (
+      INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error)
+      SELECT lane, position, ${columns}, created_at, tries, error FROM from_pending WHERE fate = 'wait'
+      RETURNING lane, position, hold_key
+    ), parked AS (
+      INSERT INTO ${t.parked} (lane, position, ${columns}, created_at, attempts, reason)
+      SELECT lane, position, ${columns}, created_at, tries, error FROM from_pending WHERE fate = 'parked'
+      UNION ALL
+      SELECT lane, position, ${columns}, created_at, tries, error FROM from_wait WHERE fate = 'parked'
+    ), held_key AS MATERIALIZED (
+      SELECT lane, hold_key, max(retry_in_ms) AS retry_in_ms
+      FROM (SELECT lane, hold_key, retry_in_ms FROM stays
+            UNION ALL
+            SELECT lane, comes.hold_key, from_pending.retry_in_ms FROM comes JOIN from_pending USING (lane, position)) AS kept
+      GROUP BY lane, hold_key
+    ), held AS (
+      INSERT INTO ${t.hold} AS h (lane, key, due_at)
+      SELECT k.lane, k.hold_key, clock_timestamp() + coalesce(k.retry_in_ms, 0) * interval '1 millisecond'
+      FROM held_key k
+      WHERE k.retry_in_ms IS NOT NULL
+         OR NOT EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = k.lane AND h.key = k.hold_key)
+      ON CONFLICT (lane, key) DO UPDATE SET due_at = excluded.due_at
+    ), released AS (
+      DELETE FROM ${t.hold} h
+      USING (SELECT DISTINCT lane, hold_key FROM from_wait) AS g
+      WHERE h.lane = g.lane AND h.key = g.hold_key
+        AND NOT EXISTS (SELECT FROM held_key k WHERE k.lane = g.lane AND k.hold_key = g.hold_key)
+        AND NOT EXISTS (
+          SELECT FROM ${t.wait} w
+          WHERE w.lane = g.lane AND w.hold_key = g.hold_key
+            AND NOT EXISTS (SELECT FROM from_wait f WHERE f.lane = w.lane AND f.position = w.position))
+    )
+    SELECT lane FROM fence`;
+}

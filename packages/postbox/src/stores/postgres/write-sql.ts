@@ -1,0 +1,43 @@
+import { messageColumns } from "./message-columns.js";
+import { boxTables, inboxTable } from "./names.js";
+
+/*
+ * What is written in the user's transaction.
+ */
+
+const names = messageColumns.map(([name]) => name);
+
+/** One message: $1 is its lane, then come its columns in order, JSON as text. */
+export function appendOneSql(schema: string, box: string): string {
+  const values = messageColumns.map(([, type], index) => `$${index + 2}::${type}`);
+  return `
+    INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
+    VALUES ($1::smallint, ${values.join(", ")})`;
+}
+
+/**
+ * Many messages: $1 is a JSON array of objects, their data in base64. The order of the array is that of the positions,
+ * since an identity column is filled after the sort.
+ */
+export function appendManySql(schema: string, box: string): string {
+  const fields = messageColumns.map(([name, type]) => `${name} ${type === "bytea" ? "text" : type}`);
+  const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(${name}, 'base64')` : name));
+  return `
+    INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
+    SELECT lane, ${values.join(", ")}
+    FROM ROWS FROM (json_to_recordset($1::json) AS (lane smallint, ${fields.join(", ")}))
+      WITH ORDINALITY AS m (lane, ${names.join(", ")}, place)
+    ORDER BY place`;
+}
+
+/**
+ * Remembers a message, or inserts nothing when it is remembered already. While another transaction that remembers the
+ * same one is open, it waits for that one's end. A plain INSERT would abort the transaction on a duplicate.
+ */
+export function rememberSql(schema: string): string {
+  return `
+    INSERT INTO ${inboxTable(schema)} (consumer, id, type, source, topic, correlation_id)
+    VALUES ($1::text, $2::text, $3::text, $4::text, $5::text, $6::text)
+    ON CONFLICT DO NOTHING
+    RETURNING id`;
+}

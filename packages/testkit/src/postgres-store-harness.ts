@@ -1,0 +1,128 @@
+import { randomBytes } from "node:crypto";
+import type { Pool } from "pg";
+import type { TransactionLibrary } from "postbox";
+import { postgresStore } from "postbox/postgres";
+import type { StoreFeatures, StoreHarness, StoreHarnessContents, StoreProcess } from "./store-suite/store-harness.js";
+
+export const postgresStoreFeatures: StoreFeatures = {
+  concurrentTransactions: true,
+  migrations: true,
+  isolationLevels: true,
+  abortsOnError: true,
+  foreignTransactions: false,
+  processes: true,
+};
+
+export interface PostgresTestDataOptions<Tx> {
+  /** A pool for the tests, which `drop` ends; and one more for each process that a test starts. */
+  connect(): Pool;
+  transactions(pool: Pool): TransactionLibrary<Tx>;
+  /** What a user of this library may hand over instead of a transaction. Defaults to none. */
+  impostors?(pool: Pool): readonly unknown[];
+}
+
+/** A schema of its own on a Postgres server, for one test file. */
+export interface PostgresTestData<Tx> {
+  readonly schema: string;
+  readonly pool: Pool;
+  /** Empties it, making it first if need be. */
+  create(): Promise<StoreHarness<Tx>>;
+  drop(): Promise<void>;
+}
+
+const boxes = ["outbox", "inbox"];
+
+/** A Postgres store for `storeSuite`, with the transactions of any library. */
+export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): PostgresTestData<Tx> {
+  const schema = `test_${randomBytes(6).toString("hex")}`;
+  const pool = options.connect();
+  const transactions = options.transactions(pool);
+  const another = () => postgresStore({ pool, transactions, schema });
+  let migrated: Promise<unknown> | undefined;
+
+  const harness: StoreHarness<Tx> = {
+    store: another(),
+    another,
+    async effect(tx, name) {
+      await transactions.executor(tx)(`INSERT INTO ${schema}.effect VALUES ($1)`, [name]);
+    },
+    effects: async () => (await pool.query(`SELECT name FROM ${schema}.effect`)).rows.map(({ name }) => name),
+    advance: (ms) => advance(pool, schema, ms),
+    contents: (box) => contentsOf(pool, schema, box),
+    async breakTransaction(tx) {
+      await transactions
+        .executor(tx)("SELECT 1 / 0", [])
+        .catch(() => {});
+    },
+    process: async () => startProcess(options, pool, schema),
+    impostors: () => options.impostors?.(pool) ?? [],
+    async close() {},
+  };
+
+  return {
+    schema,
+    pool,
+    async create() {
+      migrated ??= another()
+        .migrate()
+        .then(() => pool.query(`CREATE TABLE ${schema}.effect (name text)`));
+      await migrated;
+      await empty(pool, schema);
+      return { ...harness, store: another() };
+    },
+    async drop() {
+      await pool.query(`DROP SCHEMA IF EXISTS ${schema} CASCADE`);
+      await pool.end();
+    },
+  };
+}
+
+/** Much faster than making the schema anew for each fact. */
+async function empty(pool: Pool, schema: string): Promise<void> {
+  const parts = ["pending", "wait", "hold", "member", "scheduled", "parked", "done"];
+  const tables = [...boxes.flatMap((box) => parts.map((part) => `${box}_${part}`)), "inbox_message", "effect"];
+  await pool.query(
+    tables.map((table) => `DELETE FROM ${schema}.${table};`).join("") +
+      boxes.map((box) => `UPDATE ${schema}.${box}_lane SET owner = NULL, clean = true;`).join(""),
+  );
+}
+
+async function advance(pool: Pool, schema: string, ms: number): Promise<void> {
+  for (const box of boxes) {
+    for (const [part, column] of Object.entries({ hold: "due_at", member: "expires_at", scheduled: "due_at" })) {
+      await pool.query(`UPDATE ${schema}.${box}_${part} SET ${column} = ${column} - interval '1 ms' * $1`, [ms]);
+    }
+  }
+}
+
+async function contentsOf(pool: Pool, schema: string, box: string): Promise<StoreHarnessContents> {
+  const idsIn = async (part: string) =>
+    (await pool.query(`SELECT id FROM ${schema}.${box}_${part} ORDER BY position`)).rows.map(({ id }) => id);
+  const holds = await pool.query(`SELECT ltrim(key, chr(1)) AS key FROM ${schema}.${box}_hold ORDER BY key`);
+  const parked = await pool.query(`SELECT id, reason AS error FROM ${schema}.${box}_parked ORDER BY position`);
+  return {
+    pending: await idsIn("pending"),
+    wait: await idsIn("wait"),
+    holds: holds.rows.map(({ key }) => key),
+    parked: parked.rows,
+  };
+}
+
+/** The server ends the connections of the dead process, and so rolls back what was open on them. */
+function startProcess<Tx>(options: PostgresTestDataOptions<Tx>, pool: Pool, schema: string): StoreProcess<Tx> {
+  const own = options.connect();
+  const backends: number[] = [];
+  own.on("connect", (client) => {
+    backends.push((client as unknown as { readonly processID: number }).processID);
+    client.on("error", () => {});
+  });
+  return {
+    store: postgresStore({ pool: own, transactions: options.transactions(own), schema }),
+    async kill() {
+      const ending = own.end().catch(() => {});
+      // The second argument waits until each has ended.
+      await pool.query("SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::integer[]) AS pid", [backends]);
+      if (own.totalCount === 0) await ending;
+    },
+  };
+}
