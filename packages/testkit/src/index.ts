@@ -6,6 +6,12 @@ export { type ManualRuntime, type ManualRuntimeOptions, manualRuntime } from "./
 export { memoryStoreFeatures, memoryStoreHarness } from "./memory-store-harness.js";
 export { memoryTransportFeatures, memoryTransportHarness } from "./memory-transport-harness.js";
 export { comparable, testMessage, testMessages } from "./messages.js";
+export {
+  type PostgresTestData,
+  type PostgresTestDataOptions,
+  postgresStoreFeatures,
+  postgresTestData,
+} from "./postgres-store-harness.js";
 export { realRuntime } from "./real-runtime.js";
 export { type DisposableServer, disposable } from "./servers/disposable.js";
 export { type Finding, type FoundService, findServices, type MissingService } from "./servers/find-services.js";
