@@ -1,19 +1,18 @@
 import type { Runtime, Sender } from "postbox";
 
 /**
- * A relay with this runtime stops dead when it has sent its `batch`-th batch and not yet settled it, as if its process
- * had been killed there: nothing of it goes on, not even its timers.
+ * A relay with this runtime stops dead when it has sent something and not yet settled it, as if its process had been
+ * killed there, as soon as `due` says so: nothing of it goes on, not even its timers.
  */
-export function killedAfterSending(batch: number): { runtime: Partial<Runtime>; killed: Promise<void> } {
+export function killedAfterSending(due: () => boolean): { runtime: Partial<Runtime>; killed: Promise<void> } {
   let dead = false;
-  let seen = 0;
   let kill = () => {};
   const killed = new Promise<void>((resolve) => {
     kill = resolve;
   });
   const runtime: Partial<Runtime> = {
     async failpoint(name) {
-      if (name !== "relay.sent" || ++seen < batch) return;
+      if (name !== "relay.sent" || !due()) return;
       dead = true;
       kill();
       await new Promise(() => {});

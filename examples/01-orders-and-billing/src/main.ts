@@ -1,10 +1,11 @@
+import { setTimeout as pause } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { createRelay, type TelemetryEvent } from "postbox";
 import { connectTransport } from "postbox/connect";
 import { billingService } from "./billing.js";
 import { killedAfterSending, sendingTwice } from "./faults.js";
 import { ordersService } from "./orders.js";
-import { printProgress, printSummary, summarise } from "./summary.js";
+import { printSummary, progressPrinter, summarise } from "./summary.js";
 
 const { values } = parseArgs({
   options: {
@@ -15,6 +16,7 @@ const { values } = parseArgs({
 });
 const attempts = Number(values.orders);
 const rollBackEvery = 5;
+const printProgress = progressPrinter();
 
 console.log("Two services, each with a database of its own, and a broker between them:\n");
 console.log("  orders ── outbox ── relay ──▶ broker ──▶ inbox ── billing");
@@ -28,47 +30,56 @@ const telemetry = (event: TelemetryEvent) => {
   if (event.name === "delivery.duplicate" && event.consumer === "billing") seen.duplicates++;
 };
 
-const orders = await ordersService(values.database, telemetry);
-const billing = await billingService(values.database, telemetry);
-const broker = await connectTransport(values.broker);
+const connect = async () => ({
+  broker: await connectTransport(values.broker),
+  orders: await ordersService(values.database, telemetry),
+  billing: await billingService(values.database, telemetry),
+});
+const { broker, orders, billing } = await connect().catch((error: Error) => {
+  console.error(`cannot connect: ${error.message}`);
+  process.exit(2);
+});
 const sender = sendingTwice(broker.sender(), 7);
 orders.router.start(broker.receiver("orders"));
 billing.router.start(broker.receiver("billing"));
 
 // Short leases, so that nobody waits long for the one that is killed. The second relay stands by until then.
-const timing = { leaseMs: 3_000, pollIntervalMs: 100, publishTimeoutMs: 900, batchSize: 50 };
-const { runtime, killed } = killedAfterSending(2);
+const timing = { leaseMs: 3_000, pollIntervalMs: 100, publishTimeoutMs: 900 };
+const rolledBack: string[] = [];
+let placed = 0;
+const { runtime, killed } = killedAfterSending(() => placed >= attempts / 4);
 const doomed = createRelay(orders.database.store, sender, { ...timing, runtime });
 const standby = createRelay(orders.database.store, sender, timing);
 const billingRelay = createRelay(billing.database.store, sender, timing);
 doomed.start();
-void killed.then(() =>
-  console.log("\n  ✗ the relay was killed between send and settle; another takes over when its lease ends"),
-);
+billingRelay.start();
+let kills = 0;
+void killed.then(() => {
+  kills++;
+  console.log("  ✗ the relay was killed between sending and settling; another takes over when its lease ends");
+  standby.start();
+});
 
-const rolledBack: string[] = [];
-const deadline = Date.now() + 45_000;
 const placing = (async () => {
   for (let number = 1; number <= attempts; number++) {
     const orderId = `order-${number}`;
-    const fails = number % rollBackEvery === 0;
-    await orders.place(orderId, number, fails).catch(() => rolledBack.push(orderId));
-    if (number === 10) standby.start();
+    await orders.place(orderId, number, number % rollBackEvery === 0).catch(() => rolledBack.push(orderId));
+    placed++;
+    // Slowly enough to watch.
+    await pause(5);
   }
-  if (attempts < 10) standby.start();
 })();
-billingRelay.start();
 
-for (let done = false; !done && Date.now() < deadline; ) {
-  const summary = await summarise(orders.database, billing.database, rolledBack, seen);
-  printProgress(summary);
-  done = summary.settled && rolledBack.length + summary.committed === attempts;
-  if (!done) await new Promise((resolve) => setTimeout(resolve, 200));
+const deadline = Date.now() + 45_000;
+for (let done = false; !done && Date.now() < deadline; await pause(200)) {
+  const now = await summarise(orders.database, billing.database, rolledBack, seen);
+  printProgress(now);
+  done = now.settled && now.rolledBack + now.committed === attempts;
 }
 await placing;
 await Promise.all([standby.stop(), billingRelay.stop(), orders.router.stop(), billing.router.stop()]);
 
 const summary = await summarise(orders.database, billing.database, rolledBack, seen);
-const holds = printSummary(summary, attempts);
+const holds = printSummary(summary, attempts, kills);
 await Promise.all([orders.database.close(), billing.database.close(), broker.close()]);
 process.exit(holds ? 0 : 1);

@@ -54,15 +54,20 @@ export async function summarise(
   };
 }
 
-export function printProgress({ committed, rolledBack, waiting, handledOnce, duplicatesSkipped }: Summary): void {
-  console.log(
-    `  committed ${committed}, rolled back ${rolledBack}, in the outboxes ${waiting}, ` +
-      `invoiced ${handledOnce}, duplicates skipped ${duplicatesSkipped}`,
-  );
+/** Prints a line whenever something has changed. */
+export function progressPrinter(): (summary: Summary) => void {
+  let last = "";
+  return ({ committed, rolledBack, waiting, handledOnce, duplicatesSkipped, confirmedBack }) => {
+    const line =
+      `  committed ${committed}, rolled back ${rolledBack}, in the outboxes ${waiting}, ` +
+      `invoiced ${handledOnce}, duplicates skipped ${duplicatesSkipped}, confirmed back ${confirmedBack}`;
+    if (line !== last) console.log(line);
+    last = line;
+  };
 }
 
 /** Prints the table and says whether the promises held. */
-export function printSummary(summary: Summary, attempts: number): boolean {
+export function printSummary(summary: Summary, attempts: number, kills: number): boolean {
   const sent = summary.committed - summary.waiting - summary.parked;
   const rows: [string, number, boolean][] = [
     ["orders committed", summary.committed, summary.committed + summary.rolledBack === attempts],
@@ -70,7 +75,8 @@ export function printSummary(summary: Summary, attempts: number): boolean {
     ["messages sent", sent, sent === summary.committed],
     ["messages delivered to billing", summary.delivered, summary.delivered >= sent],
     ["handled once", summary.handledOnce, summary.handledOnce === summary.committed],
-    // Without duplicates the demo would have shown nothing.
+    // Without a killed relay and duplicates the demo would have shown nothing.
+    ["relays killed", kills, kills === 1],
     ["duplicates skipped", summary.duplicatesSkipped, summary.duplicatesSkipped > 0],
     ["handled twice", summary.handledTwice, summary.handledTwice === 0],
     ["invoices of rolled-back orders", summary.ghosts, summary.ghosts === 0],
