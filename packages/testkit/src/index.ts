@@ -1,4 +1,5 @@
 export { arbitraryMessage } from "./arbitrary-message.js";
+export { crashSuite } from "./crash-suite.js";
 export { type FaultPlan, faultySender, type SendFault } from "./faulty-sender.js";
 export { type Freeze, type FreezeOptions, freezeAt } from "./freeze-at.js";
 export { type Gate, gate, settlesWithin } from "./gate.js";
@@ -13,6 +14,8 @@ export {
   postgresTestData,
 } from "./postgres-store-harness.js";
 export { realRuntime } from "./real-runtime.js";
+export { type RecordingOptions, type RecordingSender, recordingSender } from "./recording-sender.js";
+export { relaySuite } from "./relay-suite.js";
 export { type DisposableServer, disposable } from "./servers/disposable.js";
 export { type Finding, type FoundService, findServices, type MissingService } from "./servers/find-services.js";
 export type { DebianPackage, Service } from "./servers/service.js";
