@@ -1,11 +1,13 @@
 import { PGlite } from "@electric-sql/pglite";
 import { createPgConfig } from "@electric-sql/pglite/node-postgres";
 import {
+  crashSuite,
   describeOn,
   describeOnEach,
   type PostgresTestDataOptions,
   postgresStoreFeatures,
   postgresTestData,
+  relaySuite,
   type StoreFeatures,
   storeSuite,
 } from "@postbox/testkit";
@@ -42,7 +44,10 @@ describeOn({ title: "PGlite" }, () => {
 function suite<Tx>(library: string, features: StoreFeatures, options: PostgresTestDataOptions<Tx>): void {
   describe(`with ${library}`, () => {
     const data = postgresTestData(options);
-    storeSuite({ name: "postgres", features, create: data.create });
+    const postgres = { name: "postgres", features, create: data.create };
+    storeSuite(postgres);
+    relaySuite(postgres);
+    crashSuite(postgres);
     afterAll(data.drop);
   });
 }

@@ -1,0 +1,151 @@
+import { describeOnEach, gate, postgresTestData, settlesWithin, testMessage } from "@postbox/testkit";
+import pg from "pg";
+import { afterAll, beforeEach, describe, expect, it } from "vitest";
+import type { Box, Executor, Lane, Row } from "../../store.js";
+import { pgTransactions } from "../../transactions/pg.js";
+import { boxTables } from "./names.js";
+import { postgresBox } from "./postgres-box.js";
+import { postgresStore } from "./postgres-store.js";
+
+/** Statements of two relays that overlap in time: what a test on one connection cannot see. */
+describeOnEach("postgres", ({ url }) => {
+  const connect = () => new pg.Pool({ connectionString: url, max: 8 });
+  const data = postgresTestData({ connect, transactions: pgTransactions });
+  const { pool, schema } = data;
+  const tables = boxTables(schema, "outbox");
+  let box: Box;
+  let lanes: readonly Lane[];
+  let row: Row;
+
+  beforeEach(async () => {
+    await data.create();
+    const store = postgresStore({ pool, schema });
+    await store.transaction((tx) => store.append(tx, "outbox", [testMessage("m1", { key: "k" })]));
+    box = store.box("outbox");
+    lanes = await box.own("relay-1", 60_000);
+    row = (await box.read(lanes.map(({ lane }) => ({ lane, limit: 10 }))))[0] as Row;
+  });
+  afterAll(data.drop);
+
+  /** A box whose every statement has run but is not committed before `go` opens. */
+  function slowBox() {
+    const [ran, go] = [gate(), gate()];
+    const run: Executor = (text, params) =>
+      pgTransactions(pool).begin(async (client) => {
+        const { rows, rowCount } = await client.query(text, params as unknown[]);
+        ran.open();
+        await go.opened;
+        return { rows, rowCount: rowCount ?? 0 };
+      });
+    return { box: postgresBox(schema, "outbox", run, async () => {}), ran, go };
+  }
+
+  const expireLease = () => pool.query(`UPDATE ${tables.member} SET expires_at = clock_timestamp() - interval '1 s'`);
+  const pending = async () => (await pool.query(`SELECT id FROM ${tables.pending}`)).rows.length;
+
+  describe("a settle in progress", () => {
+    it("makes a take-over wait, whose new owner then sees what it did", async () => {
+      const slow = slowBox();
+      const settling = slow.box.settle(lanes, [{ row, to: "sent" }]);
+      await slow.ran.opened;
+      await expireLease();
+      const taking = box.own("relay-2", 60_000);
+      const early = await settlesWithin(taking, 150);
+      slow.go.open();
+      expect(early).toBe(false);
+      expect((await settling).size).toBe(64);
+      expect(await taking).toHaveLength(64);
+      expect(await pending()).toBe(0);
+    });
+
+    it("does not hold up a renewal, another settle, or who stands by", async () => {
+      const slow = slowBox();
+      const settling = slow.box.settle(lanes, [{ row, to: "sent" }]);
+      await slow.ran.opened;
+      const others = Promise.all([box.renew("relay-1", 60_000), box.settle(lanes, []), box.own("relay-2", 60_000)]);
+      const free = await settlesWithin(others, 3000);
+      slow.go.open();
+      await settling;
+      expect(free).toBe(true);
+      expect(await others).toEqual([true, expect.objectContaining({ size: 64 }), []]);
+    });
+  });
+
+  describe("a take-over in progress", () => {
+    it("makes a settle of the former owner wait, which then changes nothing", async () => {
+      await expireLease();
+      const slow = slowBox();
+      const taking = slow.box.own("relay-2", 60_000);
+      await slow.ran.opened;
+      const settling = box.settle(lanes, [{ row, to: "parked", attempts: 1, error: "late" }]);
+      const early = await settlesWithin(settling, 150);
+      slow.go.open();
+      expect(early).toBe(false);
+      expect(await taking).toHaveLength(64);
+      expect([...(await settling)]).toEqual([]);
+      expect(await pending()).toBe(1);
+      expect((await pool.query(`SELECT FROM ${tables.parked}`)).rowCount).toBe(0);
+    });
+
+    it("makes a late renewal false", async () => {
+      await expireLease();
+      const slow = slowBox();
+      const taking = slow.box.own("relay-2", 60_000);
+      await slow.ran.opened;
+      const renewing = box.renew("relay-1", 60_000);
+      const early = await settlesWithin(renewing, 150);
+      slow.go.open();
+      expect(early).toBe(false);
+      expect(await taking).toHaveLength(64);
+      expect(await renewing).toBe(false);
+    });
+
+    it("makes a second one wait, which then gets nothing", async () => {
+      await expireLease();
+      const slow = slowBox();
+      const taking = slow.box.own("relay-2", 60_000);
+      await slow.ran.opened;
+      const second = box.own("relay-3", 60_000);
+      const early = await settlesWithin(second, 150);
+      slow.go.open();
+      expect(early).toBe(false);
+      expect(await taking).toHaveLength(64);
+      expect(await second).toEqual([]);
+    });
+  });
+
+  it("a renewal in progress makes a take-over wait, which then gets nothing", async () => {
+    await expireLease();
+    const slow = slowBox();
+    const renewing = slow.box.renew("relay-1", 60_000);
+    await slow.ran.opened;
+    const taking = box.own("relay-2", 60_000);
+    const early = await settlesWithin(taking, 150);
+    slow.go.open();
+    expect(early).toBe(false);
+    expect(await renewing).toBe(true);
+    expect(await taking).toEqual([]);
+  });
+
+  it("a release in progress makes a take-over wait, and nobody deadlocks", async () => {
+    for (let round = 0; round < 20; round++) {
+      const taken = await Promise.all([
+        box.release("relay-1"),
+        box.own("relay-2", 60_000),
+        box.renew("relay-1", 60_000),
+        box.own("relay-1", 60_000),
+        box.settle(lanes, []),
+        box.release("relay-2"),
+      ]);
+      expect(taken).toHaveLength(6);
+    }
+  });
+
+  it("an owner may take its lanes again, with a higher epoch", async () => {
+    const again = await box.own("relay-1", 60_000);
+    expect(again).toHaveLength(64);
+    expect(again[0]?.epoch).toBe((lanes[0]?.epoch ?? 0) + 1);
+    expect((await box.settle(lanes, [{ row, to: "sent" }])).size).toBe(0);
+    expect(await pending()).toBe(1);
+  });
+});

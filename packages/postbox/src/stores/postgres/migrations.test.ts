@@ -1,0 +1,124 @@
+import { randomBytes } from "node:crypto";
+import { describeOnEach, testMessage } from "@postbox/testkit";
+import pg from "pg";
+import { afterAll, afterEach, describe, expect, it } from "vitest";
+import { migrationSql, postgresStore } from "./index.js";
+import { schemaVersion } from "./migrations.js";
+
+describe("migrationSql", () => {
+  it("refuses a schema that is no plain name", () => {
+    for (const schema of ["", "a b", 'a"; drop schema public; --', "1a", "a.b", "x".repeat(64), 7]) {
+      expect(() => migrationSql({ schema } as { schema: string })).toThrow("option-invalid");
+    }
+  });
+});
+
+describeOnEach("postgres", ({ url }) => {
+  const pool = new pg.Pool({ connectionString: url, max: 10 });
+  const schemas: string[] = [];
+  const storeOnNothing = () => {
+    const schema = `Test_${randomBytes(6).toString("hex")}`;
+    schemas.push(schema);
+    return postgresStore({ pool, schema });
+  };
+  const appendOne = (store: ReturnType<typeof storeOnNothing>) =>
+    store.transaction((tx) => store.append(tx, "outbox", [testMessage("m1")]));
+
+  afterEach(async () => {
+    for (const schema of schemas.splice(0)) await pool.query(`DROP SCHEMA IF EXISTS "${schema}" CASCADE`);
+  });
+  afterAll(() => pool.end());
+
+  it("makes one schema when ten start at once, in a database that has none", async () => {
+    const { schema } = storeOnNothing();
+    await Promise.all(Array.from({ length: 10 }, () => postgresStore({ pool, schema }).migrate()));
+    const { rows } = await pool.query(`SELECT version FROM "${schema}".migration ORDER BY version`);
+    expect(rows.map(({ version }) => version)).toEqual(Array.from({ length: schemaVersion }, (_, index) => index + 1));
+    expect((await pool.query(`SELECT count(*)::int AS lanes FROM "${schema}".outbox_lane`)).rows[0].lanes).toBe(64);
+  });
+
+  it("is printable: the script alone makes a schema that works, and does nothing the second time", async () => {
+    const store = storeOnNothing();
+    await pool.query(migrationSql({ schema: store.schema }));
+    await appendOne(store);
+    await pool.query(migrationSql({ schema: store.schema }));
+    await store.migrate();
+    expect((await pool.query(`SELECT id FROM "${store.schema}".outbox_pending`)).rows).toEqual([{ id: "m1" }]);
+  });
+
+  it("leaves nothing behind when it fails halfway", async () => {
+    const store = storeOnNothing();
+    await pool.query(`CREATE SCHEMA "${store.schema}"; CREATE TABLE "${store.schema}".inbox_message (taken int)`);
+    await expect(store.migrate()).rejects.toMatchObject({ code: "42P07" });
+    const { rows } = await pool.query("SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace", [
+      `"${store.schema}"`,
+    ]);
+    expect(rows).toEqual([{ relname: "inbox_message" }]);
+  });
+
+  it("refuses a newer schema, and so do all other calls", async () => {
+    const store = storeOnNothing();
+    await store.migrate();
+    await pool.query(`INSERT INTO "${store.schema}".migration VALUES ($1)`, [schemaVersion + 1]);
+    const newer = { code: "schema-newer" };
+    await expect(store.migrate()).rejects.toMatchObject(newer);
+    const client = await pool.connect();
+    await expect(client.query(migrationSql({ schema: store.schema }))).rejects.toThrow("this script knows");
+    await client.query("ROLLBACK");
+    client.release();
+    await expect(appendOne(store)).rejects.toMatchObject(newer);
+    await expect(store.box("outbox").renew("relay-1", 1000)).rejects.toMatchObject(newer);
+  });
+
+  it("says that the schema is outdated", async () => {
+    const store = storeOnNothing();
+    await store.migrate();
+    await pool.query(`DELETE FROM "${store.schema}".migration`);
+    await expect(appendOne(store)).rejects.toMatchObject({ code: "schema-outdated" });
+  });
+
+  it("says that the schema is missing, and what to do", async () => {
+    const store = storeOnNothing();
+    await expect(appendOne(store)).rejects.toThrow(/^\[schema-missing\] .* call store\.migrate\(\)/);
+    await expect(store.box("outbox").own("relay-1", 1000)).rejects.toMatchObject({ code: "schema-missing" });
+  });
+
+  it("leaves the caller's transaction usable when the schema is missing, and works once it is there", async () => {
+    const store = storeOnNothing();
+    const answer = await store.transaction(async (tx) => {
+      await expect(store.append(tx, "outbox", [testMessage("m1")])).rejects.toThrow("schema-missing");
+      await expect(store.remember(tx, "billing", testMessage("m1"))).rejects.toThrow("schema-missing");
+      return (await tx.query("SELECT 42 AS answer")).rows[0].answer;
+    });
+    expect(answer).toBe(42);
+    await store.migrate();
+    await appendOne(store);
+  });
+
+  it("says so, too, when the schema is dropped later", async () => {
+    const store = storeOnNothing();
+    await store.migrate();
+    await appendOne(store);
+    await pool.query(`DROP SCHEMA "${store.schema}" CASCADE`);
+    const missing = { code: "schema-missing", cause: expect.anything() };
+    await expect(appendOne(store)).rejects.toMatchObject(missing);
+    await expect(store.box("outbox").read([{ lane: 0, limit: 1 }])).rejects.toMatchObject(missing);
+  });
+
+  it("needs no right to create anything once it is up to date", async () => {
+    const { schema } = storeOnNothing();
+    await postgresStore({ pool, schema }).migrate();
+    const role = schema.toLowerCase();
+    await pool.query(`CREATE ROLE ${role} LOGIN; GRANT USAGE ON SCHEMA "${schema}" TO ${role};
+      GRANT SELECT ON "${schema}".migration TO ${role}`);
+    const client = await pool.connect();
+    try {
+      await client.query(`SET ROLE ${role}`);
+      await client.query(migrationSql({ schema }));
+    } finally {
+      await client.query("ROLLBACK; RESET ROLE");
+      client.release();
+      await pool.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+    }
+  });
+});

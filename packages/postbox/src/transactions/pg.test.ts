@@ -1,0 +1,117 @@
+import { describeOnEach, gate, postgresTestData, testMessage } from "@postbox/testkit";
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from "vitest";
+import type { Store } from "../store.js";
+import { type PostgresStore, postgresStore } from "../stores/postgres/index.js";
+import { pgTransactions } from "./pg.js";
+
+describeOnEach("postgres", ({ url }) => {
+  const connect = () => new pg.Pool({ connectionString: url, max: 4 });
+  const data = postgresTestData({ connect, transactions: pgTransactions });
+  const { pool, schema } = data;
+  const message = testMessage("m1");
+  let store: PostgresStore<pg.PoolClient>;
+
+  beforeAll(async () => {
+    await data.create();
+    store = postgresStore({ pool, schema });
+  });
+  afterAll(data.drop);
+
+  it("gives the store its type", () => {
+    expectTypeOf(store).toExtend<Store<pg.PoolClient>>();
+    expectTypeOf(postgresStore<pg.PoolClient>).returns.toEqualTypeOf<PostgresStore<pg.PoolClient>>();
+  });
+
+  describe("executor", () => {
+    it("refuses a pool, and shows the right call", async () => {
+      const refused = store.append(pool as unknown as pg.PoolClient, "outbox", [message]);
+      await expect(refused).rejects.toThrow(
+        /^\[not-a-transaction\] .* a pool runs each statement on any connection.*await client\.query\("BEGIN"\)/,
+      );
+    });
+
+    it("refuses a client before BEGIN, after COMMIT, and after its end", async () => {
+      const client = new pg.Client(url) as unknown as pg.PoolClient;
+      const refused = () => expect(store.append(client, "outbox", [message])).rejects;
+      await client.connect();
+      await refused().toThrow("no transaction is open on this client");
+      await client.query("BEGIN");
+      await store.append(client, "outbox", [message]);
+      await client.query("ROLLBACK");
+      await refused().toMatchObject({ code: "not-a-transaction" });
+      await client.query("BEGIN");
+      await (client as unknown as pg.Client).end();
+      await refused().toThrow("its connection is closed");
+    });
+
+    it("refuses an aborted transaction with its own words", async () => {
+      const broken = store.transaction(async (tx) => {
+        await tx.query("SELECT 1 / 0").catch(() => {});
+        await tx.query("SELECT 1").catch(() => {});
+        await store.append(tx, "outbox", [message]);
+      });
+      await expect(broken).rejects.toThrow("a statement in this transaction has failed");
+    });
+
+    it("works behind a savepoint that was rolled back to", async () => {
+      const rows = await store.transaction(async (tx) => {
+        await tx.query("SAVEPOINT s");
+        await tx.query("SELECT 1 / 0").catch(() => {});
+        await tx.query("ROLLBACK TO s");
+        await store.append(tx, "outbox", [message]);
+        return (await tx.query(`DELETE FROM ${schema}.outbox_pending RETURNING id`)).rows;
+      });
+      expect(rows).toEqual([{ id: "m1" }]);
+    });
+  });
+
+  describe("begin", () => {
+    it("rejects when COMMIT rolls back because an error was swallowed", async () => {
+      const swallowed = store.transaction(async (tx) => {
+        await store.append(tx, "outbox", [message]);
+        await tx.query("SELECT 1 / 0").catch(() => {});
+        return "looks fine";
+      });
+      await expect(swallowed).rejects.toThrow(/^\[commit-rolled-back\] .* its error was swallowed/);
+      expect((await pool.query(`SELECT FROM ${schema}.outbox_pending`)).rowCount).toBe(0);
+    });
+
+    it("rejects when its function ended the transaction", async () => {
+      const ended = store.transaction((tx) => tx.query("COMMIT"));
+      await expect(ended).rejects.toThrow("its function ended it itself");
+    });
+
+    it.each(["read committed", "repeatable read", "serializable"] as const)("begins at %s", async (isolation) => {
+      const level = await store.transaction((tx) => tx.query("SHOW transaction_isolation"), { isolation });
+      expect(level.rows[0].transaction_isolation).toBe(isolation);
+    });
+
+    it("refuses an unknown level", async () => {
+      const wrong = store.transaction(async () => {}, { isolation: "snapshot; DROP TABLE x" as "serializable" });
+      await expect(wrong).rejects.toMatchObject({ code: "option-invalid" });
+    });
+
+    it("refuses a transaction inside another one", async () => {
+      const nested = store.transaction(() => store.transaction(async () => {}));
+      await expect(nested).rejects.toThrow("[already-started]");
+    });
+
+    it("outlives a connection that breaks inside, and does not use it again", async () => {
+      const [inside, broken] = [gate(), gate()];
+      let pid = 0;
+      const transaction = store.transaction(async (tx) => {
+        pid = (await tx.query("SELECT pg_backend_pid() AS pid")).rows[0].pid;
+        tx.once("end", broken.open);
+        inside.open();
+        await broken.opened;
+        await store.append(tx, "outbox", [message]);
+      });
+      await inside.opened;
+      await pool.query("SELECT pg_terminate_backend($1)", [pid]);
+      await expect(transaction).rejects.toThrow("its connection is closed");
+      const pids = await Promise.all([1, 2, 3, 4].map(() => pool.query("SELECT pg_backend_pid() AS pid")));
+      expect(pids.map(({ rows }) => rows[0].pid)).not.toContain(pid);
+    });
+  });
+});
