@@ -1,10 +1,11 @@
 import type { Message, Sender } from "postbox";
+import { patiently } from "./patience.js";
 
 /** A sender that takes everything and keeps it, in the order in which it was taken. */
 export interface RecordingSender extends Sender {
   readonly messages: readonly Message[];
   ids(): string[];
-  /** Resolves when this many have been taken. */
+  /** Resolves when this many have been taken; fails after five seconds. */
   until(count: number): Promise<void>;
 }
 
@@ -23,8 +24,11 @@ export function recordingSender({ keepsOrder = true, before }: RecordingOptions 
     keepsOrder,
     messages,
     ids: () => messages.map(({ id }) => id),
-    until: (count) =>
-      messages.length >= count ? Promise.resolve() : new Promise((resolve) => watchers.push({ count, resolve })),
+    async until(count) {
+      if (messages.length >= count) return;
+      const taken = new Promise<void>((resolve) => watchers.push({ count, resolve }));
+      await patiently(taken, () => `${count} messages sent; sent were ${messages.map(({ id }) => id).join(", ")}`);
+    },
     async send(batch, settled) {
       await before?.(batch);
       for (const [index, message] of batch.entries()) {

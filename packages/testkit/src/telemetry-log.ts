@@ -1,4 +1,5 @@
 import type { Telemetry, TelemetryEvent } from "postbox";
+import { patiently } from "./patience.js";
 
 type EventName = TelemetryEvent["name"];
 type EventOf<Name extends EventName> = Extract<TelemetryEvent, { readonly name: Name }>;
@@ -18,8 +19,6 @@ export interface TelemetryLog {
   until(test: (event: TelemetryEvent) => boolean, what?: string): Promise<TelemetryEvent>;
 }
 
-const patienceMs = 5000;
-
 export function telemetryLog(): TelemetryLog {
   const events: TelemetryEvent[] = [];
   const watchers = new Set<(event: TelemetryEvent) => void>();
@@ -30,23 +29,13 @@ export function telemetryLog(): TelemetryLog {
       (typeof wanted === "string" ? event.name === wanted : wanted(event)) && --left <= 0;
     const past = events.find(passes);
     if (past !== undefined) return Promise.resolve(past);
-    return new Promise<TelemetryEvent>((resolve, reject) => {
-      const finish = () => {
-        clearTimeout(timer);
-        watchers.delete(watch);
-      };
-      const watch = (event: TelemetryEvent) => {
-        if (!passes(event)) return;
-        finish();
-        resolve(event);
-      };
-      const timer = setTimeout(() => {
-        finish();
-        const what = typeof wanted === "string" ? `${more ?? 1} × ${wanted}` : (more ?? "the event in question");
-        reject(new Error(`${what} did not happen within ${patienceMs} ms; ${summary(events)}`));
-      }, patienceMs);
+    let watch = (_: TelemetryEvent) => {};
+    const happened = new Promise<TelemetryEvent>((resolve) => {
+      watch = (event) => passes(event) && resolve(event);
       watchers.add(watch);
     });
+    const what = typeof wanted === "string" ? `${more ?? 1} × ${wanted}` : (more ?? "the event in question");
+    return patiently(happened, () => `${what}; ${summary(events)}`).finally(() => watchers.delete(watch));
   };
 
   return {

@@ -1,7 +1,7 @@
 import type { Backoff } from "../backoff.js";
 import { PermanentError } from "../errors.js";
 import type { Row, Settlement } from "../store.js";
-import type { Telemetry } from "../telemetry/events.js";
+import type { TelemetryEvent } from "../telemetry/events.js";
 import type { Outcome } from "../transport.js";
 
 export interface JudgeOptions {
@@ -10,7 +10,12 @@ export interface JudgeOptions {
   readonly backoff: Backoff;
   readonly isPermanent: (error: Error) => boolean;
   readonly random: () => number;
-  readonly telemetry: Telemetry;
+}
+
+/** What becomes of a row, and what there is to tell once that is stored. */
+export interface Judgement {
+  readonly settlement: Settlement;
+  readonly event: TelemetryEvent;
 }
 
 /**
@@ -21,48 +26,53 @@ export function judge(
   rows: readonly Row[],
   outcomes: ReadonlyMap<Row, Outcome>,
   options: JudgeOptions,
-): readonly Settlement[] {
-  const settlements: Settlement[] = [];
+): readonly Judgement[] {
+  const judgements: Judgement[] = [];
   const halted = new Map<string, "held" | "parked">();
   for (const row of rows) {
-    const key = row.message.key;
+    const { id, key } = row.message;
     const outcome = outcomes.get(row);
     const ahead = key === undefined ? undefined : halted.get(key);
     if (outcome?.status === "sent") {
-      options.telemetry({ name: "message.sent", box: options.box, id: row.message.id, attempt: row.attempts + 1 });
-      settlements.push({ row, to: "sent" });
+      const event = { name: "message.sent", box: options.box, id, attempt: row.attempts + 1 } as const;
+      judgements.push({ settlement: { row, to: "sent" }, event });
     } else if (row.held || ahead !== undefined) {
-      const behind = queueBehind(row, ahead, options);
-      if (behind !== undefined) settlements.push(behind);
+      // One that waits already keeps its place; its hold is due, so it goes out next.
+      if (!row.waiting) judgements.push(queueBehind(row, ahead, options));
       if (key !== undefined && ahead === "parked") halted.set(key, "held");
     } else if (outcome !== undefined) {
-      const failed = failure(row, outcome.error, outcome.status === "rejected", options);
-      settlements.push(failed);
-      if (key !== undefined) halted.set(key, failed.to === "parked" ? "parked" : "held");
+      const judgement = failure(row, outcome.error, outcome.status === "rejected", options);
+      judgements.push(judgement);
+      if (key !== undefined) halted.set(key, judgement.settlement.to === "parked" ? "parked" : "held");
     }
   }
-  return settlements;
+  return judgements;
 }
 
-function queueBehind(row: Row, ahead: "held" | "parked" | undefined, options: JudgeOptions): Settlement | undefined {
-  // One that waits already keeps its place; its hold is due, so it goes out next.
-  if (row.waiting) return undefined;
+function queueBehind(row: Row, ahead: "held" | "parked" | undefined, { box }: JudgeOptions): Judgement {
   const { id, key } = row.message;
-  options.telemetry({ name: "message.held", box: options.box, id, key: key as string });
   // Behind a parked one nothing needs to wait for a retry: the hold only keeps the order and is due at once.
-  return { row, to: "wait", attempts: row.attempts, ...(ahead === "parked" ? { retryInMs: 0 } : {}) };
+  const due = ahead === "parked" ? { retryInMs: 0 } : {};
+  return {
+    settlement: { row, to: "wait", attempts: row.attempts, ...due },
+    event: { name: "message.held", box, id, key: key as string },
+  };
 }
 
-function failure(row: Row, error: Error, rejected: boolean, options: JudgeOptions): Settlement {
+function failure(row: Row, error: Error, rejected: boolean, options: JudgeOptions): Judgement {
+  const { box } = options;
+  const { id } = row.message;
   const attempts = row.attempts + 1;
-  const { box, telemetry } = options;
-  const id = row.message.id;
   const permanent = rejected || error instanceof PermanentError || options.isPermanent(error);
   if (permanent || attempts >= options.maxAttempts) {
-    telemetry({ name: "message.parked", box, id, error });
-    return { row, to: "parked", attempts, error: error.message };
+    return {
+      settlement: { row, to: "parked", attempts, error: error.message },
+      event: { name: "message.parked", box, id, error },
+    };
   }
   const retryInMs = options.backoff(attempts, options.random);
-  telemetry({ name: "message.failed", box, id, attempt: attempts, retryInMs, error });
-  return { row, to: "wait", attempts, retryInMs, error: error.message };
+  return {
+    settlement: { row, to: "wait", attempts, retryInMs, error: error.message },
+    event: { name: "message.failed", box, id, attempt: attempts, retryInMs, error },
+  };
 }

@@ -4,11 +4,11 @@ import { type Runtime, runtimeWith, sleep } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
 import { callback, checkOptions, count, object, positive } from "../options.js";
-import type { Settlement, Store } from "../store.js";
+import type { Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
 import type { Sender } from "../transport.js";
 import { dispatch } from "./dispatch.js";
-import { judge } from "./judge.js";
+import { type Judgement, judge } from "./judge.js";
 import { acquireLease, type Lease } from "./lease.js";
 import { outboxBox } from "./outbox.js";
 import { createReadLimits } from "./read-limits.js";
@@ -82,7 +82,6 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
     backoff,
     isPermanent: options.isPermanent ?? (() => false),
     random: runtime.random,
-    telemetry,
   };
 
   /** Reads, sends and settles once. Returns how many rows it read. */
@@ -106,13 +105,13 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
   }
 
   /** Until it is done or the lease is gone: giving up earlier would send again what has been sent. */
-  async function settle(lease: Lease, settlements: readonly Settlement[], signal: AbortSignal): Promise<void> {
-    if (settlements.length === 0) return;
-    for (let failures = 0; ; ) {
+  async function settle(lease: Lease, judgements: readonly Judgement[], signal: AbortSignal): Promise<void> {
+    if (judgements.length === 0) return;
+    const settlements = judgements.map(({ settlement }) => settlement);
+    let owned: ReadonlySet<number> | undefined;
+    for (let failures = 0; owned === undefined; ) {
       try {
-        const owned = await box.settle(lease.lanes, settlements);
-        if (owned.size < lease.lanes.length) lease.lose();
-        break;
+        owned = await box.settle(lease.lanes, settlements);
       } catch (error) {
         const retryInMs = backoff(++failures, runtime.random);
         telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(error), retryInMs });
@@ -120,9 +119,16 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
         await sleep(runtime, retryInMs, signal);
       }
     }
+    if (owned.size < lease.lanes.length) lease.lose();
     if (runtime.failpoint) await runtime.failpoint("relay.settled");
-    const sent = settlements.filter(({ to }) => to === "sent").length;
-    telemetry({ name: "relay.settled", box: outboxBox, sent, waiting: settlements.length - sent });
+    let sent = 0;
+    for (const { settlement, event } of judgements) {
+      // On a lost lane nothing was settled: its new owner tells what becomes of the row.
+      if (!owned.has(settlement.row.lane)) continue;
+      if (settlement.to === "sent") sent++;
+      telemetry(event);
+    }
+    telemetry({ name: "relay.settled", box: outboxBox, sent, waiting: judgements.length - sent });
   }
 
   async function pump(lease: Lease, signal: AbortSignal): Promise<void> {
