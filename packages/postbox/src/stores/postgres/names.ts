@@ -12,7 +12,7 @@ export const schemaRule: OptionRule = {
 export const defaultSchema = "postbox";
 
 /** The boxes that the migrations make. */
-export const boxNames = ["outbox", "inbox"] as const;
+const boxNames = ["outbox", "inbox"] as const;
 
 /** Every name is quoted and carries its schema: no statement depends on a session's `search_path`. */
 export interface BoxTables {

@@ -11,6 +11,8 @@ const columns = messageColumns.map(([name]) => name).join(", ");
  *   the epoch would let a settle through whose lane is being taken.
  * - All parts see the tables as they were when the statement began, and none may change a row that another one changes:
  *   so a row of `wait` is either deleted or updated, and a hold is either set (`held`) or deleted (the end).
+ * - `hold_key` is as in the table: a row without a key is held under its id, behind a character that no key can have.
+ * - Nothing waits for a key any more when as many of its rows leave as there were; counting stops at one more.
  * - What goes to `wait` always has a hold afterwards, due at once if there was none: without one it would never be read.
  * - Rows that are gone already are passed over, so a settle whose answer was lost can be sent again.
  */
@@ -28,7 +30,7 @@ export function settleSql(t: BoxTables): string {
     ), from_pending AS (
       DELETE FROM ${t.pending} p USING item i
       WHERE NOT i.waiting AND p.lane = i.lane AND p.position = i.position
-      RETURNING p.*, i.fate, i.tries, i.retry_in_ms, i.error
+      RETURNING p.*, coalesce(p.key, chr(1) || p.id) AS hold_key, i.fate, i.tries, i.retry_in_ms, i.error
     ), from_wait AS (
       DELETE FROM ${t.wait} w USING item i
       WHERE i.waiting AND i.fate <> 'wait' AND w.lane = i.lane AND w.position = i.position
@@ -42,7 +44,6 @@ export function settleSql(t: BoxTables): string {
     ), comes AS (
       INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error)
       SELECT lane, position, ${columns}, created_at, tries, error FROM from_pending WHERE fate = 'wait'
-      RETURNING lane, position, hold_key
     ), parked AS (
       INSERT INTO ${t.parked} (lane, position, ${columns}, created_at, attempts, reason)
       SELECT lane, position, ${columns}, created_at, tries, error FROM from_pending WHERE fate = 'parked'
@@ -52,7 +53,7 @@ export function settleSql(t: BoxTables): string {
       SELECT lane, hold_key, max(retry_in_ms) AS retry_in_ms
       FROM (SELECT lane, hold_key, retry_in_ms FROM stays
             UNION ALL
-            SELECT lane, comes.hold_key, from_pending.retry_in_ms FROM comes JOIN from_pending USING (lane, position)) AS kept
+            SELECT lane, hold_key, retry_in_ms FROM from_pending WHERE fate = 'wait') AS kept
       GROUP BY lane, hold_key
     ), held AS (
       INSERT INTO ${t.hold} AS h (lane, key, due_at)
@@ -61,15 +62,14 @@ export function settleSql(t: BoxTables): string {
       WHERE k.retry_in_ms IS NOT NULL
          OR NOT EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = k.lane AND h.key = k.hold_key)
       ON CONFLICT (lane, key) DO UPDATE SET due_at = excluded.due_at
+    ), left_key AS MATERIALIZED (
+      SELECT lane, hold_key, count(*) AS rows FROM from_wait GROUP BY lane, hold_key
     ), released AS (
-      DELETE FROM ${t.hold} h
-      USING (SELECT DISTINCT lane, hold_key FROM from_wait) AS g
+      DELETE FROM ${t.hold} h USING left_key g
       WHERE h.lane = g.lane AND h.key = g.hold_key
-        AND NOT EXISTS (SELECT FROM held_key k WHERE k.lane = g.lane AND k.hold_key = g.hold_key)
-        AND NOT EXISTS (
-          SELECT FROM ${t.wait} w
-          WHERE w.lane = g.lane AND w.hold_key = g.hold_key
-            AND NOT EXISTS (SELECT FROM from_wait f WHERE f.lane = w.lane AND f.position = w.position))
+        AND (g.lane, g.hold_key) NOT IN (SELECT lane, hold_key FROM held_key)
+        AND g.rows = (SELECT count(*) FROM (
+          SELECT FROM ${t.wait} w WHERE w.lane = g.lane AND w.hold_key = g.hold_key LIMIT g.rows + 1) AS before)
     )
     SELECT lane FROM fence`;
 }
