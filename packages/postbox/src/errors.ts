@@ -26,6 +26,8 @@ export type ErrorCode =
   | "permanent"
   // Transactions and stores.
   | "transaction-missing"
+  | "transaction-nested"
+  | "transaction-conflict"
   | "transaction-foreign"
   | "not-a-transaction"
   | "commit-rolled-back"

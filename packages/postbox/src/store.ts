@@ -18,7 +18,8 @@ export interface Store<Tx = unknown> {
   readonly name: string;
   /**
    * Runs `work` in a transaction: commits when it resolves, rolls back when it rejects, and rejects when the database
-   * rolled back instead of committing. Inside, `current()` is that transaction.
+   * rolled back instead of committing. Inside, `current()` is that transaction; another one inside of it is an error
+   * (`transaction-nested`), since it could not commit with it.
    */
   transaction<R>(work: (tx: Tx) => Promise<R>, options?: TransactionOptions): Promise<R>;
   /** The transaction that surrounds the caller, through any number of awaits; undefined outside of one. */
@@ -67,13 +68,16 @@ export type Settlement = { readonly row: Row } & (
  * owner does after it lost a lane changes nothing there.
  */
 export interface Box {
-  /** Takes all lanes when they are free or their owner's lease has run out, else none. Each take raises the epoch. */
+  /** Takes all lanes that are nobody's, its own, or whose owner's lease has run out; else none. Raises the epochs. */
   own(owner: string, leaseMs: number): Promise<readonly Lane[]>;
   /** Extends the lease. False: it is no longer this owner's. */
   renew(owner: string, leaseMs: number): Promise<boolean>;
   /** Gives the lanes back at once, those that are still its own. */
   release(owner: string): Promise<void>;
-  /** Of each lane, the first rows in `pending` and those in `wait` whose hold is due, each in order of position. */
+  /**
+   * Of each lane, the first `limit` rows of `pending`, and the first `limit` of `wait` whose hold is due: each of the two
+   * in order of position.
+   */
   read(limits: readonly { readonly lane: number; readonly limit: number }[]): Promise<readonly Row[]>;
   /** Moves rows to what became of them, all in one step; answers with the lanes whose epoch still stands. */
   settle(lanes: readonly Lane[], settlements: readonly Settlement[]): Promise<ReadonlySet<number>>;

@@ -1,17 +1,16 @@
 import type { Failpoint, Runtime } from "postbox";
 import { gate } from "./gate.js";
-import { realRuntime } from "./real-runtime.js";
 
 export interface FreezeOptions {
   /** Freezes at this hit of the failpoint. Defaults to 1. */
   readonly times?: number;
   /** What it is built on. Defaults to the system's time and chance. */
-  readonly runtime?: Runtime;
+  readonly runtime?: Partial<Runtime>;
 }
 
 export interface Freeze {
   /** Give this as the option `runtime` to what is to freeze. */
-  readonly runtime: Runtime;
+  readonly runtime: Partial<Runtime>;
   /** Resolves when the failpoint is reached for the last time. */
   readonly reached: Promise<void>;
 }
@@ -21,8 +20,9 @@ export interface Freeze {
  * later, and no timer fires any more. To everyone else this is a crash, without a process to kill. What was already
  * running beside it goes on to its next failpoint.
  */
-export function freezeAt(failpoint: Failpoint, { times = 1, runtime = realRuntime }: FreezeOptions = {}): Freeze {
+export function freezeAt(failpoint: Failpoint, { times = 1, runtime = {} }: FreezeOptions = {}): Freeze {
   const { opened: reached, open } = gate();
+  const schedule = runtime.schedule ?? afterTimeout;
   const never = new Promise<void>(() => {});
   let hits = 0;
   let frozen = false;
@@ -30,17 +30,19 @@ export function freezeAt(failpoint: Failpoint, { times = 1, runtime = realRuntim
     reached,
     runtime: {
       ...runtime,
-      schedule: (task, ms) =>
-        runtime.schedule(() => {
-          if (!frozen) task();
-        }, ms),
+      schedule: (task, ms) => schedule(() => frozen || task(), ms),
       failpoint(name) {
         if (name === failpoint && ++hits === times) {
           frozen = true;
           open();
         }
-        return frozen ? never : runtime.failpoint?.(name);
+        return frozen ? never : undefined;
       },
     },
   };
+}
+
+function afterTimeout(task: () => void, ms: number): () => void {
+  const timer = setTimeout(task, ms);
+  return () => clearTimeout(timer);
 }

@@ -13,7 +13,6 @@ export {
   postgresStoreFeatures,
   postgresTestData,
 } from "./postgres-store-harness.js";
-export { realRuntime } from "./real-runtime.js";
 export { type RecordingOptions, type RecordingSender, recordingSender } from "./recording-sender.js";
 export { relaySuite } from "./relay-suite.js";
 export { type DisposableServer, disposable } from "./servers/disposable.js";

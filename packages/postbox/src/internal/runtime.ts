@@ -19,7 +19,7 @@ export interface Runtime {
   failpoint?(name: Failpoint): Promise<void> | void;
 }
 
-export const systemRuntime: Runtime = {
+const systemRuntime: Runtime = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   random: () => Math.random(),

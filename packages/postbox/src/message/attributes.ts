@@ -104,7 +104,7 @@ function checkExtension(name: string, value: unknown, foreign: boolean): void {
   }
   if (typeof value === "boolean") return;
   if (typeof value === "number") {
-    if (Number.isInteger(value) && Math.abs(value) <= 0x7fffffff) return;
+    if (Number.isInteger(value) && value >= -0x80000000 && value <= 0x7fffffff) return;
     throw invalid(path, `is ${value}`, "a number must be whole and fit into 32 bits; write others as text");
   }
   if (typeof value !== "string") throw invalid(path, "is not a scalar", "give text, a whole number or a flag");

@@ -53,7 +53,7 @@ describe("createMessage", () => {
   });
 
   it("accepts every scalar extension", () => {
-    const extensions = { correlationid: "c", retries: 3, urgent: true, low: -2147483647 };
+    const extensions = { correlationid: "c", retries: 3, urgent: true, low: -2147483648 };
     expect(createMessage({ ...minimal, extensions }).extensions).toEqual(extensions);
   });
 

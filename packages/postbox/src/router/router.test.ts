@@ -6,7 +6,6 @@ import { PermanentError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
 import { type MemoryBroker, memoryBroker } from "../memory.js";
 import { createPublisher } from "../publisher/create-publisher.js";
-import type { Router } from "./handlers.js";
 import { createRouter, type RouterOptions } from "./router.js";
 
 const Placed = defineEvent({
@@ -57,14 +56,15 @@ describe("a router", () => {
     await router.run(memoryBroker().receiver(), controller.signal);
   });
 
-  async function settleOf(options: RouterOptions, handler: (n: number) => void | Promise<void>, settled: number) {
+  async function settleOf(
+    options: RouterOptions & { readonly ack?: "on-success" },
+    handler: (n: number) => void | Promise<void>,
+    settled: number,
+  ) {
     const broker = memoryBroker();
     const log = telemetryLog();
     await publish(broker, 1);
-    const router = (createRouter("billing", { ...options, telemetry: log.telemetry } as never) as Router).on(
-      Placed,
-      ({ n }) => handler(n),
-    );
+    const router = createRouter("billing", { ...options, telemetry: log.telemetry }).on(Placed, ({ n }) => handler(n));
     router.start(broker.receiver());
     await settlements(log, settled);
     await router.stop();

@@ -94,7 +94,7 @@ describeOnEach("postgres", ({ url }) => {
 
     it("refuses a transaction inside another one", async () => {
       const nested = store.transaction(() => store.transaction(async () => {}));
-      await expect(nested).rejects.toThrow("[already-started]");
+      await expect(nested).rejects.toThrow("[transaction-nested]");
     });
 
     it("outlives a connection that breaks inside, and does not use it again", async () => {

@@ -30,7 +30,7 @@ export function surroundingTransactions<Tx>(
       checkOptions("transaction", options, { isolation });
       if (current() !== undefined) {
         throw new ConfigError(
-          "already-started",
+          "transaction-nested",
           `a transaction of ${storeName} is open here already, and one inside it could not commit with it; ` +
             "use currentTransaction(store)",
         );

@@ -44,6 +44,13 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       }
     });
 
+    fact("takes its own again, with higher epochs", async (harness) => {
+      const { first, lanes } = await twoRelays(harness);
+      const again = await first.own("relay-1", leaseMs);
+      expect(again).toHaveLength(laneCount);
+      expect(again[0]?.epoch).toBeGreaterThan(lanes[0]?.epoch ?? Number.NaN);
+    });
+
     fact("takes at once, with higher epochs, what was released", async (harness) => {
       const { first, second, lanes } = await twoRelays(harness);
       await first.release("relay-1");

@@ -50,7 +50,8 @@ export class MemoryBox implements Box {
 
   async own(owner: string, leaseMs: number): Promise<readonly Lane[]> {
     const now = this.#now();
-    if (this.#ownership.some((lane) => lane.owner !== undefined && lane.expiresAt > now)) return [];
+    if (this.#ownership.some((lane) => lane.owner !== undefined && lane.owner !== owner && lane.expiresAt > now))
+      return [];
     return this.#ownership.map((state, lane) => {
       Object.assign(state, { owner, epoch: state.epoch + 1, expiresAt: now + leaseMs });
       return { lane, epoch: state.epoch };

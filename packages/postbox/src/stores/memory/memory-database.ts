@@ -1,11 +1,11 @@
-import { type Runtime, systemRuntime } from "../../internal/runtime.js";
+import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { checkOptions, object } from "../../options.js";
 import { type BoxContents, MemoryBox } from "./memory-box.js";
 import { MemoryInbox } from "./memory-inbox.js";
 
 export interface MemoryDatabaseOptions {
   /** Where its clock comes from. Defaults to the system's. */
-  readonly runtime?: Runtime;
+  readonly runtime?: Partial<Runtime>;
 }
 
 /** The data behind memory stores: give the same one to several, as several processes share a database. */
@@ -47,5 +47,5 @@ export class MemoryData implements MemoryDatabase {
 /** Makes an empty database in memory. */
 export function memoryDatabase(options: MemoryDatabaseOptions = {}): MemoryDatabase {
   checkOptions("memoryDatabase", options, { runtime: object });
-  return new MemoryData(options.runtime ?? systemRuntime);
+  return new MemoryData(runtimeWith(options.runtime));
 }

@@ -28,7 +28,7 @@ export class MemoryInbox {
       if (next !== tx) continue;
       tx.rollback();
       throw new PostboxError(
-        "commit-rolled-back",
+        "transaction-conflict",
         "two transactions wait for each other, so this one was rolled back; run it again",
       );
     }

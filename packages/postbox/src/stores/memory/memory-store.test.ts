@@ -7,7 +7,7 @@ describe("memoryStore", () => {
   it("refuses a transaction inside another, and names the way out", async () => {
     const store = memoryStore();
     const nested = store.transaction(() => store.transaction(async () => {}));
-    await expect(nested).rejects.toThrow("[already-started] a transaction of memory is open here already");
+    await expect(nested).rejects.toThrow("[transaction-nested] a transaction of memory is open here already");
   });
 
   it("lets what outlives a transaction open its own", async () => {

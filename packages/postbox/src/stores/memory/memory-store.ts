@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { ConfigError } from "../../errors.js";
-import { type Runtime, systemRuntime } from "../../internal/runtime.js";
+import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import type { Message } from "../../message/message.js";
 import { checkOptions, type OptionRule, object, oneOf, text } from "../../options.js";
 import type { Box, Store, TransactionOptions } from "../../store.js";
@@ -12,7 +12,7 @@ export interface MemoryStoreOptions {
   /** The data it works on. Defaults to an empty database of its own. */
   readonly database?: MemoryDatabase;
   /** Where the clock of its own database comes from; not together with `database`. Defaults to the system's. */
-  readonly runtime?: Runtime;
+  readonly runtime?: Partial<Runtime>;
   /** Stands in errors. Defaults to "memory". */
   readonly name?: string;
 }
@@ -49,7 +49,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
     );
   }
   const { name = "memory" } = options;
-  const data = (options.database as MemoryData | undefined) ?? new MemoryData(options.runtime ?? systemRuntime);
+  const data = (options.database as MemoryData | undefined) ?? new MemoryData(runtimeWith(options.runtime));
   const surrounding = new AsyncLocalStorage<OpenTransaction>();
   const open = new Set<OpenTransaction>();
 
@@ -67,7 +67,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       checkOptions("transaction", txOptions, { isolation: isolationRule });
       if (current() !== undefined) {
         throw new ConfigError(
-          "already-started",
+          "transaction-nested",
           `a transaction of ${name} is open here already, and one inside it could not commit with it; ` +
             "use currentTransaction(store)",
         );

@@ -1,7 +1,16 @@
-import { crashSuite, memoryStoreFeatures, memoryStoreHarness, relaySuite, storeSuite } from "@postbox/testkit";
+import {
+  crashSuite,
+  describeOn,
+  memoryStoreFeatures,
+  memoryStoreHarness,
+  relaySuite,
+  storeSuite,
+} from "@postbox/testkit";
 
 const memory = { name: "memory", features: memoryStoreFeatures, create: memoryStoreHarness };
 
-storeSuite(memory);
-relaySuite(memory);
-crashSuite(memory);
+describeOn({ title: "memory" }, () => {
+  storeSuite(memory);
+  relaySuite(memory);
+  crashSuite(memory);
+});

@@ -1,5 +1,5 @@
 import { ConfigError } from "../../errors.js";
-import { type Runtime, systemRuntime } from "../../internal/runtime.js";
+import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import type { Message } from "../../message/message.js";
 import { checkOptions, count, list, object, text } from "../../options.js";
 import type { Receiver, Sender, Subscription } from "../../transport.js";
@@ -9,7 +9,7 @@ import { memorySender } from "./memory-sender.js";
 
 export interface MemoryBrokerOptions {
   /** Where delays come from. Defaults to the system's time. */
-  readonly runtime?: Runtime;
+  readonly runtime?: Partial<Runtime>;
 }
 
 /** What a queue wants: the messages of a topic, or of one type in it. An event definition is one. */
@@ -53,7 +53,7 @@ export interface MemoryBroker {
 /** Makes a broker without any queue. */
 export function memoryBroker(options: MemoryBrokerOptions = {}): MemoryBroker {
   checkOptions("memoryBroker", options, { runtime: object });
-  const runtime = options.runtime ?? systemRuntime;
+  const runtime = runtimeWith(options.runtime);
   const queues = new Map<string, MemoryQueue>();
   const bindings = new Map<string, Set<MemoryQueue>>();
 

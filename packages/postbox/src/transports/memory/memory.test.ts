@@ -1,3 +1,5 @@
-import { memoryTransportFeatures, memoryTransportHarness, transportSuite } from "@postbox/testkit";
+import { describeOn, memoryTransportFeatures, memoryTransportHarness, transportSuite } from "@postbox/testkit";
 
-transportSuite({ name: "memory", features: memoryTransportFeatures, create: memoryTransportHarness });
+describeOn({ title: "memory" }, () => {
+  transportSuite({ name: "memory", features: memoryTransportFeatures, create: memoryTransportHarness });
+});
