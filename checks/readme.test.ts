@@ -88,7 +88,7 @@ describeOnEach("postgres", (server) => {
       await expect(placeOrder({ id: "order-1", total: 7 })).rejects.toThrow();
       await until(async () => broker.depth("mail") === 1);
       expect((await pool.query("select order_id from invoices")).rows).toEqual([{ order_id: "order-1" }]);
-      expect((await pool.query("select count(*)::int from postbox.outbox_pending")).rows).toEqual([{ count: 0 }]);
+      await until(async () => (await pool.query("select from postbox.outbox_pending")).rowCount === 0);
     } finally {
       await Promise.all([relay.stop(), router.stop()]);
       await pool.end();

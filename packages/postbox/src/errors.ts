@@ -34,6 +34,7 @@ export type ErrorCode =
   | "schema-missing"
   | "schema-outdated"
   | "schema-newer"
+  | "store-failed"
   // Transports.
   | "unroutable"
   | "transport-down"

@@ -24,7 +24,6 @@ export const object: OptionRule = {
   test: (value) => typeof value === "object" && value !== null && !Array.isArray(value),
 };
 export const list: OptionRule = { expected: "an array", test: (value) => Array.isArray(value) };
-export const flag: OptionRule = { expected: "true or false", test: (value) => typeof value === "boolean" };
 
 export function oneOf(...values: readonly string[]): OptionRule {
   return {

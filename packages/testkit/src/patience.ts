@@ -1,5 +1,5 @@
 /** How long a test waits for something that takes milliseconds on an idle machine. */
-export const patienceMs = 5000;
+const patienceMs = 5000;
 
 /** The promise itself, or after five seconds an error that says what was waited for and what was there instead. */
 export async function patiently<T>(promise: Promise<T>, complaint: () => string): Promise<T> {

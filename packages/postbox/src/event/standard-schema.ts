@@ -11,7 +11,7 @@ export interface StandardSchema<Input = unknown, Output = Input> {
   };
 }
 
-export type StandardResult<Output> =
+type StandardResult<Output> =
   | { readonly value: Output; readonly issues?: undefined }
   | { readonly issues: readonly StandardIssue[] };
 
@@ -26,7 +26,7 @@ export type SchemaInput<S extends StandardSchema> = NonNullable<S["~standard"]["
 export type SchemaOutput<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["output"];
 
 /** What arrives on the other side when JSON has carried a value. */
-export type Wire<T> = T extends string | number | boolean | null | undefined
+type Wire<T> = T extends string | number | boolean | null | undefined
   ? T
   : T extends Date
     ? string

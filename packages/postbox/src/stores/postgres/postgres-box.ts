@@ -34,7 +34,7 @@ export function postgresBox(
     } catch (thrown) {
       const error = schemaError(thrown, schema);
       if (error instanceof PostboxError) throw error;
-      throw new PostboxError("unknown", `could not ${verb} the box ${name} in Postgres: ${reasonOf(error)}`, {
+      throw new PostboxError("store-failed", `could not ${verb} the box ${name} in Postgres: ${reasonOf(error)}`, {
         cause: error,
       });
     }

@@ -27,8 +27,8 @@ describeOnEach("postgres", ({ url }) => {
   });
 });
 
-// One connection for everybody: what needed a second one would wait for ever. Not with Drizzle: PGlite's bridge to `pg`
-// never answers a statement that brings its own type parsers, as Drizzle's do.
+// One connection for everybody: what needed a second one would wait for ever. Not with Drizzle: through PGlite's bridge
+// to `pg`, a statement of Drizzle's that has parameters never gets an answer.
 describeOn({ title: "PGlite" }, () => {
   suite(
     "pg",
