@@ -1,0 +1,60 @@
+import { randomBytes } from "node:crypto";
+import { describeOn, describeOnEach } from "@postbox/testkit";
+import { createOutbox, defineEvent } from "postbox";
+import { connectStore, connectTransport } from "postbox/connect";
+import { describe, expect, it } from "vitest";
+import { z } from "zod";
+import { loadDriver } from "./load-driver.js";
+
+const Placed = defineEvent({ type: "shop.Placed", schema: z.object({ n: z.number() }) });
+
+async function roundTrip(url: string): Promise<void> {
+  const schema = `connect_${randomBytes(6).toString("hex")}`;
+  const connected = await connectStore(url, { schema });
+  if (connected.kind !== "postgres") throw new Error(`${connected.kind} from ${url}`);
+  const { store, pool } = connected;
+  try {
+    await store.migrate();
+    await store.transaction((tx) => createOutbox(store, { source: "/a" }).in(tx).publish(Placed, { n: 1 }));
+    expect((await pool.query(`select type from ${schema}.outbox_pending`)).rows).toEqual([{ type: "shop.Placed" }]);
+  } finally {
+    await pool.query(`drop schema if exists ${schema} cascade`);
+    await connected.close();
+  }
+}
+
+describeOnEach("postgres", ({ url }) => {
+  it("connectStore makes a store from a postgres URL", () => roundTrip(url));
+  it("and from one that says postgresql", () => roundTrip(url.replace(/^postgres:/, "postgresql:")));
+});
+
+describeOn({ title: "PGlite" }, () => {
+  it("connectStore makes a store inside of the process", () => roundTrip("pglite:"));
+});
+
+describe("connect", () => {
+  it("makes a store and a broker in memory", async () => {
+    const { kind, store, close } = await connectStore("memory:");
+    expect([kind, store.name]).toEqual(["memory", "memory"]);
+    await close();
+    const transport = await connectTransport("memory:");
+    expect([transport.kind, transport.sender().name, transport.receiver("q").name]).toEqual(Array(3).fill("memory"));
+    await transport.close();
+  });
+
+  it.each(["mysql://root:secret@host/db", "secret", "", "POSTGRES"])("refuses %j without repeating it", async (url) => {
+    for (const attempt of [connectStore(url), connectTransport(url)]) {
+      const error: Error = await attempt.then(
+        () => expect.fail("was accepted"),
+        (refusal) => refusal,
+      );
+      expect(error).toMatchObject({ code: "url-unsupported" });
+      expect(error.message).not.toContain("secret");
+    }
+  });
+
+  it("says which driver is missing", async () => {
+    const load = () => import("a-driver-that-nobody-has" as string);
+    await expect(loadDriver("a-driver", load)).rejects.toThrow("npm install a-driver");
+  });
+});

@@ -1,0 +1,184 @@
+import { faultySender, gate, recordingSender, telemetryLog, testMessage } from "@postbox/testkit";
+import { type Box, constant, createRelay, PostboxError, type RelayOptions, type Store } from "postbox";
+import { type MemoryStore, memoryStore } from "postbox/memory";
+import { describe, expect, it } from "vitest";
+
+const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, backoff: constant(1) };
+
+/** A store whose box does some things differently. */
+function withBox(store: MemoryStore, change: (box: Box) => Partial<Box>): Store {
+  const box = store.box("outbox");
+  const unchanged: Box = {
+    own: (...args) => box.own(...args),
+    renew: (...args) => box.renew(...args),
+    release: (...args) => box.release(...args),
+    read: (...args) => box.read(...args),
+    settle: (...args) => box.settle(...args),
+  };
+  return { ...store, box: () => ({ ...unchanged, ...change(box) }) } as Store;
+}
+
+async function commit(store: MemoryStore, ...ids: string[]): Promise<void> {
+  await store.transaction((tx) =>
+    store.append(
+      tx,
+      "outbox",
+      ids.map((id) => testMessage(id, { key: "k" })),
+    ),
+  );
+}
+
+function relayWith(store: Store, sender = recordingSender(), options: RelayOptions = {}) {
+  const log = telemetryLog();
+  return { relay: createRelay(store, sender, { ...timing, ...options, telemetry: log.telemetry }), log, sender };
+}
+
+describe("a relay whose store fails", () => {
+  it("settles what it has sent before it sends anything else, however long the store is away", async () => {
+    const store = memoryStore();
+    let failures = 0;
+    const broken = withBox(store, (box) => ({
+      settle: (...args) => (failures++ < 3 ? Promise.reject(new Error("store is away")) : box.settle(...args)),
+    }));
+    await commit(store, "1", "2");
+    const { relay, log, sender } = relayWith(broken);
+    relay.start();
+    await log.until("relay.settled");
+    await relay.stop();
+    expect(sender.ids()).toEqual(["1", "2"]);
+    expect(log.of("relay.failed").map(({ error }) => error.message)).toEqual(
+      Array.from({ length: 3 }, () => "[unknown] store is away"),
+    );
+  });
+
+  it("goes on when reading, owning or releasing has failed", async () => {
+    const store = memoryStore();
+    const fails = { own: 2, read: 2, release: 1 };
+    const broken = withBox(store, (box) => ({
+      own: (...args) => (fails.own-- > 0 ? Promise.reject(new Error("own failed")) : box.own(...args)),
+      read: (...args) => (fails.read-- > 0 ? Promise.reject(new Error("read failed")) : box.read(...args)),
+      release: (...args) => (fails.release-- > 0 ? Promise.reject(new Error("release failed")) : box.release(...args)),
+    }));
+    await commit(store, "1");
+    const { relay, log, sender } = relayWith(broken);
+    relay.start();
+    await log.until("relay.settled");
+    await relay.stop();
+    expect(sender.ids()).toEqual(["1"]);
+  });
+
+  it.each(["schema-missing", "schema-outdated", "schema-newer"] as const)("ends its run for %s", async (code) => {
+    const error = new PostboxError(code, "somebody has to act");
+    const { relay } = relayWith(withBox(memoryStore(), () => ({ own: () => Promise.reject(error) })));
+    await expect(relay.run()).rejects.toBe(error);
+    const late = relayWith(withBox(memoryStore(), () => ({ read: () => Promise.reject(error) })));
+    late.relay.start();
+    await late.log.until("relay.owned");
+    await expect(late.relay.stop()).rejects.toBe(error);
+  });
+});
+
+describe("a relay's lease", () => {
+  it("is renewed while it works, and its loss stops the sending", async () => {
+    const store = memoryStore();
+    let renewals = 0;
+    const stolen = withBox(store, () => ({ renew: async () => ++renewals < 2 }));
+    const { relay, log, sender } = relayWith(stolen, recordingSender(), {
+      leaseMs: 100,
+      pollIntervalMs: 5,
+      publishTimeoutMs: 20,
+    });
+    relay.start();
+    await log.until("relay.lost");
+    expect(renewals).toBe(2);
+    // It asks for the box again, gets it, and goes on.
+    await log.until("relay.owned", 2);
+    await commit(store, "1");
+    await sender.until(1);
+    await relay.stop();
+  });
+
+  it("that can not be renewed in time is not trusted: nothing is sent on it", async () => {
+    const store = memoryStore();
+    let now = 0;
+    const reading = gate();
+    const mayRead = gate();
+    const slow = withBox(store, (box) => ({
+      renew: () => Promise.reject(new Error("no answer")),
+      async read(...args) {
+        const rows = await box.read(...args);
+        reading.open();
+        await mayRead.opened;
+        return rows;
+      },
+    }));
+    await commit(store, "1");
+    const { relay, log, sender } = relayWith(slow, recordingSender(), { runtime: { monotonic: () => now } });
+    relay.start();
+    await reading.opened;
+    now += timing.leaseMs;
+    mayRead.open();
+    await log.until("relay.lost");
+    expect(sender.ids()).toEqual([]);
+    await relay.stop();
+  });
+
+  it("is given back on stop, and the batch on its way is finished first", async () => {
+    const store = memoryStore();
+    const sending = gate();
+    const confirm = gate();
+    const sender = recordingSender({
+      before() {
+        sending.open();
+        return confirm.opened;
+      },
+    });
+    await commit(store, "1");
+    const { relay, log } = relayWith(store, sender);
+    relay.start();
+    await sending.opened;
+    const stopped = relay.stop();
+    confirm.open();
+    await stopped;
+    expect(log.of("relay.settled")).toHaveLength(1);
+    expect(log.of("relay.released")).toHaveLength(1);
+    expect(await store.box("outbox").own("another", 1000)).not.toEqual([]);
+  });
+});
+
+describe("a relay's options", () => {
+  it("must leave room for renewals", () => {
+    const create = (options: RelayOptions) => () => createRelay(memoryStore(), recordingSender(), options);
+    expect(create({ pollIntervalMs: 5_000, leaseMs: 15_000 })).toThrow(
+      "[option-invalid] createRelay: pollIntervalMs (5000) must be below a third of leaseMs (15000); raise leaseMs above 15000",
+    );
+    expect(create({ publishTimeoutMs: 10_000 })).toThrow("publishTimeoutMs (10000) must be below a third");
+    expect(create({ maxAttempt: 1 } as never)).toThrow("did you mean 'maxAttempts'?");
+  });
+
+  it("cannot be started twice", async () => {
+    const { relay } = relayWith(memoryStore());
+    relay.start();
+    expect(() => relay.start()).toThrow("[already-started]");
+    await relay.stop();
+    await relay.stop();
+  });
+
+  it("survives a listener that throws", async () => {
+    const store = memoryStore();
+    const sender = recordingSender();
+    await commit(store, "1");
+    const telemetry = () => {
+      throw new Error("a bug in the logger");
+    };
+    const relay = createRelay(
+      store,
+      faultySender(sender, () => undefined),
+      { ...timing, telemetry },
+    );
+    relay.start();
+    await sender.until(1);
+    await relay.stop();
+    expect(store.contents("outbox").pending).toEqual([]);
+  });
+});
