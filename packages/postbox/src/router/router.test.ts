@@ -91,6 +91,25 @@ describe("a router", () => {
     expect(broker.parked("billing")[0]?.reason.message).toContain("wrong currency");
   });
 
+  it("gives a message back when its own options fail, instead of keeping it for ever", async () => {
+    const broker = memoryBroker();
+    const log = telemetryLog();
+    await publish(broker, 1);
+    let broken = true;
+    const backoff = () => {
+      if (!broken) return 1;
+      broken = false;
+      throw new Error("a bug in backoff");
+    };
+    const router = createRouter("billing", { backoff, telemetry: log.telemetry }).on(Placed, () => {
+      if (broken) throw new Error("failed");
+    });
+    router.start(broker.receiver());
+    await log.until("delivery.acked");
+    await router.stop();
+    expect(log.of("router.failed").map(({ error }) => error.message)).toEqual(["[unknown] a bug in backoff"]);
+  });
+
   it("takes a thrown value that is no error as a failure too", async () => {
     let tries = 0;
     await settleOf({ backoff: constant(1) }, () => (++tries === 1 ? Promise.reject("a string") : undefined), 1);

@@ -90,6 +90,14 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     return delivery.retry(options.backoff(delivery.attempt, runtime.random), error);
   }
 
+  /** For what should not happen, such as a `backoff` that throws: the message must not stay unsettled for that. */
+  function giveBack(delivery: TrackedDelivery): (thrown: unknown) => Promise<void> {
+    return (thrown) => {
+      telemetry({ name: "router.failed", consumer, error: PostboxError.from(thrown) });
+      return delivery.release();
+    };
+  }
+
   async function drain(): Promise<void> {
     for (const task of queue.clear()) void task.delivery.release();
     const finished = new AbortController();
@@ -112,7 +120,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
         if (outstanding.size === 0) emptied();
       });
       outstanding.add(delivery);
-      await queue.push({ key: raw.message.key, delivery, run: () => process(delivery) });
+      await queue.push({ key: raw.message.key, delivery, run: () => process(delivery).catch(giveBack(delivery)) });
     },
     close() {
       closing ??= drain();
