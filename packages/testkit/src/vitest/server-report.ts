@@ -17,8 +17,9 @@ export default class ServerReport implements Reporter {
   onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[]): void {
     const { servers } = this.#vitest?.getRootProject().getProvidedContext() ?? {};
     const { passed, failed, skipped } = count(modules, unhandledErrors.length);
-    const lines = servers ? describeServers(servers, modules) : [];
-    console.log(`\n${lines.join("\n")}\n\n${passed} passed, ${failed} failed, ${skipped} skipped`);
+    console.log(`\non Node.js ${process.versions.node}`);
+    if (servers) console.log(describeServers(servers, modules));
+    console.log(`\n${passed} passed, ${failed} failed, ${skipped} skipped`);
   }
 }
 
@@ -26,7 +27,7 @@ export default class ServerReport implements Reporter {
  * The runner's own results. What fails outside of any test counts too, as one failure each: a file that does not load,
  * a hook, an error that nobody caught. Else a run could fail with "0 failed".
  */
-export function count(modules: readonly TestModule[], unhandledErrors: number) {
+function count(modules: readonly TestModule[], unhandledErrors: number) {
   const counts = { passed: 0, failed: unhandledErrors, skipped: 0 };
   const states = { passed: "passed", failed: "failed", skipped: "skipped", pending: "failed" } as const;
   for (const module of modules) {
@@ -38,7 +39,7 @@ export function count(modules: readonly TestModule[], unhandledErrors: number) {
   return counts;
 }
 
-function describeServers(servers: ServersOfThisRun, modules: readonly TestModule[]): string[] {
+function describeServers(servers: ServersOfThisRun, modules: readonly TestModule[]): string {
   const used = new Map<string, { server: TestServer; tests: number; files: Set<string> }>();
   for (const server of servers.found) used.set(server.title, { server, tests: 0, files: new Set() });
   for (const module of modules) {
@@ -61,5 +62,5 @@ function describeServers(servers: ServersOfThisRun, modules: readonly TestModule
   return [
     table(["ran against", "version", "address", "tests", "files"], rows),
     ...servers.missing.map(({ title, reason }) => `not found: ${title} (${reason})`),
-  ];
+  ].join("\n");
 }
