@@ -48,7 +48,7 @@ export interface GuardedFolder {
 export function createGuardedFolder(): GuardedFolder {
   const path = mkdtempSync(join(tmpdir(), "postbox-"));
   const guard = spawn(process.execPath, [fileURLToPath(new URL("./guard.js", import.meta.url)), path], {
-    // In a session of its own: a Ctrl-C meant for us must not reach the guard while it has work to do.
+    // In a process group of its own: a Ctrl-C meant for us must not reach the guard while it has work to do.
     detached: true,
     stdio: ["pipe", "pipe", "inherit"],
   });
