@@ -1,6 +1,6 @@
 import type { NodePgDatabase } from "drizzle-orm/node-postgres";
 import type { PgTransaction } from "drizzle-orm/pg-core";
-import type { Pool, PoolClient } from "pg";
+import type { Client, ClientBase, Pool, PoolClient } from "pg";
 import {
   type BaseContext,
   correlation,
@@ -16,6 +16,7 @@ import {
   type Next,
   outboxOutputs,
   publishOutputs,
+  type RouterOptions,
   recover,
   retry,
   type Sender,
@@ -50,7 +51,14 @@ export const outbox = createOutbox(store, { source: "/orders" });
 export const drizzleOutbox = createOutbox(drizzleStore, { source: "/orders" });
 export const publisher = createPublisher(sender, { source: "/orders" });
 
-export async function place(client: PoolClient): Promise<void> {
+export const Uploaded = defineEvent({
+  type: "shop.Uploaded",
+  schema: z.instanceof(Uint8Array),
+  contentType: "application/octet-stream",
+});
+
+export async function place(client: PoolClient, single: Client): Promise<void> {
+  await outbox.in(single).publish(OrderPlaced, { orderId: "1", total: 2 });
   await outbox.in(client).publish(OrderPlaced, { orderId: "1", total: 2 });
   await outbox
     .in(client)
@@ -101,6 +109,14 @@ createRouter("forwarding", { ack: "forward" })
   .use(publishOutputs(publisher))
   .on(OrderPlaced, (order) => [InvoiceIssued.message({ orderId: order.orderId })]);
 
+declare const options: RouterOptions;
+createRouter("with options from elsewhere", options).on(OrderPlaced, async () => {});
+
+createRouter("recovering")
+  .use(publishOutputs(publisher))
+  .use(recover(() => [InvoiceIssued.message({ orderId: "1" })]))
+  .on(OrderPlaced, async () => {});
+
 createRouter("by hand", { ack: "manual" }).on(OrderPlaced, async (_order, { delivery }) => {
   await delivery.ack();
 });
@@ -109,7 +125,7 @@ export const tenant = defineMiddleware({
   name: "tenant",
   needs: ["tx"],
   adds: ["tenant"],
-  async run(context: BaseContext & InTransaction<PoolClient>, next: Next<{ tenant: string }>) {
+  async run(context: BaseContext & InTransaction<ClientBase>, next: Next<{ tenant: string }>) {
     await context.tx.query("select 1");
     return next({ tenant: context.message.source });
   },
@@ -123,7 +139,7 @@ createRouter("tenants")
   });
 
 /** A module that asks for a transaction and for nothing else. */
-export function register(handlers: Handlers<BaseContext & InTransaction<PoolClient>>): void {
+export function register(handlers: Handlers<BaseContext & InTransaction<ClientBase>>): void {
   handlers.on(InvoiceIssued, async (invoice, { tx }) => {
     await tx.query("select $1", [invoice.orderId]);
   });

@@ -48,7 +48,11 @@ createRouter("b").use(transaction(store)).use(publishOutputs(publisher));
 createRouter("b").use(transaction(store)).use(transaction(store));
 // error: inbox() cannot stand inside publishOutputs(publisher), which would lose messages in a crash after the commit: use outboxOutputs(outbox) instead
 createRouter("b").use(publishOutputs(publisher)).use(transaction(store)).use(inbox(store));
-// error: inbox() works with another store's 'tx' than the one in this context
+// error: transaction() cannot stand behind ack: "manual", whose handler could ack before the commit: choose another ack strategy
+createRouter("b", { ack: "manual" }).use(transaction(store));
+// error: recover() needs 'outputs' in the context: .use(outboxOutputs(outbox)) before it
+createRouter("b").use(recover(() => [InvoiceIssued.message({ orderId: "1" })]));
+// error: inbox() works with another store's 'tx' than the one in this context: give both the same store
 createRouter("b").use(transaction(store)).use(inbox(otherStore));
 // error: inbox() works with another store's 'tx' than the one in this context
 createRouter("b").use(transaction(store)).use(inbox(drizzleStore));
@@ -60,7 +64,7 @@ createRouter("b").on(OrderPlaced, async (o) => [InvoiceIssued.message({ orderId:
 createRouter("b").on(OrderPlaced, (o) => [InvoiceIssued.message({ orderId: o.orderId })]);
 // error: ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)
 createRouter("b", { ack: "forward" }).on(OrderPlaced, async () => {});
-// error: shop.orders.v1.OrderPlaced has a handler already
+// error: shop.orders.v1.OrderPlaced has a handler already; do both things in one handler
 router.on(OrderPlaced, async () => {});
 // error: Property 'use' does not exist
 router.use(retry());
@@ -68,20 +72,26 @@ router.use(retry());
 createRouter("b").on(OrderPlaced, async (_order, { tx }) => void tx);
 // error: tenant() needs 'tx' in the context: .use(transaction(store)) before it
 createRouter("b").use(tenant);
-// error: is not assignable to parameter of type 'Handlers<BaseContext & InTransaction<PoolClient>
+// error: is not assignable to parameter of type 'Handlers<BaseContext & InTransaction<ClientBase>
 register(createRouter("b"));
 // error: Type 'number' is not assignable to type 'string'
 outbox.in(client).publish(OrderPlaced, { orderId: 1, total: 2 });
-// error: is missing the following properties from type 'PoolClient'
+// error: is missing the following properties from type 'ClientBase'
 outbox.in(pool);
 // error: is missing the following properties from type 'PgTransaction<
 drizzleOutbox.in(db);
-// error: Type 'PoolClient' is missing the following properties from type 'PgTransaction<
+// error: is missing the following properties from type 'PgTransaction<
 drizzleOutbox.in(client);
 // error: this schema does not survive the wire: what it returns must be valid input again after JSON
 defineEvent({ type: "a.B", schema: z.object({ at: z.date() }) });
 // error: this schema does not survive the wire
 defineEvent({ type: "a.B", schema: z.object({ at: z.string().transform(Number) }) });
+// error: this schema does not survive the wire
+defineEvent({ type: "a.B", schema: z.object({ n: z.bigint() }) });
+// error: this schema does not survive the wire
+defineEvent({ type: "a.B", schema: z.object({ bytes: z.instanceof(Uint8Array) }) });
+// error: this schema does not survive the wire
+defineEvent({ type: "a.B", schema: z.map(z.string(), z.string()) });
 // error: 'pollInterval' does not exist
 createOutbox(store, { source: "/orders", pollInterval: 1 });
 // error: Property 'source' is missing

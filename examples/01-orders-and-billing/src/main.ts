@@ -27,7 +27,7 @@ console.log("is killed after it has sent a batch and before it could note that d
 const seen = { delivered: 0, duplicates: 0 };
 const telemetry = (event: TelemetryEvent) => {
   if (event.name === "delivery.received" && event.consumer === "billing") seen.delivered++;
-  if (event.name === "delivery.duplicate" && event.consumer === "billing") seen.duplicates++;
+  if (event.name === "delivery.skipped" && event.consumer === "billing") seen.duplicates++;
 };
 
 const connect = async () => ({

@@ -1,10 +1,10 @@
-import type { Pool, PoolClient } from "pg";
+import type { ClientBase, Pool } from "pg";
 import type { Store } from "postbox";
 import { type ConnectedStore, connectStore } from "postbox/connect";
 
 /** A service's own database: its tables in one schema, Postbox's in another. */
 export interface Database {
-  readonly store: Store<PoolClient>;
+  readonly store: Store<ClientBase>;
   readonly pool: Pool;
   readonly schema: string;
   /** Messages that are still in the outbox, and those that were set aside. */

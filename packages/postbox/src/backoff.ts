@@ -1,4 +1,7 @@
 import { ConfigError } from "./errors.js";
+import { checkOptions, type OptionRule, positive } from "./options.js";
+
+const number: OptionRule = { expected: "a number", test: (value) => Number.isFinite(value) };
 
 /**
  * How long to wait after the failed attempt number `attempt` (1 is the first), in milliseconds.
@@ -19,11 +22,12 @@ export interface ExponentialOptions {
 
 /** Growing delays with jitter *inside* the cap, so that many clients that failed together do not come back together. */
 export function exponential(options: ExponentialOptions = {}): Backoff {
+  checkOptions("exponential", options, { initialMs: positive, maxMs: positive, factor: number, jitter: number });
   const { initialMs = 200, maxMs = 60_000, factor = 2, jitter = 0.5 } = options;
-  if (!(initialMs > 0 && maxMs >= initialMs && factor >= 1 && jitter >= 0 && jitter <= 1)) {
+  if (!(maxMs >= initialMs && factor >= 1 && jitter >= 0 && jitter <= 1)) {
     throw new ConfigError(
       "option-invalid",
-      "exponential(): needs initialMs > 0, maxMs >= initialMs, factor >= 1 and jitter from 0 to 1",
+      `exponential: needs maxMs (${maxMs}) >= initialMs (${initialMs}), factor (${factor}) >= 1 and jitter (${jitter}) from 0 to 1`,
     );
   }
   return (attempt, random) => {
@@ -34,6 +38,22 @@ export function exponential(options: ExponentialOptions = {}): Backoff {
 
 /** The same delay every time. */
 export function constant(ms: number): Backoff {
-  if (!(ms >= 0)) throw new ConfigError("option-invalid", `constant(): the delay must be 0 or more; got ${ms}`);
+  if (!(Number.isFinite(ms) && ms >= 0)) {
+    throw new ConfigError("option-invalid", `constant: the delay must be a number of 0 or more; got ${ms}`);
+  }
   return () => ms;
+}
+
+/** The same delays, but what a user's function should not do (throw, or answer no number) gets a second and is told. */
+export function reliable(backoff: Backoff, report: (error: unknown) => void): Backoff {
+  return (attempt, random) => {
+    try {
+      const ms = backoff(attempt, random);
+      if (Number.isFinite(ms) && ms >= 0) return ms;
+      report(new ConfigError("option-invalid", `backoff(${attempt}) answered ${ms}; answer milliseconds, 0 or more`));
+    } catch (error) {
+      report(error);
+    }
+    return 1000;
+  };
 }

@@ -98,9 +98,6 @@ export interface TransactionLibrary<Tx> {
   begin<R>(work: (tx: Tx) => Promise<R>, options?: TransactionOptions): Promise<R>;
 }
 
-/** The lanes that every box has. */
-export const laneCount = 64;
-
 /** The transaction of `store` that surrounds the caller, for repositories deep in user code. Throws outside of one. */
 export function currentTransaction<Tx>(store: Store<Tx>): Tx {
   const tx = store.current();

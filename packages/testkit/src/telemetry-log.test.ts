@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { telemetryLog } from "./telemetry-log.js";
 
-const idle = { name: "relay.idle", box: "outbox" } as const;
+const idle = { name: "relay.drained", box: "outbox" } as const;
 const read = { name: "relay.read", box: "outbox", count: 3 } as const;
 
 describe("telemetryLog", () => {
@@ -11,7 +11,7 @@ describe("telemetryLog", () => {
   it("answers with a past event, or waits for one to come", async () => {
     const log = telemetryLog();
     log.telemetry(idle);
-    expect(await log.until("relay.idle")).toBe(idle);
+    expect(await log.until("relay.drained")).toBe(idle);
     const waiting = log.until((event) => event.name === "relay.read" && event.count > 2);
     log.telemetry(read);
     expect(await waiting).toBe(read);
@@ -22,7 +22,7 @@ describe("telemetryLog", () => {
     const log = telemetryLog();
     log.telemetry(idle);
     let done = false;
-    const third = log.until("relay.idle", 3).then(() => {
+    const third = log.until("relay.drained", 3).then(() => {
       done = true;
     });
     log.telemetry(idle);
@@ -37,7 +37,7 @@ describe("telemetryLog", () => {
     log.telemetry(idle);
     log.telemetry(read);
     const failing = expect(log.until("relay.lost")).rejects.toThrow(
-      /not within 5000 ms: 1 × relay.lost; seen were 1 × relay.idle, 1 × relay.read; last:\n.*"count":3/s,
+      /not within 5000 ms: 1 × relay.lost; seen were 1 × relay.drained, 1 × relay.read; last:\n.*"count":3/s,
     );
     await vi.advanceTimersByTimeAsync(5000);
     await failing;

@@ -1,4 +1,5 @@
-import type { Pool, PoolClient } from "pg";
+import type { ClientBase, Pool } from "pg";
+import { checkOptions, text } from "../options.js";
 import type { Store } from "../store.js";
 import type { MemoryTransaction } from "../stores/memory/memory-transaction.js";
 import type { PostgresStore } from "../stores/postgres/postgres-store.js";
@@ -14,7 +15,7 @@ export interface ConnectStoreOptions {
 export type ConnectedStore =
   | {
       readonly kind: "postgres";
-      readonly store: PostgresStore<PoolClient>;
+      readonly store: PostgresStore<ClientBase>;
       readonly pool: Pool;
       close(): Promise<void>;
     }
@@ -30,7 +31,8 @@ export type ConnectedStore =
  * Opens no connection by itself and creates nothing: call `store.migrate()` for the schema.
  */
 export async function connectStore(url: string, options: ConnectStoreOptions = {}): Promise<ConnectedStore> {
-  switch (/^[a-z]+(?=:)/.exec(url)?.[0]) {
+  checkOptions("connectStore", options, { schema: text });
+  switch (/^[a-z]+(?=:)/i.exec(url)?.[0].toLowerCase()) {
     case "postgres":
     case "postgresql":
       return connectPostgres(url, options);

@@ -42,16 +42,19 @@ describe("connect", () => {
     await transport.close();
   });
 
-  it.each(["mysql://root:secret@host/db", "secret", "", "POSTGRES"])("refuses %j without repeating it", async (url) => {
-    for (const attempt of [connectStore(url), connectTransport(url)]) {
-      const error: Error = await attempt.then(
-        () => expect.fail("was accepted"),
-        (refusal) => refusal,
-      );
-      expect(error).toMatchObject({ code: "url-unsupported" });
-      expect(error.message).not.toContain("secret");
-    }
-  });
+  it.each(["mysql://root:secret@host/db", "secret", "", "POSTGRES", "postgresx://secret"])(
+    "refuses %j without repeating it",
+    async (url) => {
+      for (const attempt of [connectStore(url), connectTransport(url)]) {
+        const error: Error = await attempt.then(
+          () => expect.fail("was accepted"),
+          (refusal) => refusal,
+        );
+        expect(error).toMatchObject({ code: "url-unsupported" });
+        expect(error.message).not.toContain("secret");
+      }
+    },
+  );
 
   it("says which driver is missing", async () => {
     const load = () => import("a-driver-that-nobody-has" as string);

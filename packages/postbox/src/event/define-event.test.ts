@@ -50,7 +50,9 @@ describe("defineEvent", () => {
 
   it("refuses a definition without a type or without a schema", () => {
     const schema = z.string();
-    expect(() => defineEvent({ type: "", schema })).toThrow(expect.objectContaining({ code: "event-invalid" }));
+    expect(() => defineEvent({ schema } as never)).toThrow(expect.objectContaining({ code: "event-invalid" }));
+    expect(() => defineEvent({ type: "", schema })).toThrow("option 'type' must be a non-empty string");
+    expect(() => defineEvent({ type: "a.B", schema, topics: "a" } as never)).toThrow("did you mean 'topic'?");
     expect(() => defineEvent({ type: "a.B", schema: {} as never })).toThrow("no Standard Schema");
   });
 });

@@ -1,6 +1,7 @@
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import type { Extensions } from "../message/message.js";
 import { topicOfType } from "../message/topic.js";
+import { callback, checkOptions, text } from "../options.js";
 import {
   describeIssues,
   issuePath,
@@ -12,7 +13,10 @@ import {
 
 /** What a single message may set beside its data. */
 export interface MessageOptions {
-  /** Defaults to a new UUIDv7. Give one to make publishing itself idempotent. */
+  /**
+   * Defaults to a new UUIDv7. A consumer's inbox handles an id once, whoever sent it: one of your own must be unique
+   * among all sources, and published twice it is sent twice, but handled once.
+   */
   readonly id?: string;
   /** Defaults to what the event's `key` returns. */
   readonly key?: string;
@@ -70,6 +74,19 @@ export interface EventOptions<Type extends string, S extends StandardSchema> {
   readonly dataschema?: string;
 }
 
+const rules = {
+  type: text,
+  schema: {
+    expected: "a Standard Schema",
+    test: (value: unknown) => typeof value === "object" || typeof value === "function",
+  },
+  key: callback,
+  topic: text,
+  version: text,
+  contentType: text,
+  dataschema: text,
+};
+
 /**
  * Defines an event. What is published is what the schema *returned* (defaults filled in, unknown keys gone), and the
  * handler's side validates again: a schema whose output is not valid input after JSON does not compile.
@@ -77,9 +94,10 @@ export interface EventOptions<Type extends string, S extends StandardSchema> {
 export function defineEvent<const Type extends string, S extends StandardSchema>(
   options: EventOptions<Type, S>,
 ): EventDefinition<Type, SchemaInput<S>, SchemaOutput<S>> {
+  checkOptions("defineEvent", options, rules);
   const { type, key, topic, version, contentType = "application/json", dataschema } = options;
   const schema = options.schema as StandardSchema<SchemaInput<S>, SchemaOutput<S>>;
-  if (typeof type !== "string" || type === "") {
+  if (type === undefined) {
     throw new ConfigError("event-invalid", "defineEvent: 'type' is missing; give the event's name on the wire");
   }
   if (typeof schema?.["~standard"]?.validate !== "function") {

@@ -25,13 +25,18 @@ export type SchemaInput<S extends StandardSchema> = NonNullable<S["~standard"]["
 /** What the schema returns. */
 export type SchemaOutput<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["output"];
 
+/** Stands for what JSON cannot carry: no schema takes it. */
+interface LostOnTheWire {
+  readonly "~lost": never;
+}
+
 /** What arrives on the other side when JSON has carried a value. */
 type Wire<T> = T extends string | number | boolean | null | undefined
   ? T
   : T extends Date
     ? string
     : T extends bigint | symbol | ((...args: never[]) => unknown) | Map<unknown, unknown> | Set<unknown> | Uint8Array
-      ? never
+      ? LostOnTheWire
       : T extends readonly unknown[]
         ? { [I in keyof T]: Wire<T[I]> }
         : T extends object
@@ -44,7 +49,10 @@ type Wire<T> = T extends string | number | boolean | null | undefined
  */
 export type SurvivesTheWire<S extends StandardSchema> = [Wire<SchemaOutput<S>>] extends [SchemaInput<S>]
   ? S
-  : "this schema does not survive the wire: what it returns must be valid input again after JSON; validate the wire form (z.iso.datetime(), z.string()) and convert in the handler";
+  : // Bytes travel as they are, with a content type that is not JSON.
+    [SchemaOutput<S>] extends [Uint8Array]
+    ? S
+    : "this schema does not survive the wire: what it returns must be valid input again after JSON; validate the wire form (z.iso.datetime(), z.string()) and convert in the handler";
 
 /** `data.items[2].price: must be positive`, one issue after the other. */
 export function describeIssues(issues: readonly StandardIssue[]): string {

@@ -19,13 +19,16 @@ export interface Runtime {
   failpoint?(name: Failpoint): Promise<void> | void;
 }
 
+/** Timers hold at most 2^31 - 1 ms and fire at once beyond that; a later time is as good as never for a process. */
+const longestTimerMs = 0x7fffffff;
+
 const systemRuntime: Runtime = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   random: () => Math.random(),
   randomBytes: (count) => crypto.getRandomValues(new Uint8Array(count)),
   schedule(task, ms) {
-    const timer = setTimeout(task, ms);
+    const timer = setTimeout(task, Math.min(ms, longestTimerMs));
     return () => clearTimeout(timer);
   },
 };

@@ -10,17 +10,20 @@ export function startStop<Args extends readonly unknown[]>(
   name: string,
   run: (signal: AbortSignal, ...args: Args) => Promise<void>,
 ): StartStop<Args> {
-  let current: { readonly controller: AbortController; readonly ended: Promise<void> } | undefined;
+  let current: { readonly controller: AbortController; readonly ended: Promise<void>; over: boolean } | undefined;
   return {
     start(...args) {
-      if (current !== undefined) {
+      if (current?.over === false) {
         throw new ConfigError("already-started", `${name} runs already; await stop() before starting it again`);
       }
       const controller = new AbortController();
-      const ended = run(controller.signal, ...args);
-      // A run that fails is reported by stop(); until then it must not end the process.
-      ended.catch(() => {});
-      current = { controller, ended };
+      const started = { controller, ended: run(controller.signal, ...args), over: false };
+      // A run that fails tells telemetry, and whoever calls stop(); it must not end the process.
+      const over = () => {
+        started.over = true;
+      };
+      started.ended.then(over, over);
+      current = started;
     },
     async stop() {
       const stopping = current;

@@ -126,7 +126,8 @@ function checkTime(path: string, value: string): void {
 }
 
 function checkText(path: string, value: unknown, maxBytes: number): void {
-  if (typeof value !== "string" || value === "") throw invalid(path, "is missing or empty", "give a non-empty string");
+  if (value === undefined || value === "") throw invalid(path, "is missing or empty", "give a non-empty string");
+  if (typeof value !== "string") throw invalid(path, `is a ${typeof value}`, "give a string");
   if (controlCharacter.test(value)) throw invalid(path, "has a control character", "remove it");
   if (loneSurrogate.test(value)) throw invalid(path, "has half of a surrogate pair", "give well-formed Unicode");
   const bytes = Buffer.byteLength(value);

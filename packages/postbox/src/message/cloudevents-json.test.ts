@@ -34,6 +34,7 @@ describe("CloudEvents JSON", () => {
         fc.oneof(
           fc.uint8Array(),
           fc.json().map((json) => Buffer.from(json)),
+          fc.json().map((json) => Buffer.from(`\n${json} `)),
         ),
         fc.constantFrom("application/json", "application/x+json", "text/plain", "application/octet-stream"),
         (data, datacontenttype) => {

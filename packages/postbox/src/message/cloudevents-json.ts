@@ -43,8 +43,8 @@ export function fromCloudEventBatchJson(text: string, beside: BesideTheEvent = {
 function dataMember(message: Message): string {
   if (isJson(message.datacontenttype)) {
     const text = utf8(message.data);
-    // Bytes that only claim to be JSON must not break the envelope around them.
-    if (text !== undefined && isJsonText(text)) return `"data":${text}`;
+    // Bytes that only claim to be JSON must not break the envelope around them; space around a value would get lost.
+    if (text !== undefined && isJsonText(text) && !/^\s|\s$/.test(text)) return `"data":${text}`;
   }
   return `"data_base64":"${Buffer.from(message.data).toString("base64")}"`;
 }

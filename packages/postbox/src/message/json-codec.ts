@@ -44,7 +44,7 @@ function check(value: unknown, path: string, above: object[]): void {
       if (value !== null) checkObject(value, path, above);
       return;
     case "undefined":
-      throw lossy(path, "is undefined, which JSON drops");
+      throw lossy(path, "is undefined, which JSON drops", "leave the key out, or write null");
     default:
       throw lossy(path, `is a ${typeof value}, which JSON cannot write`);
   }
@@ -74,6 +74,6 @@ function member(key: string): string {
   return /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
 }
 
-function lossy(path: string, why: string): PostboxError {
-  return new PostboxError("data-not-encodable", `${path} ${why}; write it in a form that JSON keeps`, { path });
+function lossy(path: string, why: string, advice = "write it in a form that JSON keeps"): PostboxError {
+  return new PostboxError("data-not-encodable", `${path} ${why}; ${advice}`, { path });
 }

@@ -59,6 +59,7 @@ describe("createMessage", () => {
 
   it.each([
     ["an empty id", { id: "" }, "id"],
+    ["a number as a key", { key: 7 }, "key"],
     ["a missing source", { source: undefined }, "source"],
     ["a line break, which injects protocol lines", { subject: "a\r\nHPUB x" }, "subject"],
     ["a NUL, which Postgres cannot store", { key: "a\u0000b" }, "key"],

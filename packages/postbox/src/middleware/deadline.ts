@@ -10,9 +10,6 @@ export interface DeadlineOptions {
   readonly expired?: "park" | "drop";
 }
 
-/** Timers hold at most 2^31 - 1 ms; what expires later than that does not expire while a handler runs. */
-const longestTimerMs = 0x7fffffff;
-
 /**
  * Respects the extension `expirytime`: a message that is too late is not handled, and one that runs out while it is
  * handled fails. Messages without it pass. The moment is compared with this host's clock, as it was set by another's.
@@ -37,13 +34,7 @@ export function deadline(options: DeadlineOptions = {}): Middleware<"deadline", 
         if (options.expired === "drop") return [];
         throw expired();
       }
-      return withTimeout(
-        runtime,
-        Math.min(leftMs, longestTimerMs),
-        expired,
-        (inner) => next({ signal: inner }),
-        signal,
-      );
+      return withTimeout(runtime, leftMs, expired, (inner) => next({ signal: inner }), signal);
     },
   };
 }

@@ -16,7 +16,7 @@ export function inbox<Tx>(store: Store<Tx>): Middleware<"inbox", InTransaction<T
     store,
     async run({ tx, consumer, message, telemetry, runtime }: BaseContext & InTransaction<Tx>, next: Next) {
       if ((await store.remember(tx, consumer, message)) === "duplicate") {
-        telemetry({ name: "delivery.duplicate", consumer, id: message.id });
+        telemetry({ name: "delivery.skipped", consumer, id: message.id });
         return [];
       }
       if (runtime.failpoint) await runtime.failpoint("inbox.remembered");

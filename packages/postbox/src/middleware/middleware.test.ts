@@ -13,7 +13,6 @@ import {
   outboxOutputs,
   PermanentError,
   publishOutputs,
-  type Router,
   recover,
   retry,
   timeout,
@@ -81,7 +80,7 @@ describe("transaction and inbox", () => {
     for (const id of ["a", "b", "a", "a"]) await w.publisher.publish(Placed, { n: 1 }, { id });
     await settle(router, w, 4);
     expect(effects).toEqual(["a", "b"]);
-    expect(w.log.of("delivery.duplicate").map(({ id }) => id)).toEqual(["a", "a"]);
+    expect(w.log.of("delivery.skipped").map(({ id }) => id)).toEqual(["a", "a"]);
     expect(() => currentTransaction(w.store)).toThrow(expect.objectContaining({ code: "transaction-missing" }));
   });
 
@@ -99,7 +98,7 @@ describe("transaction and inbox", () => {
     await w.publisher.publish(Placed, { n: 1 });
     await settle(router, w);
     expect(effects).toEqual([2]);
-    expect(w.log.of("delivery.duplicate")).toEqual([]);
+    expect(w.log.of("delivery.skipped")).toEqual([]);
   });
 
   it("each consumer handles a message for itself", async () => {
@@ -387,12 +386,55 @@ describe("recover", () => {
   });
 });
 
+describe("what a handler can never do right", () => {
+  it("is parked at once: outputs that are invalid, wrong use", async () => {
+    const w = world();
+    const router = w
+      .create()
+      .use(transaction(w.store))
+      .use(outboxOutputs(w.outbox))
+      .on(Placed, async ({ n }) => {
+        if (n === 1) return [Invoiced.message({ n: "x" } as never)];
+        await w.store.transaction(async () => {});
+      });
+    await w.publisher.publishAll([1, 2].map((n) => Placed.message({ n })));
+    await settle(router, w, 2);
+    const reasons = w.broker
+      .parked("billing")
+      .map(({ reason, attempt }) => [(reason as { code?: string }).code, attempt]);
+    expect(reasons.sort()).toEqual([
+      ["data-invalid", 1],
+      ["transaction-nested", 1],
+    ]);
+  });
+
+  it("recovering into messages that nobody publishes keeps the error it recovered from", async () => {
+    const w = world();
+    const middleware = recover(() => [Invoiced.message({ n: 1 })]);
+    const router = w
+      .create()
+      .use(middleware as never as ReturnType<typeof correlation>)
+      .on(Placed, () => {
+        throw new Error("the first cause");
+      });
+    await w.publisher.publish(Placed, { n: 1 });
+    await settle(router, w);
+    expect(w.broker.parked("billing")[0]?.reason).toMatchObject({
+      code: "outputs-unpublished",
+      cause: { message: "the first cause" },
+    });
+  });
+});
+
 describe("wrong order at run time", () => {
   const w = world();
   const other = memoryStore();
-  const untyped = () => createRouter("billing") as unknown as { use(middleware: unknown): Router & { use: never } };
-  const chain = (...middleware: unknown[]) =>
-    middleware.reduce<{ use(m: unknown): unknown }>((router, next) => router.use(next) as never, untyped());
+  const chain = (...middleware: unknown[]) => {
+    const manual = middleware[0] === "manual";
+    const router = manual ? createRouter("billing", { ack: "manual" }) : createRouter("billing");
+    const untyped = router as unknown as { use(m: unknown): unknown };
+    for (const next of manual ? middleware.slice(1) : middleware) untyped.use(next);
+  };
 
   it.each<[string, unknown[]]>([
     ["inbox() needs 'tx' in the context: .use(transaction(store)) before it", [inbox(w.store)]],
@@ -402,6 +444,10 @@ describe("wrong order at run time", () => {
     ["recover() cannot stand inside transaction(store)", [transaction(w.store), recover(() => {})]],
     ["transaction() cannot stand inside transaction(store)", [transaction(w.store), transaction(w.store)]],
     ["inbox() works with another store's 'tx' than the one in this context", [transaction(w.store), inbox(other)]],
+    [
+      'transaction() cannot stand behind ack: "manual", whose handler could ack before the commit: choose another ack strategy',
+      ["manual", transaction(w.store)],
+    ],
     [
       "outboxOutputs() works with another store's 'tx' than the one in this context",
       [transaction(other), outboxOutputs(w.outbox)],

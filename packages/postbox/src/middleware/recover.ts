@@ -1,14 +1,23 @@
-import type { BaseContext, Outputs } from "../router/context.js";
+import { PermanentError } from "../errors.js";
+import type { BaseContext, Outputs, WithOutputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
 
+// biome-ignore-start lint/suspicious/noConfusingVoidType: a callback that returns nothing is the common case.
 /**
- * Turns a failure inside into whatever `onError` makes of it: messages to publish, nothing (the message counts as
- * handled), or another error by throwing. Must stand outside of a transaction: what failed inside one is rolled back.
+ * Turns a failure inside into whatever `onError` makes of it: nothing (the message counts as handled), messages to
+ * publish where `publishOutputs` stands outside of it, or another error by throwing. Must stand outside of a
+ * transaction: what failed inside of one is rolled back.
  */
 export function recover(
-  // biome-ignore lint/suspicious/noConfusingVoidType: an async callback that returns nothing is the common case.
+  onError: (error: unknown, context: BaseContext) => void | Promise<void>,
+): Middleware<"recover", None, None, "tx">;
+export function recover(
+  onError: (error: unknown, context: BaseContext) => Outputs | void | Promise<Outputs | void>,
+): Middleware<"recover", WithOutputs, None, "tx">;
+export function recover(
   onError: (error: unknown, context: BaseContext) => Outputs | void | Promise<Outputs | void>,
 ): Middleware<"recover", None, None, "tx"> {
+  // biome-ignore-end lint/suspicious/noConfusingVoidType: see above.
   return {
     name: "recover",
     needs: [],
@@ -17,8 +26,13 @@ export function recover(
     async run(context, next) {
       try {
         return await next();
-      } catch (error) {
-        return (await onError(error, context)) ?? [];
+      } catch (cause) {
+        const outputs = (await onError(cause, context)) ?? [];
+        if (outputs.length === 0 || "outputs" in context) return outputs;
+        throw new PermanentError(
+          "recover() returned messages that nobody publishes: .use(publishOutputs(publisher)) before it",
+          { code: "outputs-unpublished", cause },
+        );
       }
     },
   };

@@ -1,5 +1,6 @@
 import { ConfigError, PostboxError } from "../errors.js";
 import { withTimeout } from "../internal/with-timeout.js";
+import { positive } from "../options.js";
 import type { BaseContext, Outputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
 
@@ -13,7 +14,9 @@ export interface WithSignal {
  * listen runs on in the background, but a transaction inside rolls back instead of committing late.
  */
 export function timeout(ms: number): Middleware<"timeout", None, WithSignal, "tx"> {
-  if (!(ms > 0)) throw new ConfigError("option-invalid", `timeout(ms): ms must be a number above 0; got ${ms}`);
+  if (!positive.test(ms)) {
+    throw new ConfigError("option-invalid", `timeout(ms): ms must be ${positive.expected}; got ${ms}`);
+  }
   return {
     name: "timeout",
     needs: [],

@@ -13,13 +13,13 @@ const rules = { isolation: oneOf("read committed", "repeatable read", "serializa
 export function transaction<Tx>(
   store: Store<Tx>,
   options: TransactionOptions = {},
-): Middleware<"transaction", None, InTransaction<Tx>, "tx"> {
+): Middleware<"transaction", None, InTransaction<Tx>, "tx" | "delivery"> {
   checkOptions("transaction", options, rules);
   return {
     name: "transaction",
     needs: [],
     adds: ["tx"],
-    refuses: ["tx"],
+    refuses: ["tx", "delivery"],
     store,
     async run({ runtime, signal }: BaseContext, next: (added: InTransaction<Tx>) => Promise<Outputs>) {
       const outputs = await store.transaction(async (tx) => {

@@ -53,6 +53,8 @@ async function sendOnce(
   const messages = rows.map(({ message }) => message);
   try {
     await withTimeout(runtime, publishTimeoutMs, late, (signal) => sender.send(messages, settled, signal));
+    // A sender that forgets a message must not make the relay send it for ever.
+    for (const row of rows) if (!outcomes.has(row)) outcomes.set(row, unreported(sender));
     return undefined;
   } catch (cause) {
     return PostboxError.from(cause, "transport-down");
@@ -73,4 +75,9 @@ function wavesByKey(rows: readonly Row[]): readonly (readonly Row[])[] {
     waves[wave].push(row);
   }
   return waves;
+}
+
+function unreported(sender: Sender): Outcome {
+  const text = `${sender.name} reported no outcome of this message; it is tried again`;
+  return { status: "failed", error: new PostboxError("publish-failed", text) };
 }

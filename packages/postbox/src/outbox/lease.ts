@@ -26,7 +26,7 @@ export async function acquireLease(
   const lanes = await box.own(owner, leaseMs);
   if (lanes.length === 0) return undefined;
 
-  let state: "held" | "lost" | "ended" = "held";
+  let state: "ours" | "lost" | "ended" = "ours";
   let cancelRenewal = () => {};
   const renewIn = (ms: number) => {
     cancelRenewal = runtime.schedule(() => void renew(), ms);
@@ -35,7 +35,7 @@ export async function acquireLease(
     const sentAt = runtime.monotonic();
     try {
       const renewed = await box.renew(owner, leaseMs);
-      if (state !== "held") return;
+      if (state !== "ours") return;
       if (!renewed) state = "lost";
       else {
         trustedUntil = sentAt + leaseMs;
@@ -43,23 +43,23 @@ export async function acquireLease(
       }
     } catch {
       // The database does not answer: trust runs out by itself unless a later try succeeds.
-      if (state === "held") renewIn(leaseMs / 10);
+      if (state === "ours") renewIn(leaseMs / 10);
     }
   };
   renewIn(leaseMs / 3);
 
   return {
     lanes,
-    trusted: () => state === "held" && runtime.monotonic() < trustedUntil,
+    trusted: () => state === "ours" && runtime.monotonic() < trustedUntil,
     lose() {
-      if (state === "held") state = "lost";
+      if (state === "ours") state = "lost";
       cancelRenewal();
     },
     async end() {
-      const wasHeld = state === "held";
+      const wasOurs = state === "ours";
       state = "ended";
       cancelRenewal();
-      if (wasHeld) await box.release(owner);
+      if (wasOurs) await box.release(owner);
     },
   };
 }

@@ -11,8 +11,6 @@ export interface OutboxOptions extends PublisherOptions {
 
 /** A publisher bound to your transaction: what it takes is sent if the transaction commits, and never otherwise. */
 export interface Outbox<Tx = unknown> {
-  /** The box that its messages are stored in, for the relay. */
-  readonly box: string;
   readonly store: Store<Tx>;
   /** A publisher into `tx`. It resolves when the messages are written; they are sent after `tx` has committed. */
   in(tx: Tx): Publisher;
@@ -30,7 +28,6 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
   const emit = quiet(options.telemetry);
   const runtime = runtimeWith(options.runtime);
   return {
-    box: outboxBox,
     store,
     in: (tx) =>
       publisherInto(async (messages) => {

@@ -1,5 +1,5 @@
 import { faultySender, gate, recordingSender, telemetryLog, testMessage } from "@postbox/testkit";
-import { type Box, constant, createRelay, PostboxError, type RelayOptions, type Store } from "postbox";
+import { type Box, constant, createRelay, PostboxError, type RelayOptions, type Sender, type Store } from "postbox";
 import { type MemoryStore, memoryStore } from "postbox/memory";
 import { describe, expect, it } from "vitest";
 
@@ -69,12 +69,79 @@ describe("a relay whose store fails", () => {
 
   it.each(["schema-missing", "schema-outdated", "schema-newer"] as const)("ends its run for %s", async (code) => {
     const error = new PostboxError(code, "somebody has to act");
-    const { relay } = relayWith(withBox(memoryStore(), () => ({ own: () => Promise.reject(error) })));
+    const { relay, log } = relayWith(withBox(memoryStore(), () => ({ own: () => Promise.reject(error) })));
     await expect(relay.run()).rejects.toBe(error);
+    expect(log.of("relay.failed")).toMatchObject([{ error, retryInMs: Number.POSITIVE_INFINITY }]);
+    // Whoever has migrated meanwhile may start it again.
+    relay.start();
+    await log.until("relay.failed", 2);
+    await new Promise(setImmediate);
+    relay.start();
+    await expect(relay.stop()).rejects.toBe(error);
     const late = relayWith(withBox(memoryStore(), () => ({ read: () => Promise.reject(error) })));
     late.relay.start();
     await late.log.until("relay.owned");
     await expect(late.relay.stop()).rejects.toBe(error);
+  });
+});
+
+describe("a relay whose store does not answer", () => {
+  it("gives up on the call, tells, goes on when it can, and can be stopped", async () => {
+    const store = memoryStore();
+    let reads = 0;
+    const mute = withBox(store, (box) => ({
+      read: (...args) => (++reads === 1 ? new Promise(() => {}) : box.read(...args)),
+      release: () => new Promise(() => {}),
+    }));
+    await commit(store, "1");
+    const { relay, log, sender } = relayWith(mute, recordingSender(), {
+      leaseMs: 150,
+      pollIntervalMs: 5,
+      publishTimeoutMs: 40,
+    });
+    relay.start();
+    await sender.until(1);
+    await relay.stop();
+    expect(log.of("relay.failed").map(({ error }) => error.message)).toContain(
+      "[store-failed] the store did not read within 150 ms; it is tried again",
+    );
+  });
+});
+
+describe("a relay whose user's code fails", () => {
+  it("takes a message that its sender forgot to report as failed", async () => {
+    const store = memoryStore();
+    await commit(store, "1");
+    const forgetful: Sender = { name: "forgetful", keepsOrder: true, send: () => Promise.resolve() };
+    const log = telemetryLog();
+    const relay = createRelay(store, forgetful, { ...timing, maxAttempts: 2, telemetry: log.telemetry });
+    relay.start();
+    const { error } = await log.until("message.parked");
+    await relay.stop();
+    expect(error.message).toContain("forgetful reported no outcome of this message");
+  });
+
+  it("survives an isPermanent and a backoff that throw, and sends the others once", async () => {
+    const store = memoryStore();
+    await store.transaction((tx) => store.append(tx, "outbox", [testMessage("bad"), testMessage("good")]));
+    const inner = recordingSender();
+    const sender = faultySender(inner, ({ id }) => (id === "bad" ? "failed" : undefined));
+    const broken = () => {
+      throw new Error("a bug of the user's");
+    };
+    const log = telemetryLog();
+    const relay = createRelay(store, sender, {
+      ...timing,
+      isPermanent: broken,
+      backoff: broken,
+      telemetry: log.telemetry,
+    });
+    relay.start();
+    const { retryInMs } = await log.until("message.failed");
+    await relay.stop();
+    expect(retryInMs).toBe(1000);
+    expect(inner.ids()).toEqual(["good"]);
+    expect(log.of("relay.failed")).toHaveLength(2);
   });
 });
 
@@ -156,6 +223,26 @@ describe("a relay's options", () => {
     expect(create({ maxAttempt: 1 } as never)).toThrow("did you mean 'maxAttempts'?");
   });
 
+  it("refuses what is no store or no sender", () => {
+    const create = createRelay as unknown as (...args: unknown[]) => unknown;
+    for (const args of [[{}, recordingSender()], [memoryStore()], [memoryStore(), {}]]) {
+      expect(() => create(...args)).toThrow("[option-invalid] createRelay(store, sender): give a store, and a sender");
+    }
+  });
+
+  it("two runs of one object are two relays: one works", async () => {
+    const store = memoryStore();
+    const { relay, log, sender } = relayWith(store);
+    const controller = new AbortController();
+    const runs = [relay.run(controller.signal), relay.run(controller.signal)];
+    await commit(store, "1", "2", "3");
+    await log.until("relay.settled");
+    controller.abort();
+    await Promise.all(runs);
+    expect(log.of("relay.owned")).toHaveLength(1);
+    expect(sender.ids()).toEqual(["1", "2", "3"]);
+  });
+
   it("cannot be started twice", async () => {
     const { relay } = relayWith(memoryStore());
     relay.start();
@@ -168,8 +255,10 @@ describe("a relay's options", () => {
     const store = memoryStore();
     const sender = recordingSender();
     await commit(store, "1");
+    let calls = 0;
     const telemetry = () => {
-      throw new Error("a bug in the logger");
+      if (++calls % 2 === 0) throw new Error("a bug in the logger");
+      return Promise.reject(new Error("a bug in an asynchronous one")) as never;
     };
     const relay = createRelay(
       store,

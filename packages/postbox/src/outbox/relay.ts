@@ -1,4 +1,4 @@
-import { type Backoff, exponential } from "../backoff.js";
+import { type Backoff, exponential, reliable } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
 import { type Runtime, runtimeWith, sleep } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
@@ -7,6 +7,7 @@ import { callback, checkOptions, count, object, positive } from "../options.js";
 import type { Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
 import type { Sender } from "../transport.js";
+import { boundedBox } from "./bounded-box.js";
 import { dispatch } from "./dispatch.js";
 import { type Judgement, judge } from "./judge.js";
 import { acquireLease, type Lease } from "./lease.js";
@@ -53,7 +54,10 @@ export interface Relay {
    * Rejects only for what no retry can mend (a missing or newer schema); all else is told to telemetry and tried again.
    */
   run(signal?: AbortSignal): Promise<void>;
-  /** `run` in the background. Throws `already-started` while it runs. */
+  /**
+   * `run` in the background. Throws `already-started` while it runs. A run that fails tells telemetry, and `stop` rejects
+   * with its error; then it may be started again.
+   */
   start(): void;
   /** Stops what `start` began and waits for it. */
   stop(): Promise<void>;
@@ -68,19 +72,34 @@ const fatal: ReadonlySet<string> = new Set(["schema-missing", "schema-outdated",
  */
 export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: RelayOptions = {}): Relay {
   checkOptions("createRelay", options, rules);
+  if (typeof store?.box !== "function" || typeof sender?.send !== "function") {
+    throw new ConfigError(
+      "option-invalid",
+      "createRelay(store, sender): give a store, and a sender such as broker.sender()",
+    );
+  }
   const { pollIntervalMs = 500, batchSize = 500, leaseMs = 15_000, publishTimeoutMs = 4_000 } = options;
-  const { backoff = exponential() } = options;
   const runtime = runtimeWith(options.runtime);
   checkBelowThird("pollIntervalMs", pollIntervalMs, leaseMs);
   checkBelowThird("publishTimeoutMs", publishTimeoutMs, leaseMs);
   const telemetry = quiet(options.telemetry);
-  const box = store.box(outboxBox);
-  const owner = uuidv7Generator(runtime)();
+  const failed = (thrown: unknown, retryInMs: number) =>
+    telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(thrown), retryInMs });
+  const backoff = reliable(options.backoff ?? exponential(), (error) => failed(error, 0));
+  const box = boundedBox(store.box(outboxBox), leaseMs, runtime);
+  const nextOwner = uuidv7Generator(runtime);
   const judgeOptions = {
     box: outboxBox,
     maxAttempts: options.maxAttempts ?? 10,
     backoff,
-    isPermanent: options.isPermanent ?? (() => false),
+    isPermanent: (error: Error) => {
+      try {
+        return options.isPermanent?.(error) ?? false;
+      } catch (thrown) {
+        failed(thrown, 0);
+        return false;
+      }
+    },
     random: runtime.random,
   };
 
@@ -114,7 +133,7 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
         owned = await box.settle(lease.lanes, settlements);
       } catch (error) {
         const retryInMs = backoff(++failures, runtime.random);
-        telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(error), retryInMs });
+        failed(error, retryInMs);
         if (!lease.trusted() || signal.aborted) throw error;
         await sleep(runtime, retryInMs, signal);
       }
@@ -139,35 +158,40 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
       try {
         const read = await cycle(lease, limits, signal);
         failures = 0;
-        if (read === 0 && pauseMs === 0) telemetry({ name: "relay.idle", box: outboxBox });
+        if (read === 0 && pauseMs === 0) telemetry({ name: "relay.drained", box: outboxBox });
         pauseMs = read > 0 ? 0 : Math.min(pollIntervalMs, Math.max(5, pauseMs * 2));
       } catch (error) {
         if (fatal.has(PostboxError.from(error).code)) throw error;
         pauseMs = backoff(++failures, runtime.random);
-        telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(error), retryInMs: pauseMs });
+        failed(error, pauseMs);
       }
       if (pauseMs > 0) await sleep(runtime, pauseMs, signal);
     }
   }
 
   async function run(signal: AbortSignal): Promise<void> {
+    // Of this run: two at once are two relays, of which one works.
+    const owner = nextOwner();
     let failures = 0;
     while (!signal.aborted) {
       let pauseMs = pollIntervalMs;
       try {
         const lease = await acquireLease(box, owner, leaseMs, runtime);
         failures = 0;
-        if (lease !== undefined) await hold(lease, signal);
+        if (lease !== undefined) await work(lease, owner, signal);
       } catch (error) {
-        if (fatal.has(PostboxError.from(error).code)) throw error;
+        if (fatal.has(PostboxError.from(error).code)) {
+          failed(error, Number.POSITIVE_INFINITY);
+          throw error;
+        }
         pauseMs = backoff(++failures, runtime.random);
-        telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(error), retryInMs: pauseMs });
+        failed(error, pauseMs);
       }
       await sleep(runtime, pauseMs, signal);
     }
   }
 
-  async function hold(lease: Lease, signal: AbortSignal): Promise<void> {
+  async function work(lease: Lease, owner: string, signal: AbortSignal): Promise<void> {
     const lanes = lease.lanes.length;
     telemetry({ name: "relay.owned", box: outboxBox, owner, lanes });
     try {

@@ -16,10 +16,10 @@ export interface DirectPublisherOptions extends PublisherOptions {
  * were not sent, or with a `TransportDownError` when the broker cannot be reached.
  */
 export function createPublisher(sender: Sender, options: DirectPublisherOptions): Publisher {
-  const publisherOver = publisherTo("createPublisher", options, { publishTimeoutMs: positive });
+  const publisherInto = publisherTo("createPublisher", options, { publishTimeoutMs: positive });
   const { publishTimeoutMs = 10_000 } = options;
   const runtime = runtimeWith(options.runtime);
-  return publisherOver(async (messages) => {
+  return publisherInto(async (messages) => {
     const outcomes: (Outcome | undefined)[] = messages.map(() => undefined);
     const settled = (index: number, outcome: Outcome) => {
       outcomes[index] = outcome;

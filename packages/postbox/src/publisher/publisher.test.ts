@@ -127,6 +127,12 @@ describe("a publisher", () => {
     expect(order).toEqual(["first", "second sees t", "first again"]);
     expect(messages[0]?.headers).toEqual({ tenant: "t" });
 
+    const renaming = publisherOf({ middleware: [(batch, next) => next(batch.map((m) => ({ ...m, id: "renamed" })))] });
+    expect(await renaming.publisher.publish(Placed, { orderId: "1" })).toEqual({ id: "renamed" });
+    const dropping = publisherOf({ middleware: [(batch, next) => next(batch.slice(1))] });
+    const ids = await dropping.publisher.publishAll(["a", "b"].map((id) => Placed.message({ orderId: id }, { id })));
+    expect(ids).toEqual([{ id: "b" }]);
+
     const careless = publisherOf({ middleware: [(batch, next) => next(batch.map((m) => ({ ...m, id: "a\nb" })))] });
     await expect(careless.publisher.publish(Placed, { orderId: "1" })).rejects.toMatchObject({ path: "id" });
     expect(careless.messages).toEqual([]);
@@ -157,6 +163,17 @@ describe("a publisher", () => {
     // One that does not even listen to the signal.
     const silent: Sender = { name: "silent", keepsOrder: true, send: () => new Promise(() => {}) };
     await expect(publish(silent)).rejects.toMatchObject({ code: "publish-timeout" });
+  });
+
+  it("refuses what is no event, and options of a message that it does not know", async () => {
+    const { publisher } = publisherOf();
+    const untyped = publisher as unknown as Record<"publish" | "publishAll", (...args: unknown[]) => Promise<unknown>>;
+    await expect(untyped.publish("shop.Placed", {})).rejects.toMatchObject({ code: "event-invalid" });
+    await expect(untyped.publishAll([{ type: "shop.Placed" }])).rejects.toMatchObject({ code: "event-invalid" });
+    await expect(untyped.publish(Placed, { orderId: "1" }, { delay: 5 })).rejects.toMatchObject({
+      code: "option-unknown",
+      path: "delay",
+    });
   });
 
   it("refuses options it does not know, and a missing source", () => {

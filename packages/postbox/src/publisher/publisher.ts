@@ -1,3 +1,4 @@
+import { ConfigError } from "../errors.js";
 import type { DataIn, Draft, EventDefinition, MessageOptions } from "../event/define-event.js";
 import { currentLineage } from "../internal/lineage.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
@@ -19,7 +20,7 @@ export type OutgoingMessage = Omit<MessageInput, "id" | "source"> & { readonly i
 export interface Publisher {
   /** Validates, encodes and publishes one event. */
   publish<E extends EventDefinition>(event: E, data: DataIn<E>, options?: MessageOptions): Promise<Published>;
-  /** Publishes many at once, in this order; the ids come back in the same order. */
+  /** Publishes many at once, in this order; back come the ids of what middleware let through, in the same order. */
   publishAll(drafts: readonly Draft[]): Promise<readonly Published[]>;
   /** Publishes a message that is no defined event: nothing is validated but the envelope. */
   send(message: OutgoingMessage): Promise<Published>;
@@ -56,6 +57,19 @@ const rules: Readonly<Record<string, OptionRule>> = {
   runtime: object,
 };
 
+const anything: OptionRule = { expected: "anything", test: () => true };
+
+/** Their values are checked as parts of the message; here only names that would go unnoticed. */
+const messageRules = {
+  id: anything,
+  key: anything,
+  subject: anything,
+  time: anything,
+  headers: object,
+  extensions: object,
+  contentType: text,
+} satisfies Record<keyof MessageOptions, OptionRule>;
+
 /**
  * Completes drafts with what `options` say. Checked and built once; the result then makes a publisher for each place
  * that messages go to, which costs next to nothing (one per transaction).
@@ -64,7 +78,7 @@ export function publisherTo(
   owner: string,
   options: PublisherOptions,
   moreRules: Readonly<Record<string, OptionRule>> = {},
-): (deliver: PublishNext) => Publisher {
+): (sink: PublishNext) => Publisher {
   checkOptions(owner, options, { ...rules, ...moreRules }, ["source"]);
   const { source, defaults = {}, middleware = [], maxMessageBytes } = options;
   const runtime = runtimeWith(options.runtime);
@@ -87,6 +101,8 @@ export function publisherTo(
     );
 
   const encode = async ({ event, data, options: own }: Draft): Promise<Message> => {
+    if (typeof event?.validate !== "function") throw notAnEvent("publishAll([event.message(data)])");
+    checkOptions(`publishing ${event.type}`, own, messageRules);
     const validated = await event.validate(data);
     const contentType = own.contentType ?? event.contentType;
     const { contentType: _, ...attributes } = own;
@@ -102,20 +118,34 @@ export function publisherTo(
     });
   };
 
-  return (deliver) => {
-    // What a middleware made anew is checked again: nothing unchecked reaches a store or a broker.
-    const publishAll = async (messages: readonly Message[]): Promise<readonly Published[]> => {
+  return (sink) => {
+    const publishMessages = async (messages: readonly Message[]): Promise<readonly Published[]> => {
       const known = new Set(messages);
-      const checked: PublishNext = (out) =>
-        deliver(out.map((message) => (known.has(message) ? message : createMessage(message, limits))));
-      if (messages.length > 0) await composePublish(middleware, checked)(messages);
-      return messages.map(({ id }) => ({ id }));
+      let accepted = messages;
+      // What a middleware made anew is checked again: nothing unchecked reaches a store or a broker.
+      const last: PublishNext = (out) => {
+        accepted = out.map((message) => (known.has(message) ? message : createMessage(message, limits)));
+        return sink(accepted);
+      };
+      if (messages.length > 0) await composePublish(middleware, last)(messages);
+      return accepted.map(({ id }) => ({ id }));
     };
-    const publishOne = async (message: Message): Promise<Published> => (await publishAll([message]))[0] as Published;
+    const publishMessage = async (message: Message): Promise<Published> =>
+      (await publishMessages([message]))[0] ?? { id: message.id };
     return {
-      publish: async (event, data, messageOptions) => publishOne(await encode(event.message(data, messageOptions))),
-      publishAll: async (drafts) => publishAll(await Promise.all(drafts.map(encode))),
-      send: async (message) => publishOne(complete(message)),
+      publish: async (event, data, messageOptions) => {
+        if (typeof event?.message !== "function") throw notAnEvent("publish(event, data)");
+        return publishMessage(await encode(event.message(data, messageOptions)));
+      },
+      publishAll: async (drafts) => publishMessages(await Promise.all(drafts.map(encode))),
+      send: async (message) => publishMessage(complete(message)),
     };
   };
+}
+
+function notAnEvent(call: string): ConfigError {
+  return new ConfigError(
+    "event-invalid",
+    `${call} takes what defineEvent returned; for anything else use send(message)`,
+  );
 }

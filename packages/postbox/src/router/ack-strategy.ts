@@ -1,5 +1,6 @@
 import type { Delivery } from "../transport.js";
 import type { ForwardAck, ManualAck } from "./context.js";
+import type { Handled } from "./handle.js";
 
 /** When a message is acked: after its handler, by its handler, or after everything it led to. */
 export type AckStrategyName = "on-success" | "manual" | "forward";
@@ -10,9 +11,9 @@ export interface Acking {
   readonly context: object;
   /**
    * Called once the handler and all middleware have succeeded. Resolves when the message is settled as far as the
-   * strategy goes; `holdsSlot` says whether the next message may be handled meanwhile.
+   * strategy goes; `holdsSlot` says whether the next message has to wait for that.
    */
-  succeeded(): Promise<void>;
+  succeeded(handled: Handled): Promise<void>;
   readonly holdsSlot: boolean;
 }
 
@@ -25,10 +26,12 @@ export const ackStrategies: Readonly<Record<AckStrategyName, (delivery: Delivery
         ack: () => delivery.ack(),
         retry: (delayMs) => delivery.retry(delayMs),
         park: (reason) => delivery.park(reason),
+        release: () => delivery.release(),
       },
     } satisfies ManualAck,
     holdsSlot: true,
-    succeeded: () => Promise.resolve(),
+    // Only a handler that returned has taken over the settling. What a middleware ended, nobody else would ever settle.
+    succeeded: (handled) => (handled === "by-handler" ? Promise.resolve() : delivery.ack()),
   }),
 
   forward: (delivery) => {

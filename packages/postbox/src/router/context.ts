@@ -36,16 +36,25 @@ export interface PublishesOutputs extends WithOutputs {
   readonly published: true;
 }
 
-/** With `ack: "manual"`, the handler settles its message itself: now, or after it returned. */
+/**
+ * With `ack: "manual"`, the handler settles its message itself, once, now or after it returned; a second time throws
+ * `delivery-settled`. Until then the message counts as unsettled, and a receiver hands over only so many of those.
+ * A settlement that does not reach the broker is told to telemetry, not thrown: the message comes again.
+ */
 export interface ManualAck {
   readonly delivery: {
+    /** Done: never deliver it again. */
     ack(): Promise<void>;
+    /** Failed: deliver it again after `delayMs`, as one more attempt. */
     retry(delayMs: number): Promise<void>;
+    /** Set it aside with its reason. */
     park(reason: Error): Promise<void>;
+    /** Untried: give it back. */
+    release(): Promise<void>;
   };
 }
 
-/** With `ack: "forward"`, the message is acked when all that is handed in here has resolved. */
+/** With `ack: "forward"`: the message is acked when all that is handed in here has resolved. For `publishOutputs`. */
 export interface ForwardAck {
   readonly forward: (published: Promise<unknown>) => void;
 }

@@ -10,11 +10,13 @@ interface Providers {
   tx: "transaction(store)";
   outputs: "outboxOutputs(outbox)";
   published: "publishOutputs(publisher)";
+  delivery: 'ack: "manual"';
 }
 const providers: Readonly<Record<string, string>> = {
   tx: "transaction(store)",
   outputs: "outboxOutputs(outbox)",
   published: "publishOutputs(publisher)",
+  delivery: 'ack: "manual"',
 } satisfies Providers;
 
 type TypesOf<M> = M extends { readonly "~types"?: infer T } ? NonNullable<T> : never;
@@ -33,15 +35,20 @@ export type Fits<C, M> = [Missing<C, NeedsOf<M>>] extends [never]
     ? [Refused<C, M>] extends [never]
       ? M
       : Inside<NameOf<M>, Refused<C, M>>
-    : `${NameOf<M>}() works with another store's '${Foreign<C, NeedsOf<M>>}' than the one in this context`
+    : `${NameOf<M>}() works with another store's '${Foreign<C, NeedsOf<M>>}' than the one in this context: give both the same store`
   : `${NameOf<M>}() needs '${Missing<C, NeedsOf<M>>}' in the context: .use(${Provider<Missing<C, NeedsOf<M>>>}) before it`;
 
 type Inside<Name extends string, K extends string> = K extends "published"
   ? `${Name}() cannot stand inside publishOutputs(publisher), which would lose messages in a crash after the commit: use outboxOutputs(outbox) instead`
-  : `${Name}() cannot stand inside ${Provider<K>}: .use(${Name}()) before it`;
+  : K extends "delivery"
+    ? `${Name}() cannot stand behind ack: "manual", whose handler could ack before the commit: choose another ack strategy`
+    : `${Name}() cannot stand inside ${Provider<K>}: .use(${Name}()) before it`;
 
-/** The same at run time, for callers without types and for two stores that share a type of handle. */
-export function checkFits(outer: readonly AnyMiddleware[], inner: AnyMiddleware): void {
+/**
+ * The same at run time, for callers without types and for two stores that share a type of handle. `given` is what the
+ * router itself has put into the context.
+ */
+export function checkFits(given: readonly string[], outer: readonly AnyMiddleware[], inner: AnyMiddleware): void {
   const providerOf = (key: string) => outer.findLast((middleware) => middleware.adds.includes(key));
   for (const key of inner.needs) {
     const provider = providerOf(key);
@@ -50,16 +57,21 @@ export function checkFits(outer: readonly AnyMiddleware[], inner: AnyMiddleware)
       throw misplaced(`${inner.name}() needs '${key}' in the context: .use(${advice}) before it`);
     }
     if (inner.store !== undefined && provider.store !== undefined && inner.store !== provider.store) {
-      throw misplaced(`${inner.name}() works with another store's '${key}' than the one in this context`);
+      throw misplaced(
+        `${inner.name}() works with another store's '${key}' than the one in this context: give both the same store`,
+      );
     }
   }
   for (const key of inner.refuses) {
-    if (providerOf(key) !== undefined) throw misplaced(insideText(inner.name, key));
+    if (given.includes(key) || providerOf(key) !== undefined) throw misplaced(insideText(inner.name, key));
   }
 }
 
 function insideText(name: string, key: string): string {
   const provider = providers[key] ?? "a middleware that adds it";
+  if (key === "delivery") {
+    return `${name}() cannot stand behind ${provider}, whose handler could ack before the commit: choose another ack strategy`;
+  }
   return key === "published"
     ? `${name}() cannot stand inside ${provider}, which would lose messages in a crash after the commit: use outboxOutputs(outbox) instead`
     : `${name}() cannot stand inside ${provider}: .use(${name}()) before it`;

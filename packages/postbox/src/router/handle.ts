@@ -7,8 +7,14 @@ import type { AnyMiddleware } from "./middleware.js";
 /** A handler without its types, as the router keeps it. */
 export type UntypedHandler = (data: unknown, context: BaseContext) => unknown;
 
+/**
+ * How the handling of a message ended well: its handler returned, or some middleware ended it without (a duplicate, an
+ * expired message) or in spite of it (a failure that was recovered from).
+ */
+export type Handled = "by-handler" | "by-middleware";
+
 /** Takes one message through decoding, validation, all middleware and its handler. */
-export type Handle = (context: BaseContext) => Promise<void>;
+export type Handle = (context: BaseContext) => Promise<Handled>;
 
 export function createHandle(
   event: EventDefinition,
@@ -20,13 +26,17 @@ export function createHandle(
     // Before any middleware: data that can never be read should not open a transaction first.
     const decoded = codecs.decode(context.message.datacontenttype, context.message.data);
     const data = await validateReceived(event, decoded);
+    let handled: Handled = "by-middleware";
     const innermost = async (inner: BaseContext): Promise<Outputs> => {
+      handled = "by-middleware";
       const outputs = outputsOf(await handler(data, inner), event, inner);
+      handled = "by-handler";
       if (inner.runtime.failpoint) await inner.runtime.failpoint("handler.returned");
       return outputs;
     };
     const left = await compose(middleware, innermost)(context);
     if (left.length > 0) throw unpublished(event);
+    return handled;
   };
 }
 
@@ -45,7 +55,7 @@ function outputsOf(returned: unknown, event: EventDefinition, context: BaseConte
   if (returned === undefined || returned === null) return [];
   if (!Array.isArray(returned)) {
     throw new PermanentError(
-      `the handler of ${event.type} returned a ${typeof returned}; return drafts in an array, or nothing`,
+      `the handler of ${event.type} returned something of type ${typeof returned}; return drafts in an array, or nothing`,
       { code: "outputs-unpublished" },
     );
   }

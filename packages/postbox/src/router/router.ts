@@ -1,141 +1,58 @@
-import { type Backoff, exponential } from "../backoff.js";
-import { ConfigError, PostboxError } from "../errors.js";
-import type { EventDefinition } from "../event/define-event.js";
-import { type Runtime, runtimeWith } from "../internal/runtime.js";
-import { startStop } from "../internal/start-stop.js";
-import { type Codec, createCodecs } from "../message/codec.js";
-import { callback, checkOptions, count, list, object, oneOf, positive } from "../options.js";
-import { quiet, type Telemetry } from "../telemetry/events.js";
+import type { DataOut, EventDefinition } from "../event/define-event.js";
 import type { Receiver } from "../transport.js";
-import type { AckStrategyName } from "./ack-strategy.js";
-import type { BaseContext, ForwardAck, ManualAck } from "./context.js";
-import { checkFits } from "./fits.js";
-import { createHandle, type UntypedHandler } from "./handle.js";
-import type { Router } from "./handlers.js";
+import type { BaseContext, ForwardAck, Outputs, PublishesOutputs, WithOutputs } from "./context.js";
+import type { AddsOf, Fits } from "./fits.js";
 import type { AnyMiddleware } from "./middleware.js";
-import { createSession, type SessionOptions } from "./session.js";
 
-export interface RouterOptions {
+type Flat<T> = { [K in keyof T]: T[K] } & {};
+type Extended<C, M> = Flat<Omit<C, keyof AddsOf<M>> & AddsOf<M>>;
+
+/** What a handler may return: messages only where somebody publishes them. */
+// biome-ignore-start lint/suspicious/noConfusingVoidType: a handler may return the promise of another function's nothing.
+type Returns<C> = C extends WithOutputs
+  ? void | Outputs
+  :
+      | void
+      | "nobody publishes what this handler returns: .use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)";
+// biome-ignore-end lint/suspicious/noConfusingVoidType: see above.
+
+/** Handles one event: `data` is decoded and validated. Resolving means done; `PermanentError` parks, any other retries. */
+export type Handler<E, C> = (data: DataOut<E>, context: C) => Returns<C> | Promise<Returns<C>>;
+
+/** The event itself where a handler for it may be registered here; else a sentence. */
+type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"] extends Handled
+  ? `${E["type"]} has a handler already; do both things in one handler`
+  : C extends ForwardAck
+    ? C extends PublishesOutputs
+      ? E
+      : 'ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)'
+    : E;
+
+/** Everything that runs: until the signal, or between `start` and `stop`. */
+export interface RunsReceiver {
   /**
-   * When a message is acked. `on-success`: when its handler and all middleware have succeeded. `manual`: by the handler,
-   * through `context.delivery`. `forward`: when everything that the handler returned is confirmed by the broker; the
-   * next message is handled meanwhile. Defaults to `on-success`.
+   * Handles what the receiver brings until the signal is aborted; then takes nothing more, finishes what runs within
+   * `shutdownTimeoutMs`, gives back the rest, and resolves. Never acks what did not commit.
    */
-  readonly ack?: AckStrategyName;
-  /** How many messages are handled at the same time; those of one key never are. Defaults to 10. */
-  readonly concurrency?: number;
-  /** How many more wait here for a free place or for their key. Defaults to 100. */
-  readonly maxBuffered?: number;
-  /** Total tries of a message before it is parked. Defaults to 10. */
-  readonly maxAttempts?: number;
-  /** The delay between tries. Defaults to `exponential()`. */
-  readonly backoff?: Backoff;
-  /** What becomes of a message that has no handler here. Defaults to `park`. */
-  readonly unknown?: "park" | "ignore";
-  /** How long handlers may take to finish after a stop; then their messages are given back. Defaults to 30,000. */
-  readonly shutdownTimeoutMs?: number;
-  /** Beside JSON and bytes, which are built in. Defaults to none. */
-  readonly codecs?: readonly Codec[];
-  /** Listens to what happens here. Defaults to nobody. */
-  readonly telemetry?: Telemetry;
-  /** @experimental Time, chance and failpoints. Defaults to the system's. */
-  readonly runtime?: Partial<Runtime>;
+  run(receiver: Receiver, signal?: AbortSignal): Promise<void>;
+  /**
+   * `run` in the background. Throws `already-started` while it runs. A run that fails tells telemetry, and `stop` rejects
+   * with its error; then it may be started again.
+   */
+  start(receiver: Receiver): void;
+  /** Stops what `start` began and waits for it. */
+  stop(): Promise<void>;
 }
 
-const rules = {
-  ack: oneOf("on-success", "manual", "forward"),
-  concurrency: count,
-  maxBuffered: count,
-  maxAttempts: count,
-  backoff: callback,
-  unknown: oneOf("park", "ignore"),
-  shutdownTimeoutMs: positive,
-  codecs: list,
-  telemetry: callback,
-  runtime: object,
-};
+/** Where handlers are registered: changes and returns itself, so that chains and plain statements both work. */
+export interface Handlers<C, Handled extends string = never> extends RunsReceiver {
+  on<E extends EventDefinition>(
+    event: MayHandle<C, Handled, E>,
+    handler: Handler<E, C>,
+  ): Handlers<C, Handled | E["type"]>;
+}
 
-/**
- * Makes a router: takes messages from a receiver and dispatches them by type to handlers, through middleware.
- * `consumer` names it towards brokers and the inbox: keep it stable, since both remember it.
- */
-export function createRouter(
-  consumer: string,
-  options: RouterOptions & { readonly ack: "manual" },
-): Router<BaseContext & ManualAck>;
-export function createRouter(
-  consumer: string,
-  options: RouterOptions & { readonly ack: "forward" },
-): Router<BaseContext & ForwardAck>;
-export function createRouter(consumer: string, options?: RouterOptions & { readonly ack?: "on-success" }): Router;
-export function createRouter(consumer: string, options: RouterOptions = {}): unknown {
-  if (typeof consumer !== "string" || consumer === "") {
-    throw new ConfigError("option-invalid", "createRouter: give the consumer's name, such as createRouter('billing')");
-  }
-  checkOptions("createRouter", options, rules);
-  const sessionOptions: SessionOptions = {
-    consumer,
-    ack: options.ack ?? "on-success",
-    concurrency: options.concurrency ?? 10,
-    maxBuffered: options.maxBuffered ?? 100,
-    maxAttempts: options.maxAttempts ?? 10,
-    backoff: options.backoff ?? exponential(),
-    unknown: options.unknown ?? "park",
-    shutdownTimeoutMs: options.shutdownTimeoutMs ?? 30_000,
-    telemetry: quiet(options.telemetry),
-    runtime: runtimeWith(options.runtime),
-  };
-  const codecs = createCodecs(options.codecs);
-  const middleware: AnyMiddleware[] = [];
-  const registered = new Map<string, { event: EventDefinition; handler: UntypedHandler }>();
-
-  async function run(signal: AbortSignal, receiver: Receiver): Promise<void> {
-    if (registered.size === 0) {
-      throw new ConfigError("no-handler", `router ${consumer} has no handlers; register them with .on(event, handler)`);
-    }
-    const handles = new Map(
-      [...registered].map(([type, { event, handler }]) => [type, createHandle(event, handler, middleware, codecs)]),
-    );
-    const session = createSession(handles, sessionOptions);
-    const close = () => void session.close();
-    signal.addEventListener("abort", close, { once: true });
-    try {
-      const events = [...registered.values()].map(({ event }) => event);
-      await receiver.receive({ consumer, events, deliver: session.deliver }, signal);
-    } catch (cause) {
-      const error = PostboxError.from(cause);
-      sessionOptions.telemetry({ name: "router.failed", consumer, error });
-      throw error;
-    } finally {
-      signal.removeEventListener("abort", close);
-      await session.close();
-    }
-  }
-
-  const background = startStop(`router ${consumer}`, run);
-  const router = {
-    use(next: AnyMiddleware) {
-      if (registered.size > 0) {
-        throw new ConfigError("middleware-order", `.use(${next.name}()) after .on(...): register middleware first`);
-      }
-      checkFits(middleware, next);
-      middleware.push(next);
-      return router;
-    },
-    on(event: EventDefinition, handler: UntypedHandler) {
-      if (registered.has(event.type)) throw new ConfigError("handler-exists", `${event.type} has a handler already`);
-      if (sessionOptions.ack === "forward" && !middleware.some(({ adds }) => adds.includes("published"))) {
-        throw new ConfigError(
-          "middleware-order",
-          'ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)',
-        );
-      }
-      registered.set(event.type, { event, handler });
-      return router;
-    },
-    run: (receiver: Receiver, signal: AbortSignal = new AbortController().signal) => run(signal, receiver),
-    start: (receiver: Receiver) => background.start(receiver),
-    stop: () => background.stop(),
-  };
-  return router;
+/** The typed front of a Receiver. Middleware first, then handlers: what `on` returns has no `use`. */
+export interface Router<C = BaseContext> extends Handlers<C> {
+  use<M extends AnyMiddleware>(middleware: Fits<C, M>): Router<Extended<C, M>>;
 }

@@ -1,10 +1,10 @@
 import type { Backoff } from "../backoff.js";
-import { PermanentError, PostboxError } from "../errors.js";
+import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
 import { type AckStrategyName, ackStrategies } from "./ack-strategy.js";
-import type { Handle } from "./handle.js";
+import type { Handle, Handled } from "./handle.js";
 import { createKeyQueue } from "./key-queue.js";
 import { type TrackedDelivery, trackDelivery } from "./tracked-delivery.js";
 
@@ -39,7 +39,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   let closing: Promise<void> | undefined;
   let emptied = () => {};
 
-  async function process(delivery: TrackedDelivery): Promise<void> {
+  async function handleOne(delivery: TrackedDelivery): Promise<void> {
     const { message, attempt } = delivery;
     telemetry({ name: "delivery.received", consumer, id: message.id, attempt });
     if (runtime.failpoint) await runtime.failpoint("router.received");
@@ -47,19 +47,21 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     if (handle === undefined) return unknownType(delivery);
     const acking = ackStrategies[options.ack](delivery);
     const startedAt = runtime.monotonic();
+    let handled: Handled;
     try {
       const context = { message, attempt, consumer, signal: giveUp.signal, telemetry, runtime };
-      await handle({ ...context, ...acking.context });
-      telemetry({
-        name: "delivery.handled",
-        consumer,
-        id: message.id,
-        durationMs: Math.max(0, runtime.monotonic() - startedAt),
-      });
+      handled = await handle({ ...context, ...acking.context });
     } catch (error) {
       return failed(delivery, error);
     }
-    const settled = acking.succeeded().catch((error) => failed(delivery, error));
+    if (handled === "by-handler") {
+      const durationMs = Math.max(0, runtime.monotonic() - startedAt);
+      telemetry({ name: "delivery.handled", consumer, id: message.id, durationMs });
+    }
+    const settled = acking
+      .succeeded(handled)
+      .catch((error) => failed(delivery, error))
+      .catch(giveBack(delivery));
     if (acking.holdsSlot) await settled;
   }
 
@@ -79,7 +81,12 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
 
   async function failed(delivery: TrackedDelivery, thrown: unknown): Promise<void> {
     const error = thrown instanceof Error ? thrown : PostboxError.from(thrown);
-    if (error instanceof PermanentError) return delivery.park(error);
+    if (delivery.settled) {
+      // Its handler had settled it by hand: too late to decide anything, but not to tell.
+      telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
+      return;
+    }
+    if (isHopeless(error)) return delivery.park(error);
     if (delivery.attempt >= options.maxAttempts) {
       return delivery.park(
         new PostboxError("attempts-spent", `${delivery.attempt} attempts failed, the last with: ${error.message}`, {
@@ -90,7 +97,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     return delivery.retry(options.backoff(delivery.attempt, runtime.random), error);
   }
 
-  /** For what should not happen, such as a `backoff` that throws: the message must not stay unsettled for that. */
+  /** For what should not happen: a message must not stay unsettled for a fault of ours. */
   function giveBack(delivery: TrackedDelivery): (thrown: unknown) => Promise<void> {
     return (thrown) => {
       telemetry({ name: "router.failed", consumer, error: PostboxError.from(thrown) });
@@ -120,11 +127,25 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
         if (outstanding.size === 0) emptied();
       });
       outstanding.add(delivery);
-      await queue.push({ key: raw.message.key, delivery, run: () => process(delivery).catch(giveBack(delivery)) });
+      await queue.push({ key: raw.message.key, delivery, run: () => handleOne(delivery).catch(giveBack(delivery)) });
     },
     close() {
       closing ??= drain();
       return closing;
     },
   };
+}
+
+/** What is thrown for the same message in the same way every time: wrong use, and outputs that cannot be published. */
+const hopeless: ReadonlySet<string> = new Set([
+  "data-invalid",
+  "data-not-encodable",
+  "content-type-unknown",
+  "message-invalid",
+  "message-too-large",
+]);
+
+function isHopeless(error: Error): boolean {
+  if (error instanceof PermanentError || error instanceof ConfigError) return true;
+  return error instanceof PostboxError && hopeless.has(error.code);
 }

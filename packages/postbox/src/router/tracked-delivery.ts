@@ -7,6 +7,8 @@ import type { Delivery } from "../transport.js";
 /** A delivery as the router settles it: told to telemetry, and never once it has been given back at a stop. */
 export interface TrackedDelivery extends Delivery {
   readonly message: Message;
+  /** Whether it has ended, one way or another. */
+  readonly settled: boolean;
   retry(delayMs: number, error?: Error): Promise<void>;
 }
 
@@ -50,6 +52,9 @@ export function trackDelivery(
   const tracked: TrackedDelivery = {
     message,
     attempt,
+    get settled() {
+      return state !== "open";
+    },
     ack: () =>
       settle(
         "settled",

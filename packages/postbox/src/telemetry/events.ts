@@ -1,7 +1,7 @@
 import type { PostboxError } from "../errors.js";
 
 /**
- * Everything worth knowing that happens inside the library. Loggers, metrics, health and tests all listen to these.
+ * Everything worth knowing that happens inside the library. `relay.failed` with a `retryInMs` of Infinity is its end. Loggers, metrics, health and tests all listen to these.
  * Names read "noun.past-participle"; a new event or field is not a breaking change.
  */
 export type TelemetryEvent =
@@ -11,7 +11,7 @@ export type TelemetryEvent =
   | { readonly name: "relay.released"; readonly box: string; readonly owner: string }
   | { readonly name: "relay.read"; readonly box: string; readonly count: number }
   | { readonly name: "relay.settled"; readonly box: string; readonly sent: number; readonly waiting: number }
-  | { readonly name: "relay.idle"; readonly box: string }
+  | { readonly name: "relay.drained"; readonly box: string }
   | { readonly name: "relay.failed"; readonly box: string; readonly error: PostboxError; readonly retryInMs: number }
   | { readonly name: "message.sent"; readonly box: string; readonly id: string; readonly attempt: number }
   | {
@@ -25,7 +25,7 @@ export type TelemetryEvent =
   | { readonly name: "message.held"; readonly box: string; readonly id: string; readonly key: string }
   | { readonly name: "message.parked"; readonly box: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.received"; readonly consumer: string; readonly id: string; readonly attempt: number }
-  | { readonly name: "delivery.duplicate"; readonly consumer: string; readonly id: string }
+  | { readonly name: "delivery.skipped"; readonly consumer: string; readonly id: string }
   | { readonly name: "delivery.handled"; readonly consumer: string; readonly id: string; readonly durationMs: number }
   | { readonly name: "delivery.acked"; readonly consumer: string; readonly id: string }
   | {
@@ -48,10 +48,10 @@ export type Telemetry = (event: TelemetryEvent) => void;
 export function quiet(telemetry: Telemetry | undefined): Telemetry {
   if (telemetry === undefined) return () => {};
   return (event) => {
+    // Whoever listens must never decide whether a message is delivered, nor end the process.
     try {
-      telemetry(event);
-    } catch {
-      // Whoever listens must never decide whether a message is delivered.
-    }
+      const answer: unknown = telemetry(event);
+      if (answer instanceof Promise) answer.catch(() => {});
+    } catch {}
   };
 }

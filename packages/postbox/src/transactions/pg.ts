@@ -1,4 +1,4 @@
-import type { Pool, PoolClient } from "pg";
+import type { ClientBase, Pool, PoolClient } from "pg";
 import type { TransactionLibrary, TransactionOptions } from "../store.js";
 import { commitRolledBack, isClient, notATransaction, requireOpen } from "./open-transaction.js";
 
@@ -11,14 +11,12 @@ const rightCall =
  * `begin` rejects with the driver's own error when the connection breaks. If that happens at COMMIT, nobody knows
  * whether the transaction was committed; if it was, its messages are sent.
  */
-export function pgTransactions(pool: Pool): TransactionLibrary<PoolClient> {
+export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
   return {
     name: "pg",
 
     executor(tx) {
-      if (!isClient(tx)) {
-        throw notATransaction("a pool runs each statement on any connection, outside of your transaction", rightCall);
-      }
+      if (!isClient(tx)) throw notATransaction(whatInstead(tx), rightCall);
       requireOpen(tx, rightCall);
       return async (text, params) => {
         const { rows, rowCount } = await tx.query(text, params as unknown[]);
@@ -50,6 +48,16 @@ export function pgTransactions(pool: Pool): TransactionLibrary<PoolClient> {
       }
     },
   };
+}
+
+function whatInstead(value: unknown): string {
+  const { connect, query } = (value ?? {}) as Record<string, unknown>;
+  if (typeof connect === "function" && typeof query === "function") {
+    return "totalCount" in (value as object)
+      ? "a pool runs each statement on any connection, outside of your transaction"
+      : "this client cannot tell whether it is in one; that takes pg 8.21 or later";
+  }
+  return `${value === null || typeof value !== "object" ? String(value) : "this object"} is no client of pg`;
 }
 
 /** Ends what is still open. An error means that the connection is in no state to be used again. */

@@ -29,7 +29,7 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
       await expect(refused).rejects.toThrow("no");
       await commit(harness, testMessage("real"));
       const relay = relayOn(harness.store, sender);
-      await whileRunning(relay, async () => void (await relay.log.until("relay.idle")));
+      await whileRunning(relay, async () => void (await relay.log.until("relay.drained")));
       expect(sender.ids()).toEqual(["real"]);
     });
 

@@ -1,6 +1,6 @@
-import { laneOf } from "../../internal/lane.js";
+import { laneCount, laneOf } from "../../internal/lane.js";
 import type { Message } from "../../message/message.js";
-import { type Box, type Lane, laneCount, type Row, type Settlement } from "../../store.js";
+import type { Box, Lane, Row, Settlement } from "../../store.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
 
 /** What a box holds, for tests and operators. Only what is committed; each list in order of position. */

@@ -13,7 +13,7 @@ describeOnEach("postgres", ({ url }) => {
   const connect = () => new pg.Pool({ connectionString: url, max: 12, options });
   const data = postgresTestData({ connect, transactions: pgTransactions });
   const { pool, schema } = data;
-  let store: PostgresStore<pg.PoolClient>;
+  let store: PostgresStore<pg.ClientBase>;
 
   beforeEach(async () => {
     await data.create();

@@ -1,5 +1,6 @@
+import { laneCount } from "../../internal/lane.js";
 import { checkOptions } from "../../options.js";
-import { laneCount } from "../../store.js";
+
 import { boxTables, defaultSchema, inboxTable, migrationTable, schemaRule } from "./names.js";
 
 /*

@@ -1,6 +1,6 @@
-import type { Pool, PoolClient } from "pg";
+import type { ClientBase, Pool } from "pg";
 import type { Message } from "../../message/message.js";
-import { checkOptions, object } from "../../options.js";
+import { checkOptions, type OptionRule, object } from "../../options.js";
 import type { Store, TransactionLibrary } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
@@ -13,11 +13,23 @@ import { schemaCheck, schemaError } from "./schema-check.js";
 import { appendManySql, appendOneSql, rememberSql } from "./write-sql.js";
 
 export interface PostgresStoreOptions {
-  /** A pool of `pg`. It stays yours: end it after everything that works on the store has stopped. */
+  /**
+   * A pool of `pg`. It stays yours: end it after everything that works on the store has stopped. It needs a connection for
+   * each handler that runs at once, and some for the relay and for whatever else you do with it. Where nobody listens to
+   * its `error` events, the store does, so that an idle connection that breaks does not end the process.
+   */
   readonly pool: Pool;
   /** The schema that the tables live in. Defaults to "postbox". */
   readonly schema?: string;
 }
+
+const poolRule: OptionRule = {
+  expected: "a Pool of pg",
+  test: (value) =>
+    ["connect", "query", "on", "listenerCount"].every(
+      (method) => typeof (value as Record<string, unknown> | null)?.[method] === "function",
+    ),
+};
 
 export interface PostgresStore<Tx> extends Store<Tx> {
   readonly schema: string;
@@ -31,14 +43,14 @@ export interface PostgresStore<Tx> extends Store<Tx> {
  */
 export function postgresStore(
   options: PostgresStoreOptions & { readonly transactions?: undefined },
-): PostgresStore<PoolClient>;
+): PostgresStore<ClientBase>;
 export function postgresStore<Tx>(
   options: PostgresStoreOptions & { readonly transactions: TransactionLibrary<Tx> },
 ): PostgresStore<Tx>;
 export function postgresStore(
   options: PostgresStoreOptions & { readonly transactions?: TransactionLibrary<unknown> },
 ): PostgresStore<unknown> {
-  checkOptions("postgresStore", options, { pool: object, transactions: object, schema: schemaRule }, ["pool"]);
+  checkOptions("postgresStore", options, { pool: poolRule, transactions: object, schema: schemaRule }, ["pool"]);
   const { pool, schema = defaultSchema } = options;
   const onPool = pgTransactions(pool);
   const library = options.transactions ?? (onPool as TransactionLibrary<unknown>);

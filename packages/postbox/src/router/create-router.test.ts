@@ -5,8 +5,11 @@ import { constant } from "../backoff.js";
 import { PermanentError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
 import { type MemoryBroker, memoryBroker } from "../memory.js";
+import { recover } from "../middleware/recover.js";
+import { retry } from "../middleware/retry.js";
 import { createPublisher } from "../publisher/create-publisher.js";
-import { createRouter, type RouterOptions } from "./router.js";
+import { createRouter, type RouterOptions } from "./create-router.js";
+import { defineMiddleware } from "./middleware.js";
 
 const Placed = defineEvent({
   type: "shop.Placed",
@@ -91,23 +94,36 @@ describe("a router", () => {
     expect(broker.parked("billing")[0]?.reason.message).toContain("wrong currency");
   });
 
-  it("gives a message back when its own options fail, instead of keeping it for ever", async () => {
-    const broker = memoryBroker();
+  it("takes a second between tries when its backoff fails, and tells", async () => {
     const log = telemetryLog();
+    const delays: (() => number)[] = [
+      () => {
+        throw new Error("a bug in backoff");
+      },
+      () => Number.NaN,
+    ];
+    const backoff = () => delays.shift()?.() ?? 0;
+    // Its delays are noted down and not waited for.
+    const broker = memoryBroker({
+      runtime: {
+        schedule(task) {
+          queueMicrotask(task);
+          return () => {};
+        },
+      },
+    });
     await publish(broker, 1);
-    let broken = true;
-    const backoff = () => {
-      if (!broken) return 1;
-      broken = false;
-      throw new Error("a bug in backoff");
-    };
-    const router = createRouter("billing", { backoff, telemetry: log.telemetry }).on(Placed, () => {
-      if (broken) throw new Error("failed");
+    const router = createRouter("billing", { backoff, telemetry: log.telemetry }).on(Placed, (_, { attempt }) => {
+      if (attempt < 3) throw new Error("failed");
     });
     router.start(broker.receiver());
     await log.until("delivery.acked");
     await router.stop();
-    expect(log.of("router.failed").map(({ error }) => error.message)).toEqual(["[unknown] a bug in backoff"]);
+    expect(log.of("delivery.retried").map(({ retryInMs }) => retryInMs)).toEqual([1000, 1000]);
+    expect(log.of("router.failed").map(({ error }) => error.message)).toEqual([
+      "[unknown] a bug in backoff",
+      "[option-invalid] backoff(2) answered NaN; answer milliseconds, 0 or more",
+    ]);
   });
 
   it("takes a thrown value that is no error as a failure too", async () => {
@@ -312,12 +328,83 @@ describe("ack strategies", () => {
   });
 });
 
+describe("what a handler does by hand", () => {
+  it("a failure after the ack is told, and changes nothing", async () => {
+    const broker = memoryBroker();
+    const log = telemetryLog();
+    await publish(broker, 1);
+    const router = createRouter("billing", { ack: "manual", telemetry: log.telemetry }).on(
+      Placed,
+      async (_, { delivery }) => {
+        await delivery.ack();
+        throw new Error("a bug after the ack");
+      },
+    );
+    router.start(broker.receiver());
+    await log.until("router.failed");
+    await router.stop();
+    expect(log.of("router.failed")[0]?.error.message).toContain("a bug after the ack");
+    expect(log.events.map(({ name }) => name)).toEqual(["delivery.received", "delivery.acked", "router.failed"]);
+  });
+
+  it("may give a message back", async () => {
+    const broker = memoryBroker();
+    const log = telemetryLog();
+    await publish(broker, 1);
+    const router = createRouter("billing", { ack: "manual", telemetry: log.telemetry }).on(Placed, (_, { delivery }) =>
+      log.of("delivery.released").length === 0 ? delivery.release() : delivery.ack(),
+    );
+    router.start(broker.receiver());
+    await log.until("delivery.acked");
+    await router.stop();
+    expect(log.of("delivery.received").map(({ attempt }) => attempt)).toEqual([1, 1]);
+  });
+
+  it("does not settle what a middleware ended: that is acked", async () => {
+    const broker = memoryBroker();
+    const log = telemetryLog();
+    await publish(broker, 1, 2);
+    const router = createRouter("billing", { ack: "manual", telemetry: log.telemetry })
+      .use(recover(() => {}))
+      .use(defineMiddleware({ name: "skip", run: async ({ message }, next) => (message.id === "m1" ? [] : next()) }))
+      .on(Placed, () => {
+        throw new Error("recovered from");
+      });
+    router.start(broker.receiver());
+    await log.until("delivery.acked", 2);
+    await router.stop();
+    expect(broker.depth("billing")).toBe(0);
+    expect(log.of("delivery.handled")).toEqual([]);
+  });
+});
+
+describe("a run that fails in the background", () => {
+  it("tells telemetry, lets itself be started again, and rejects the stop", async () => {
+    const log = telemetryLog();
+    const router = createRouter("billing", { telemetry: log.telemetry }).on(Placed, () => {});
+    const broken = { name: "broken", receive: () => Promise.reject(new Error("access refused")) };
+    router.start(broken);
+    await log.until("router.failed");
+    await new Promise(setImmediate);
+    router.start(broken);
+    await expect(router.stop()).rejects.toThrow("access refused");
+    expect(() => createRouter("empty").start(broken)).toThrow("[no-handler]");
+    expect(() => (router as unknown as { on(...args: unknown[]): void }).on(Other, () => {})).toThrow(
+      "[already-started] router billing has run already; register shop.Other before it does",
+    );
+  });
+});
+
 describe("wrong use at run time", () => {
   it("refuses a second handler, middleware after handlers, a nameless consumer and unknown options", () => {
     const router = createRouter("billing").on(Placed, () => {});
-    const untyped = router as unknown as { on(...args: unknown[]): void; use(...args: unknown[]): void };
+    const untyped = router as unknown as { on(...args: unknown[]): void; use(middleware: unknown): void };
     expect(() => untyped.on(Placed, () => {})).toThrow("[handler-exists] shop.Placed has a handler already");
-    expect(() => untyped.use({ name: "retry" })).toThrow("[middleware-order] .use(retry()) after .on(...)");
+    expect(() => untyped.use(retry())).toThrow("[middleware-order] .use(retry()) after .on(...)");
+    expect(() => untyped.use(retry)).toThrow("[option-invalid] .use(...) takes a middleware: call its factory");
+    expect(() => untyped.on("shop.Placed", () => {})).toThrow("[option-invalid] .on(event, handler) takes what");
+    expect(() => untyped.on(Other)).toThrow("[option-invalid] .on(event, handler) takes what");
+    expect(() => router.start(undefined as never)).toThrow("[option-invalid] router billing: give the receiver");
     expect(() => createRouter("")).toThrow("give the consumer's name");
     expect(() => createRouter("billing", { concurency: 1 } as never)).toThrow("did you mean 'concurrency'?");
     expect(() => createRouter("billing", { concurrency: 0 })).toThrow("a whole number of at least 1");

@@ -1,0 +1,23 @@
+import { PostboxError } from "../errors.js";
+import type { Runtime } from "../internal/runtime.js";
+import { withTimeout } from "../internal/with-timeout.js";
+import type { Box } from "../store.js";
+
+/**
+ * The same box, but no call takes longer than `limitMs`: a connection that was cut without a word would otherwise stop a
+ * relay for ever, and its stopping too. A call that was given up may still have happened; every verb bears a repetition.
+ */
+export function boundedBox(box: Box, limitMs: number, runtime: Runtime): Box {
+  const bounded = <R>(verb: string, call: () => Promise<R>): Promise<R> => {
+    const late = () =>
+      new PostboxError("store-failed", `the store did not ${verb} within ${limitMs} ms; it is tried again`);
+    return withTimeout(runtime, limitMs, late, call);
+  };
+  return {
+    own: (owner, leaseMs) => bounded("own", () => box.own(owner, leaseMs)),
+    renew: (owner, leaseMs) => bounded("renew", () => box.renew(owner, leaseMs)),
+    release: (owner) => bounded("release", () => box.release(owner)),
+    read: (limits) => bounded("read", () => box.read(limits)),
+    settle: (lanes, settlements) => bounded("settle", () => box.settle(lanes, settlements)),
+  };
+}

@@ -1,0 +1,188 @@
+import { type Backoff, exponential, reliable } from "../backoff.js";
+import { ConfigError, PostboxError } from "../errors.js";
+import type { EventDefinition } from "../event/define-event.js";
+import { type Runtime, runtimeWith } from "../internal/runtime.js";
+import { startStop } from "../internal/start-stop.js";
+import { type Codec, createCodecs } from "../message/codec.js";
+import { callback, checkOptions, count, list, object, oneOf, positive } from "../options.js";
+import { quiet, type Telemetry } from "../telemetry/events.js";
+import type { Receiver } from "../transport.js";
+import type { AckStrategyName } from "./ack-strategy.js";
+import type { BaseContext, ForwardAck, ManualAck } from "./context.js";
+import { checkFits } from "./fits.js";
+import { createHandle, type UntypedHandler } from "./handle.js";
+import type { AnyMiddleware } from "./middleware.js";
+import type { Router } from "./router.js";
+import { createSession, type SessionOptions } from "./session.js";
+
+export interface RouterOptions {
+  /**
+   * When a message is acked. `on-success`: when its handler and all middleware have succeeded. `manual`: by the handler,
+   * through `context.delivery`. `forward`: when everything that the handler returned is confirmed by the broker; the
+   * next message is handled meanwhile. Defaults to `on-success`.
+   */
+  readonly ack?: AckStrategyName;
+  /**
+   * How many messages are handled at the same time; those of one key never are. Each handler behind `transaction(store)`
+   * takes a connection: the pool must have more than this, or a handler that asks for another one waits for ever.
+   * Defaults to 10.
+   */
+  readonly concurrency?: number;
+  /**
+   * How many more wait here for a free place or for their key; when they all wait for one key, no other is taken.
+   * Defaults to 100.
+   */
+  readonly maxBuffered?: number;
+  /** Total tries of a message before it is parked. Defaults to 10. */
+  readonly maxAttempts?: number;
+  /** The delay between tries. Defaults to `exponential()`. */
+  readonly backoff?: Backoff;
+  /** What becomes of a message that has no handler here. Defaults to `park`. */
+  readonly unknown?: "park" | "ignore";
+  /** How long handlers may take to finish after a stop; then their messages are given back. Defaults to 30,000. */
+  readonly shutdownTimeoutMs?: number;
+  /** Beside JSON and bytes, which are built in. Defaults to none. */
+  readonly codecs?: readonly Codec[];
+  /** Listens to what happens here. Defaults to nobody. */
+  readonly telemetry?: Telemetry;
+  /** @experimental Time, chance and failpoints. Defaults to the system's. */
+  readonly runtime?: Partial<Runtime>;
+}
+
+const rules = {
+  ack: oneOf("on-success", "manual", "forward"),
+  concurrency: count,
+  maxBuffered: count,
+  maxAttempts: count,
+  backoff: callback,
+  unknown: oneOf("park", "ignore"),
+  shutdownTimeoutMs: positive,
+  codecs: list,
+  telemetry: callback,
+  runtime: object,
+};
+
+/**
+ * Makes a router: takes messages from a receiver and dispatches them by type to handlers, through middleware.
+ * `consumer` names it towards brokers and the inbox: keep it stable, since both remember it.
+ */
+export function createRouter(
+  consumer: string,
+  options: RouterOptions & { readonly ack: "manual" },
+): Router<BaseContext & ManualAck>;
+export function createRouter(
+  consumer: string,
+  options: RouterOptions & { readonly ack: "forward" },
+): Router<BaseContext & ForwardAck>;
+export function createRouter(consumer: string, options?: RouterOptions): Router;
+export function createRouter(consumer: string, options: RouterOptions = {}): unknown {
+  if (typeof consumer !== "string" || consumer === "") {
+    throw new ConfigError("option-invalid", "createRouter: give the consumer's name, such as createRouter('billing')");
+  }
+  checkOptions("createRouter", options, rules);
+  const telemetry = quiet(options.telemetry);
+  const sessionOptions: SessionOptions = {
+    consumer,
+    ack: options.ack ?? "on-success",
+    concurrency: options.concurrency ?? 10,
+    maxBuffered: options.maxBuffered ?? 100,
+    maxAttempts: options.maxAttempts ?? 10,
+    backoff: reliable(options.backoff ?? exponential(), (error) =>
+      telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) }),
+    ),
+    unknown: options.unknown ?? "park",
+    shutdownTimeoutMs: options.shutdownTimeoutMs ?? 30_000,
+    telemetry,
+    runtime: runtimeWith(options.runtime),
+  };
+  const codecs = createCodecs(options.codecs);
+  const given = { "on-success": [], manual: ["delivery"], forward: ["forward"] }[sessionOptions.ack];
+  const middleware: AnyMiddleware[] = [];
+  const registered = new Map<string, { event: EventDefinition; handler: UntypedHandler }>();
+
+  let sealed = false;
+
+  /** Everything that can be known to be wrong before anything runs. */
+  function check(receiver: Receiver): void {
+    if (typeof receiver?.receive !== "function") {
+      throw new ConfigError(
+        "option-invalid",
+        `router ${consumer}: give the receiver to run on, such as broker.receiver()`,
+      );
+    }
+    if (registered.size === 0) {
+      throw new ConfigError("no-handler", `router ${consumer} has no handlers; register them with .on(event, handler)`);
+    }
+    sealed = true;
+  }
+
+  async function run(signal: AbortSignal, receiver: Receiver): Promise<void> {
+    const handles = new Map(
+      [...registered].map(([type, { event, handler }]) => [type, createHandle(event, handler, middleware, codecs)]),
+    );
+    const session = createSession(handles, sessionOptions);
+    const close = () => void session.close();
+    signal.addEventListener("abort", close, { once: true });
+    try {
+      const events = [...registered.values()].map(({ event }) => event);
+      await receiver.receive({ consumer, events, deliver: session.deliver }, signal);
+    } catch (cause) {
+      const error = PostboxError.from(cause);
+      telemetry({ name: "router.failed", consumer, error });
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", close);
+      await session.close();
+    }
+  }
+
+  const background = startStop(`router ${consumer}`, run);
+  const router = {
+    use(next: AnyMiddleware) {
+      if (typeof next?.run !== "function" || !Array.isArray(next.needs)) {
+        throw new ConfigError(
+          "option-invalid",
+          ".use(...) takes a middleware: call its factory, as in .use(inbox(store))",
+        );
+      }
+      if (registered.size > 0) {
+        throw new ConfigError("middleware-order", `.use(${next.name}()) after .on(...): register middleware first`);
+      }
+      checkFits(given, middleware, next);
+      middleware.push(next);
+      return router;
+    },
+    on(event: EventDefinition, handler: UntypedHandler) {
+      if (typeof event?.validate !== "function" || typeof handler !== "function") {
+        throw new ConfigError("option-invalid", ".on(event, handler) takes what defineEvent returned, and a function");
+      }
+      if (sealed) {
+        throw new ConfigError(
+          "already-started",
+          `router ${consumer} has run already; register ${event.type} before it does`,
+        );
+      }
+      if (registered.has(event.type)) {
+        throw new ConfigError("handler-exists", `${event.type} has a handler already; do both things in one handler`);
+      }
+      if (sessionOptions.ack === "forward" && !middleware.some(({ adds }) => adds.includes("published"))) {
+        throw new ConfigError(
+          "middleware-order",
+          'ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)',
+        );
+      }
+      registered.set(event.type, { event, handler });
+      return router;
+    },
+    async run(receiver: Receiver, signal: AbortSignal = new AbortController().signal) {
+      check(receiver);
+      await run(signal, receiver);
+    },
+    start(receiver: Receiver) {
+      check(receiver);
+      background.start(receiver);
+    },
+    stop: () => background.stop(),
+  };
+  return router;
+}

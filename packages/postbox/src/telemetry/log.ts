@@ -1,0 +1,41 @@
+import type { Telemetry, TelemetryEvent } from "./events.js";
+
+/** What `console`, pino and most other loggers have. */
+export interface Logger {
+  debug(text: string): void;
+  info(text: string): void;
+  warn(text: string): void;
+  error(text: string): void;
+}
+
+type Level = keyof Logger;
+
+/** What somebody should look at. Everything else is for debugging. */
+const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
+  "relay.owned": "info",
+  "relay.released": "info",
+  "relay.lost": "warn",
+  "relay.failed": "error",
+  "message.failed": "warn",
+  "message.parked": "error",
+  "delivery.retried": "warn",
+  "delivery.parked": "error",
+  "router.failed": "error",
+};
+
+/**
+ * A telemetry listener that writes one line per event: parked messages and failures as errors, retries as warnings, the
+ * ordinary course of things for debugging. `createRelay(store, sender, { telemetry: logTo(console) })`
+ */
+export function logTo(logger: Logger): Telemetry {
+  return (event) => {
+    const { name, ...details } = event;
+    const fields = Object.entries(details).map(([key, value]) => `${key}=${shown(value)}`);
+    logger[levels[name] ?? "debug"](`${name} ${fields.join(" ")}`);
+  };
+}
+
+function shown(value: unknown): string {
+  if (value instanceof Error) return JSON.stringify(value.message);
+  return typeof value === "string" && /^[\w.:/-]+$/.test(value) ? value : JSON.stringify(value);
+}
