@@ -4,17 +4,17 @@ import type { Runtime, Sender } from "postbox";
  * A relay with this runtime stops dead when it has sent something and not yet settled it, as if its process had been
  * killed there, as soon as `due` says so: nothing of it goes on, not even its timers.
  */
-export function killedAfterSending(due: () => boolean): { runtime: Partial<Runtime>; killed: Promise<void> } {
+export function deadAfterSending(due: () => boolean): { runtime: Partial<Runtime>; died: Promise<void> } {
   let dead = false;
-  let kill = () => {};
-  const killed = new Promise<void>((resolve) => {
-    kill = resolve;
+  let die = () => {};
+  const died = new Promise<void>((resolve) => {
+    die = resolve;
   });
   const runtime: Partial<Runtime> = {
     async failpoint(name) {
       if (name !== "relay.sent" || !due()) return;
       dead = true;
-      kill();
+      die();
       await new Promise(() => {});
     },
     schedule(task, ms) {
@@ -22,7 +22,7 @@ export function killedAfterSending(due: () => boolean): { runtime: Partial<Runti
       return () => clearTimeout(timer);
     },
   };
-  return { runtime, killed };
+  return { runtime, died };
 }
 
 /** Sends every `nth` message twice, as brokers do when a confirm gets lost. */

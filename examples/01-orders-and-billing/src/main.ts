@@ -3,7 +3,7 @@ import { parseArgs } from "node:util";
 import { createRelay, type TelemetryEvent } from "postbox";
 import { connectTransport } from "postbox/connect";
 import { billingService } from "./billing.js";
-import { killedAfterSending, sendingTwice } from "./faults.js";
+import { deadAfterSending, sendingTwice } from "./faults.js";
 import { ordersService } from "./orders.js";
 import { printSummary, progressPrinter, summarise } from "./summary.js";
 
@@ -15,6 +15,10 @@ const { values } = parseArgs({
   },
 });
 const attempts = Number(values.orders);
+if (!(Number.isInteger(attempts) && attempts > 0)) {
+  console.error("--orders takes a whole number above 0");
+  process.exit(2);
+}
 const rollBackEvery = 5;
 const printProgress = progressPrinter();
 
@@ -22,7 +26,7 @@ console.log("Two services, each with a database of its own, and a broker between
 console.log("  orders ── outbox ── relay ──▶ broker ──▶ inbox ── billing");
 console.log("  orders ── inbox ◀── broker ◀── relay ── outbox ── billing\n");
 console.log("Every fifth order rolls back, every seventh message is sent twice, and the first relay of the orders");
-console.log("is killed after it has sent a batch and before it could note that down.\n");
+console.log("stops dead when it has sent something and could not yet note that down.\n");
 
 const seen = { delivered: 0, duplicates: 0 };
 const telemetry = (event: TelemetryEvent) => {
@@ -43,21 +47,32 @@ const sender = sendingTwice(broker.sender(), 7);
 orders.router.start(broker.receiver("orders"));
 billing.router.start(broker.receiver("billing"));
 
-// Short leases, so that nobody waits long for the one that is killed. The second relay stands by until then.
+// Short leases, so that nobody waits long for the one that stops dead. The second relay stands by until then.
 const timing = { leaseMs: 3_000, pollIntervalMs: 100, publishTimeoutMs: 900 };
 const rolledBack: string[] = [];
 let placed = 0;
-const { runtime, killed } = killedAfterSending(() => placed >= attempts / 4);
-const doomed = createRelay(orders.database.store, sender, { ...timing, runtime });
-const standby = createRelay(orders.database.store, sender, timing);
+let deaths = 0;
+const { runtime, died } = deadAfterSending(() => placed >= attempts / 4);
+const doomed = createRelay(orders.database.store, sender, {
+  ...timing,
+  runtime,
+  telemetry: (event) => {
+    if (event.name === "relay.owned") standby.start();
+  },
+});
+const standby = createRelay(orders.database.store, sender, {
+  ...timing,
+  telemetry: (event) => {
+    if (event.name === "relay.owned")
+      console.log("  ✓ the lease has ended, and the relay that stood by has taken over");
+  },
+});
 const billingRelay = createRelay(billing.database.store, sender, timing);
 doomed.start();
 billingRelay.start();
-let kills = 0;
-void killed.then(() => {
-  kills++;
-  console.log("  ✗ the relay was killed between sending and settling; another takes over when its lease ends");
-  standby.start();
+void died.then(() => {
+  deaths++;
+  console.log("  ✗ the relay stopped dead between sending and settling");
 });
 
 const placing = (async () => {
@@ -80,6 +95,6 @@ await placing;
 await Promise.all([standby.stop(), billingRelay.stop(), orders.router.stop(), billing.router.stop()]);
 
 const summary = await summarise(orders.database, billing.database, rolledBack, seen);
-const holds = printSummary(summary, attempts, kills);
+const holds = printSummary(summary, attempts, deaths);
 await Promise.all([orders.database.close(), billing.database.close(), broker.close()]);
 process.exit(holds ? 0 : 1);

@@ -7,7 +7,8 @@ import { boxTables, defaultSchema, inboxTable, migrationTable, schemaRule } from
  * The schema, as numbered steps. A step that was released never changes: the next one mends it.
  */
 
-const messageColumns = `
+/** What `message-columns.ts` reads and writes. Spelt out again, since a released step never changes. */
+const messageColumnsOfStep1 = `
       id text NOT NULL,
       source text NOT NULL,
       type text NOT NULL,
@@ -36,20 +37,23 @@ const vacuumSoon = ["", "toast."]
   .concat("autovacuum_analyze_scale_factor = 0", "autovacuum_analyze_threshold = 20000")
   .join(", ");
 
-/** All tables of one box. `hold_key` is under which key a waiting row is held: a row without a key waits alone. */
+/**
+ * All tables of one box, also those that only later versions write (`scheduled`, `done`, `floor`, `clean`): large tables
+ * are easier made than altered. `hold_key` is under which key a waiting row is held: a row without a key waits alone.
+ */
 function createBox(schema: string, box: string): string {
   const t = boxTables(schema, box);
   return `
     CREATE TABLE ${t.pending} (
       lane smallint NOT NULL,
-      position bigint GENERATED ALWAYS AS IDENTITY,${messageColumns},
+      position bigint GENERATED ALWAYS AS IDENTITY,${messageColumnsOfStep1},
       attempts integer NOT NULL DEFAULT 0,
       PRIMARY KEY (lane, position)
     ) WITH (${vacuumSoon});
 
     CREATE TABLE ${t.wait} (
       lane smallint NOT NULL,
-      position bigint NOT NULL,${messageColumns},
+      position bigint NOT NULL,${messageColumnsOfStep1},
       attempts integer NOT NULL,
       last_error text,
       updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -86,13 +90,13 @@ function createBox(schema: string, box: string): string {
     CREATE TABLE ${t.scheduled} (
       due_at timestamptz NOT NULL,
       position bigint GENERATED ALWAYS AS IDENTITY,
-      lane smallint NOT NULL,${messageColumns},
+      lane smallint NOT NULL,${messageColumnsOfStep1},
       PRIMARY KEY (due_at, position)
     );
 
     CREATE TABLE ${t.parked} (
       lane smallint NOT NULL,
-      position bigint NOT NULL,${messageColumns},
+      position bigint NOT NULL,${messageColumnsOfStep1},
       attempts integer NOT NULL,
       reason text NOT NULL,
       parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -101,7 +105,7 @@ function createBox(schema: string, box: string): string {
 
     CREATE TABLE ${t.done} (
       lane smallint NOT NULL,
-      position bigint NOT NULL,${messageColumns},
+      position bigint NOT NULL,${messageColumnsOfStep1},
       attempts integer NOT NULL,
       done_at timestamptz NOT NULL DEFAULT clock_timestamp()
     );

@@ -36,7 +36,7 @@ export interface PostgresStore<Tx> extends Store<Tx> {
 }
 
 /**
- * A store in PostgreSQL 13 or later. Without `transactions` its transactions are those of `pg`, on the same pool; with
+ * A store in PostgreSQL. Without `transactions` its transactions are those of `pg`, on the same pool; with
  * it they are that library's, which must work on the same database.
  *
  * It keeps nothing in a session and names no statement, so it works through a pooler in transaction mode.

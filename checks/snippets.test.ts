@@ -5,13 +5,23 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { describeOnEach } from "@postbox/testkit";
 import pg from "pg";
-import type { Relay, RunsReceiver } from "postbox";
+import {
+  createRouter,
+  defineEvent,
+  type defineMiddleware,
+  type InTransaction,
+  type Relay,
+  type RunsReceiver,
+  transaction,
+} from "postbox";
+import { postgresStore } from "postbox/postgres";
 import { afterAll, beforeAll, expect, it } from "vitest";
+import { z } from "zod";
 
 const root = join(import.meta.dirname, "..");
 const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
 
-/** What the reader has already: a database with two tables, and a broker. */
+/** What the reader has already: a database with two tables. */
 const given = {
   "db.ts": `
     import { drizzle } from "drizzle-orm/node-postgres";
@@ -21,17 +31,19 @@ const given = {
     export const db = drizzle(pool);
     export const orders = pgTable("orders", { id: text().primaryKey(), total: integer().notNull() });
     export const invoices = pgTable("invoices", { orderId: text("order_id").notNull() });`,
-  "broker.ts": `
-    import { InvoiceIssued } from "./events.js";
-    import { memoryBroker } from "postbox/memory";
-    export const broker = memoryBroker();
-    broker.bind("mail", [InvoiceIssued]);`,
 };
 
-/** The snippets that name a file in their first line. */
-function snippets(): Record<string, string> {
-  const blocks = readFileSync(join(root, "README.md"), "utf8").matchAll(/```ts\n\/\/ (\S+\.ts)\n(.*?)```/gs);
+/** The snippets of a page that name a file in their first line. */
+function snippets(page: string): Record<string, string> {
+  const blocks = readFileSync(join(root, page), "utf8").matchAll(/```ts\n\/\/ (\S+\.ts)\n(.*?)```/gs);
   return Object.fromEntries([...blocks].map(([, name, code]) => [name, code]));
+}
+
+async function compile(folder: string, files: Readonly<Record<string, string>>): Promise<void> {
+  for (const [file, code] of Object.entries(files)) writeFileSync(join(folder, file), code);
+  const project = { extends: join(root, "checks/compile-errors/tsconfig.json"), include: ["*.ts"] };
+  writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(project));
+  await promisify(execFile)(process.execPath, [compiler, "-p", folder]).catch(({ stdout }) => expect(stdout).toBe(""));
 }
 
 async function until(condition: () => Promise<boolean>): Promise<void> {
@@ -58,7 +70,7 @@ describeOnEach("postgres", (server) => {
   });
 
   it("the snippets of the README compile, and do what they say", async () => {
-    const files = { ...given, ...snippets() };
+    const files = { ...given, ...snippets("README.md") };
     expect(Object.keys(files).sort()).toEqual([
       "billing.ts",
       "broker.ts",
@@ -67,12 +79,7 @@ describeOnEach("postgres", (server) => {
       "orders.ts",
       "relay.ts",
     ]);
-    for (const [file, code] of Object.entries(files)) writeFileSync(join(folder, file), code);
-    const project = { extends: "../../checks/compile-errors/tsconfig.json", include: ["."] };
-    writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(project));
-    await promisify(execFile)(process.execPath, [compiler, "-p", folder]).catch(({ stdout }) =>
-      expect(stdout).toBe(""),
-    );
+    await compile(folder, files);
 
     const url = new URL(server.url);
     url.pathname = name;
@@ -93,5 +100,32 @@ describeOnEach("postgres", (server) => {
       await Promise.all([relay.stop(), router.stop()]);
       await pool.end();
     }
+  });
+
+  it("the snippets about middleware compile, and do what they say", async () => {
+    const files = snippets("docs/middleware.md");
+    expect(Object.keys(files).sort()).toEqual(["publishing.ts", "tenant.ts"]);
+    const middleware = join(folder, "middleware");
+    mkdirSync(middleware);
+    await compile(middleware, files);
+    const { broker, publisher } = await import(join(middleware, "publishing.ts"));
+    const { tenant } = await import(join(middleware, "tenant.ts"));
+    const Ping = defineEvent({ type: "docs.Ping", schema: z.object({}) });
+    const store = postgresStore({ pool: admin, schema: name });
+    await store.migrate();
+    const seen: string[] = [];
+    const router = createRouter("docs")
+      .use(transaction(store))
+      .use(tenant as ReturnType<typeof defineMiddleware<"tenant", InTransaction<pg.ClientBase>, { tenant: string }>>)
+      .on(Ping, async (_, context) => {
+        const { rows } = await context.tx.query("select current_setting('app.tenant') as tenant");
+        seen.push(context.tenant, rows[0].tenant);
+      });
+    router.start(broker.receiver({ events: [Ping], queue: "docs" }));
+    await publisher.publish(Ping, {});
+    await until(async () => broker.depth("docs") === 0);
+    await router.stop();
+    await admin.query(`drop schema ${name} cascade`);
+    expect(seen).toEqual(["acme", "acme"]);
   });
 });
