@@ -43,6 +43,29 @@ export interface Lane {
   readonly epoch: number;
 }
 
+/** Where to go on reading a lane. */
+export interface LaneRead {
+  readonly lane: number;
+  /** Rows of `pending` beyond this position. Defaults to all. */
+  readonly after?: number;
+  readonly limit: number;
+}
+
+/** Where to look for what has committed late: positions are given before commit, so a reader may have passed one. */
+export interface LaneGap {
+  readonly lane: number;
+  readonly after: number;
+  readonly upTo: number;
+  /** What the reader has found there already. */
+  readonly known: readonly number[];
+}
+
+/** A row that became visible below where its lane had been read to. */
+export interface LateRow extends Row {
+  /** How long ago it was appended. */
+  readonly ageMs: number;
+}
+
 /** One stored message that is still to be sent. */
 export interface Row {
   readonly lane: number;
@@ -54,6 +77,11 @@ export interface Row {
   readonly waiting: boolean;
   /** In `pending`, but its key is held: it must go behind those that wait, not out. */
   readonly held: boolean;
+}
+
+export interface SettleOptions {
+  /** Keeps what was sent in `done` instead of deleting it. Defaults to false. */
+  readonly keep?: boolean;
 }
 
 /** What becomes of a row. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it. */
@@ -75,12 +103,18 @@ export interface Box {
   /** Gives the lanes back at once, those that are still its own. */
   release(owner: string): Promise<void>;
   /**
-   * Of each lane, the first `limit` rows of `pending`, and the first `limit` of `wait` whose hold is due: each of the two
-   * in order of position.
+   * Of each lane, the first `limit` rows of `pending` beyond a position, and the first `limit` of `wait` whose hold is
+   * due: each of the two in order of position.
    */
-  read(limits: readonly { readonly lane: number; readonly limit: number }[]): Promise<readonly Row[]>;
+  read(lanes: readonly LaneRead[]): Promise<readonly Row[]>;
+  /** Of each lane, the rows of `pending` in a range of positions that the reader does not know, in order of position. */
+  late(gaps: readonly LaneGap[]): Promise<readonly LateRow[]>;
   /** Moves rows to what became of them, all in one step; answers with the lanes whose epoch still stands. */
-  settle(lanes: readonly Lane[], settlements: readonly Settlement[]): Promise<ReadonlySet<number>>;
+  settle(
+    lanes: readonly Lane[],
+    settlements: readonly Settlement[],
+    options?: SettleOptions,
+  ): Promise<ReadonlySet<number>>;
 }
 
 /** Runs one SQL statement with `$n` placeholders in a user's transaction, through whatever library opened it. */

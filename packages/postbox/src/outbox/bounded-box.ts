@@ -17,7 +17,8 @@ export function boundedBox(box: Box, limitMs: number, runtime: Runtime): Box {
     own: (owner, leaseMs) => bounded("own", () => box.own(owner, leaseMs)),
     renew: (owner, leaseMs) => bounded("renew", () => box.renew(owner, leaseMs)),
     release: (owner) => bounded("release", () => box.release(owner)),
-    read: (limits) => bounded("read", () => box.read(limits)),
-    settle: (lanes, settlements) => bounded("settle", () => box.settle(lanes, settlements)),
+    read: (lanes) => bounded("read", () => box.read(lanes)),
+    late: (gaps) => bounded("read", () => box.late(gaps)),
+    settle: (lanes, settlements, options) => bounded("settle", () => box.settle(lanes, settlements, options)),
   };
 }

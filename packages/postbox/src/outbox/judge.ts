@@ -19,51 +19,24 @@ export interface Judgement {
 }
 
 /**
- * Decides what becomes of rows that were read, given what became of their sending. Rows without an outcome stay where
- * they are. The first failure of a key holds it: what stands behind goes to `wait` without spending an attempt.
+ * Decides what becomes of a row that has its outcome. `ahead` says what happened to an earlier one of its key in the same
+ * batch: what its sender held back behind that one has not failed by itself, and spends no attempt.
  */
 export function judge(
-  rows: readonly Row[],
-  outcomes: ReadonlyMap<Row, Outcome>,
+  row: Row,
+  outcome: Outcome,
+  ahead: "held" | "parked" | undefined,
   options: JudgeOptions,
-): readonly Judgement[] {
-  const judgements: Judgement[] = [];
-  const halted = new Map<string, "held" | "parked">();
-  for (const row of rows) {
-    const { id, key } = row.message;
-    const outcome = outcomes.get(row);
-    const ahead = key === undefined ? undefined : halted.get(key);
-    if (outcome?.status === "sent") {
-      const event = { name: "message.sent", box: options.box, id, attempt: row.attempts + 1 } as const;
-      judgements.push({ settlement: { row, to: "sent" }, event });
-    } else if (row.held || ahead !== undefined) {
-      // One that waits already keeps its place; its hold is due, so it goes out next.
-      if (!row.waiting) judgements.push(queueBehind(row, ahead, options));
-      if (key !== undefined && ahead === "parked") halted.set(key, "held");
-    } else if (outcome !== undefined) {
-      const judgement = failure(row, outcome.error, outcome.status === "rejected", options);
-      judgements.push(judgement);
-      if (key !== undefined) halted.set(key, judgement.settlement.to === "parked" ? "parked" : "held");
-    }
-  }
-  return judgements;
-}
-
-function queueBehind(row: Row, ahead: "held" | "parked" | undefined, { box }: JudgeOptions): Judgement {
-  const { id, key } = row.message;
-  // Behind a parked one nothing needs to wait for a retry: the hold only keeps the order and is due at once.
-  const due = ahead === "parked" ? { retryInMs: 0 } : {};
-  return {
-    settlement: { row, to: "wait", attempts: row.attempts, ...due },
-    event: { name: "message.held", box, id, key: key as string },
-  };
-}
-
-function failure(row: Row, error: Error, rejected: boolean, options: JudgeOptions): Judgement {
+): Judgement {
   const { box } = options;
   const { id } = row.message;
+  if (outcome.status === "sent") {
+    return { settlement: { row, to: "sent" }, event: { name: "message.sent", box, id, attempt: row.attempts + 1 } };
+  }
+  if (ahead !== undefined) return queueBehind(row, ahead, options);
+  const { error } = outcome;
   const attempts = row.attempts + 1;
-  const permanent = rejected || error instanceof PermanentError || options.isPermanent(error);
+  const permanent = outcome.status === "rejected" || error instanceof PermanentError || options.isPermanent(error);
   if (permanent || attempts >= options.maxAttempts) {
     return {
       settlement: { row, to: "parked", attempts, error: error.message },
@@ -74,5 +47,15 @@ function failure(row: Row, error: Error, rejected: boolean, options: JudgeOption
   return {
     settlement: { row, to: "wait", attempts, retryInMs, error: error.message },
     event: { name: "message.failed", box, id, attempt: attempts, retryInMs, error },
+  };
+}
+
+/** To `wait`, behind one of its key that failed; or behind a parked one, where the hold is due at once. */
+export function queueBehind(row: Row, ahead: "held" | "parked", { box }: Pick<JudgeOptions, "box">): Judgement {
+  const { id, key } = row.message;
+  const due = ahead === "parked" ? { retryInMs: 0 } : {};
+  return {
+    settlement: { row, to: "wait", attempts: row.attempts, ...due },
+    event: { name: "message.held", box, id, key: key as string },
   };
 }

@@ -6,6 +6,8 @@ export interface Lease {
   readonly lanes: readonly Lane[];
   /** Whether the lease certainly still stands. Ask before every send; settling is fenced by the store itself. */
   trusted(): boolean;
+  /** Whether somebody else is known to have the lanes. */
+  lost(): boolean;
   /** Somebody else has the lanes now. */
   lose(): void;
   /** Stops renewing and gives the lanes back, unless they are lost. */
@@ -51,6 +53,7 @@ export async function acquireLease(
   return {
     lanes,
     trusted: () => state === "ours" && runtime.monotonic() < trustedUntil,
+    lost: () => state === "lost",
     lose() {
       if (state === "ours") state = "lost";
       cancelRenewal();

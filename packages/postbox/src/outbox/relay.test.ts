@@ -13,6 +13,7 @@ function withBox(store: MemoryStore, change: (box: Box) => Partial<Box>): Store 
     renew: (...args) => box.renew(...args),
     release: (...args) => box.release(...args),
     read: (...args) => box.read(...args),
+    late: (...args) => box.late(...args),
     settle: (...args) => box.settle(...args),
   };
   return { ...store, box: () => ({ ...unchanged, ...change(box) }) } as Store;

@@ -3,22 +3,26 @@ import { ConfigError, PostboxError } from "../errors.js";
 import { type Runtime, runtimeWith, sleep } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
-import { callback, checkOptions, count, object, positive } from "../options.js";
+import { callback, checkOptions, count, object, oneOf, positive } from "../options.js";
 import type { Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
 import type { Sender } from "../transport.js";
 import { boundedBox } from "./bounded-box.js";
-import { dispatch } from "./dispatch.js";
-import { type Judgement, judge } from "./judge.js";
+import { runEngine } from "./engine.js";
 import { acquireLease, type Lease } from "./lease.js";
 import { outboxBox } from "./outbox.js";
-import { createReadLimits } from "./read-limits.js";
 
 export interface RelayOptions {
   /** The longest pause between two looks at the box; shorter while there is work. Defaults to 500. */
   readonly pollIntervalMs?: number;
-  /** How many rows are read and sent at once. Defaults to 500. */
+  /** How many messages at most go to the sender in one call. Defaults to 500. */
   readonly batchSize?: number;
+  /** How many messages at most are on their way or not settled yet: so many may be sent twice after a crash. Defaults to 1,000. */
+  readonly maxInFlight?: number;
+  /** How many bytes at most are on their way; one larger message still goes alone. Defaults to 16 MiB. */
+  readonly maxInFlightBytes?: number;
+  /** What becomes of a message that was sent: `delete`, or `keep` it in `outbox_done`. Defaults to `delete`. */
+  readonly mode?: "delete" | "keep";
   /** Total tries of a message before it is parked. Outages of the broker spend none. Defaults to 10. */
   readonly maxAttempts?: number;
   /** The delay between tries of a message, and between looks during an outage. Defaults to `exponential()`. */
@@ -38,6 +42,9 @@ export interface RelayOptions {
 const rules = {
   pollIntervalMs: positive,
   batchSize: count,
+  maxInFlight: count,
+  maxInFlightBytes: count,
+  mode: oneOf("delete", "keep"),
   maxAttempts: count,
   backoff: callback,
   isPermanent: callback,
@@ -88,9 +95,18 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
   const backoff = reliable(options.backoff ?? exponential(), (error) => failed(error, 0));
   const box = boundedBox(store.box(outboxBox), leaseMs, runtime);
   const nextOwner = uuidv7Generator(runtime);
-  const judgeOptions = {
-    box: outboxBox,
+  const isFatal = (error: unknown) => fatal.has(PostboxError.from(error).code);
+  const engineOptions = {
+    box,
+    boxName: outboxBox,
+    sender,
+    batchSize,
+    maxInFlight: options.maxInFlight ?? 1000,
+    maxInFlightBytes: options.maxInFlightBytes ?? 16 * 1024 * 1024,
     maxAttempts: options.maxAttempts ?? 10,
+    pollIntervalMs,
+    publishTimeoutMs,
+    keep: options.mode === "keep",
     backoff,
     isPermanent: (error: Error) => {
       try {
@@ -100,74 +116,11 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
         return false;
       }
     },
-    random: runtime.random,
+    runtime,
+    telemetry,
+    failed,
+    isFatal,
   };
-
-  /** Reads, sends and settles once. Returns how many rows it read. */
-  async function cycle(
-    lease: Lease,
-    limits: ReturnType<typeof createReadLimits>,
-    signal: AbortSignal,
-  ): Promise<number> {
-    const rows = await box.read(limits.next());
-    limits.learn(rows);
-    if (rows.length === 0) return 0;
-    telemetry({ name: "relay.read", box: outboxBox, count: rows.length });
-    if (runtime.failpoint) await runtime.failpoint("relay.read");
-    if (!lease.trusted()) return 0;
-    const sendable = rows.filter((row) => !row.held);
-    const { outcomes, down } = await dispatch(sendable, sender, publishTimeoutMs, runtime);
-    if (runtime.failpoint) await runtime.failpoint("relay.sent");
-    await settle(lease, judge(rows, outcomes, judgeOptions), signal);
-    if (down !== undefined) throw down;
-    return rows.length;
-  }
-
-  /** Until it is done or the lease is gone: giving up earlier would send again what has been sent. */
-  async function settle(lease: Lease, judgements: readonly Judgement[], signal: AbortSignal): Promise<void> {
-    if (judgements.length === 0) return;
-    const settlements = judgements.map(({ settlement }) => settlement);
-    let owned: ReadonlySet<number> | undefined;
-    for (let failures = 0; owned === undefined; ) {
-      try {
-        owned = await box.settle(lease.lanes, settlements);
-      } catch (error) {
-        const retryInMs = backoff(++failures, runtime.random);
-        failed(error, retryInMs);
-        if (!lease.trusted() || signal.aborted) throw error;
-        await sleep(runtime, retryInMs, signal);
-      }
-    }
-    if (owned.size < lease.lanes.length) lease.lose();
-    if (runtime.failpoint) await runtime.failpoint("relay.settled");
-    let sent = 0;
-    for (const { settlement, event } of judgements) {
-      // On a lost lane nothing was settled: its new owner tells what becomes of the row.
-      if (!owned.has(settlement.row.lane)) continue;
-      if (settlement.to === "sent") sent++;
-      telemetry(event);
-    }
-    telemetry({ name: "relay.settled", box: outboxBox, sent, waiting: judgements.length - sent });
-  }
-
-  async function pump(lease: Lease, signal: AbortSignal): Promise<void> {
-    const limits = createReadLimits(lease.lanes, batchSize);
-    let pauseMs = 0;
-    let failures = 0;
-    while (!signal.aborted && lease.trusted()) {
-      try {
-        const read = await cycle(lease, limits, signal);
-        failures = 0;
-        if (read === 0 && pauseMs === 0) telemetry({ name: "relay.drained", box: outboxBox });
-        pauseMs = read > 0 ? 0 : Math.min(pollIntervalMs, Math.max(5, pauseMs * 2));
-      } catch (error) {
-        if (fatal.has(PostboxError.from(error).code)) throw error;
-        pauseMs = backoff(++failures, runtime.random);
-        failed(error, pauseMs);
-      }
-      if (pauseMs > 0) await sleep(runtime, pauseMs, signal);
-    }
-  }
 
   async function run(signal: AbortSignal): Promise<void> {
     // Of this run: two at once are two relays, of which one works.
@@ -180,7 +133,7 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
         failures = 0;
         if (lease !== undefined) await work(lease, owner, signal);
       } catch (error) {
-        if (fatal.has(PostboxError.from(error).code)) {
+        if (isFatal(error)) {
           failed(error, Number.POSITIVE_INFINITY);
           throw error;
         }
@@ -196,7 +149,7 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
     telemetry({ name: "relay.owned", box: outboxBox, owner, lanes });
     try {
       if (runtime.failpoint) await runtime.failpoint("relay.owned");
-      await pump(lease, signal);
+      await runEngine({ ...engineOptions, lease }, signal);
     } finally {
       const lost = !lease.trusted();
       await lease.end();

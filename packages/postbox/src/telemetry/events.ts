@@ -22,6 +22,7 @@ export type TelemetryEvent =
       readonly retryInMs: number;
       readonly error: Error;
     }
+  | { readonly name: "message.late"; readonly box: string; readonly id: string; readonly ageMs: number }
   | { readonly name: "message.held"; readonly box: string; readonly id: string; readonly key: string }
   | { readonly name: "message.parked"; readonly box: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.received"; readonly consumer: string; readonly id: string; readonly attempt: number }

@@ -1,6 +1,6 @@
 import { laneCount, laneOf } from "../../internal/lane.js";
 import type { Message } from "../../message/message.js";
-import type { Box, Lane, Row, Settlement } from "../../store.js";
+import type { Box, Lane, LaneGap, LaneRead, LateRow, Row, Settlement, SettleOptions } from "../../store.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
 
 /** What a box holds, for tests and operators. Only what is committed; each list in order of position. */
@@ -10,6 +10,8 @@ export interface BoxContents {
   /** The held keys, sorted; for a message without a key its id. */
   readonly holds: readonly string[];
   readonly parked: readonly { readonly message: Message; readonly attempts: number; readonly error: string }[];
+  /** What was sent, where the relay keeps it. */
+  readonly done: readonly Message[];
 }
 
 interface Ownership {
@@ -31,6 +33,7 @@ export class MemoryBox implements Box {
     expiresAt: 0,
   }));
   readonly #parked: StoredRow[] = [];
+  readonly #done: StoredRow[] = [];
   #lastPosition = 0;
 
   constructor(now: () => number) {
@@ -40,7 +43,7 @@ export class MemoryBox implements Box {
   /** Gives a message its position, as an identity column does: before the commit, and for good even without one. */
   place(message: Message): StoredRow {
     const lane = laneOf(message.key ?? message.id);
-    return { lane, position: ++this.#lastPosition, message: copyOf(message), attempts: 0 };
+    return { lane, position: ++this.#lastPosition, message: copyOf(message), attempts: 0, createdAt: this.#now() };
   }
 
   /** Makes placed rows visible. */
@@ -70,20 +73,31 @@ export class MemoryBox implements Box {
     }
   }
 
-  async read(limits: readonly { readonly lane: number; readonly limit: number }[]): Promise<readonly Row[]> {
+  async read(lanes: readonly LaneRead[]): Promise<readonly Row[]> {
     const now = this.#now();
-    return limits.flatMap(({ lane, limit }) => this.#lane(lane).read(limit, now));
+    return lanes.flatMap(({ lane, after = 0, limit }) => this.#lane(lane).read(after, limit, now));
   }
 
-  async settle(lanes: readonly Lane[], settlements: readonly Settlement[]): Promise<ReadonlySet<number>> {
+  async late(gaps: readonly LaneGap[]): Promise<readonly LateRow[]> {
+    const now = this.#now();
+    return gaps.flatMap((gap) => this.#lane(gap.lane).late(gap, now));
+  }
+
+  async settle(
+    lanes: readonly Lane[],
+    settlements: readonly Settlement[],
+    { keep = false }: SettleOptions = {},
+  ): Promise<ReadonlySet<number>> {
     const now = this.#now();
     const standing = new Set(
       lanes.filter(({ lane, epoch }) => this.#ownership[lane]?.epoch === epoch).map(({ lane }) => lane),
     );
     const fenced = settlements.filter(({ row }) => standing.has(row.lane));
     for (const settlement of fenced) {
-      const parked = this.#lane(settlement.row.lane).settle(settlement, now);
-      if (parked !== undefined) this.#parked.push(parked);
+      const taken = this.#lane(settlement.row.lane).settle(settlement, now);
+      if (taken === undefined) continue;
+      if (settlement.to === "parked") this.#parked.push(taken);
+      else if (keep) this.#done.push(taken);
     }
     for (const { row } of fenced) this.#lane(row.lane).freeHold(row.message);
     return standing;
@@ -101,6 +115,7 @@ export class MemoryBox implements Box {
         attempts,
         error,
       })),
+      done: messages([...this.#done]),
     };
   }
 

@@ -1,5 +1,5 @@
 import type { Message } from "../../message/message.js";
-import type { Row, Settlement } from "../../store.js";
+import type { LaneGap, LateRow, Row, Settlement } from "../../store.js";
 import { OrderedRows } from "./ordered-rows.js";
 
 /** A message as a box keeps it. */
@@ -9,6 +9,7 @@ export interface StoredRow {
   readonly message: Message;
   readonly attempts: number;
   readonly error?: string;
+  readonly createdAt: number;
 }
 
 /** A key whose next message waits for a retry, with everything that waits behind it. There is none without rows. */
@@ -27,8 +28,8 @@ export class MemoryLane {
     this.#pending.set(row.position, row);
   }
 
-  /** The first rows of `pending`, and the first of `wait` whose hold is due, at most `limit` of either. */
-  read(limit: number, now: number): Row[] {
+  /** The first rows of `pending` beyond `after`, and the first of `wait` whose hold is due, at most `limit` of either. */
+  read(after: number, limit: number, now: number): Row[] {
     const due: StoredRow[] = [];
     for (const hold of this.#holds.values()) {
       if (hold.dueAt <= now) due.push(...hold.rows.first(limit));
@@ -36,14 +37,22 @@ export class MemoryLane {
     due.sort(byPosition);
     return [
       ...due.slice(0, limit).map((row) => shown(row, true, false)),
-      ...this.#pending.first(limit).map((row) => shown(row, false, this.#holds.has(holdName(row.message)))),
+      ...this.#pending.first(limit, after).map((row) => shown(row, false, this.#holds.has(holdName(row.message)))),
     ];
   }
 
-  /** Moves one row to what became of it, and answers with it when it is to be parked. A row that is gone stays gone. */
+  late({ after, upTo, known }: LaneGap, now: number): LateRow[] {
+    const seen = new Set(known);
+    return this.#pending
+      .first(Number.POSITIVE_INFINITY, after)
+      .filter(({ position }) => position <= upTo && !seen.has(position))
+      .map((row) => ({ ...shown(row, false, this.#holds.has(holdName(row.message))), ageMs: now - row.createdAt }));
+  }
+
+  /** Moves one row to what became of it, and answers with it unless it waits here. A row that is gone stays gone. */
   settle(settlement: Settlement, now: number): StoredRow | undefined {
     const row = this.#take(settlement.row);
-    if (row === undefined || settlement.to === "sent") return undefined;
+    if (row === undefined || settlement.to === "sent") return row;
     const { attempts, error } = settlement;
     const moved: StoredRow = { ...row, attempts, ...(error === undefined ? {} : { error }) };
     if (settlement.to === "parked") return moved;

@@ -40,12 +40,13 @@ export class OrderedRows<Value> {
     return value;
   }
 
-  /** At most `limit` values, lowest position first. */
-  first(limit: number): Value[] {
+  /** At most `limit` values beyond position `after`, lowest first. */
+  first(limit: number, after = 0): Value[] {
     const found: Value[] = [];
     while (this.#head < this.#positions.length && !this.#values.has(this.#positions[this.#head] as number))
       this.#head++;
-    for (let index = this.#head; index < this.#positions.length && found.length < limit; index++) {
+    const start = after === 0 ? this.#head : Math.max(this.#head, this.#firstAtLeast(after + 1));
+    for (let index = start; index < this.#positions.length && found.length < limit; index++) {
       const value = this.#values.get(this.#positions[index] as number);
       if (value !== undefined) found.push(value);
     }

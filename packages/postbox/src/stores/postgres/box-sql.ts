@@ -66,13 +66,14 @@ export function releaseSql(t: BoxTables): string {
 }
 
 /**
- * Of the lanes $1, the first $2 rows of `wait` that are due and the first $2 of `pending`. Each lane is a short walk
- * along the primary key; sorting across lanes would read all of them.
+ * Of the lanes $1, the first $2 rows of `wait` that are due and the first $2 of `pending` beyond the positions $3. Each
+ * lane is a short walk along the primary key; sorting across lanes would read all of them, and starting from the front
+ * each time would walk over everything that was deleted and not yet vacuumed away.
  */
 export function readSql(t: BoxTables): string {
   return `
     SELECT r.*
-    FROM unnest($1::smallint[], $2::integer[]) AS l (lane, n)
+    FROM unnest($1::smallint[], $2::integer[], $3::bigint[]) AS l (lane, n, after)
     CROSS JOIN LATERAL (
       (SELECT w.lane, w.position, w.attempts, true AS waiting, false AS held, ${messageSelection("w")}
        FROM ${t.hold} h JOIN ${t.wait} w ON w.lane = h.lane AND w.hold_key = h.key
@@ -82,7 +83,21 @@ export function readSql(t: BoxTables): string {
       (SELECT p.lane, p.position, p.attempts, false,
               EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key), ${messageSelection("p")}
        FROM ${t.pending} p
-       WHERE p.lane = l.lane
+       WHERE p.lane = l.lane AND p.position > l.after
        ORDER BY p.position LIMIT l.n)
     ) r`;
+}
+
+/** Of the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age. */
+export function lateSql(t: BoxTables): string {
+  return `
+    SELECT p.lane, p.position, p.attempts, false AS waiting,
+           EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key) AS held,
+           extract(epoch FROM clock_timestamp() - p.created_at) * 1000 AS age_ms, ${messageSelection("p")}
+    FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS g (lane, after, up_to)
+    JOIN ${t.pending} p ON p.lane = g.lane AND p.position > g.after AND p.position <= g.up_to
+    WHERE NOT EXISTS (
+      SELECT FROM unnest($4::smallint[], $5::bigint[]) AS k (lane, position)
+      WHERE k.lane = p.lane AND k.position = p.position)
+    ORDER BY p.lane, p.position`;
 }

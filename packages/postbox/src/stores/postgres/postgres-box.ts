@@ -1,7 +1,7 @@
 import { PostboxError } from "../../errors.js";
 import type { Box, Executor, Row, Settlement } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
-import { ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
+import { lateSql, ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { boxTables } from "./names.js";
@@ -24,6 +24,7 @@ export function postgresBox(
     renew: renewSql(tables),
     release: releaseSql(tables),
     read: readSql(tables),
+    late: lateSql(tables),
     settle: settleSql(tables),
   };
 
@@ -56,18 +57,36 @@ export function postgresBox(
       await query("release", [owner]);
     },
 
-    async read(limits) {
-      if (limits.length === 0) return [];
-      const rows = await query("read", [limits.map(({ lane }) => lane), limits.map(({ limit }) => limit)]);
+    async read(lanes) {
+      if (lanes.length === 0) return [];
+      const rows = await query("read", [
+        lanes.map(({ lane }) => lane),
+        lanes.map(({ limit }) => limit),
+        lanes.map(({ after = 0 }) => after),
+      ]);
       // A union of limited selects promises no order of its own.
       return rows.map(rowFrom).sort(byLane);
     },
 
-    async settle(lanes, settlements) {
+    async late(gaps) {
+      if (gaps.length === 0) return [];
+      const known = gaps.flatMap((gap) => gap.known.map((position) => ({ lane: gap.lane, position })));
+      const rows = await query("late", [
+        gaps.map(({ lane }) => lane),
+        gaps.map(({ after }) => after),
+        gaps.map(({ upTo }) => upTo),
+        known.map(({ lane }) => lane),
+        known.map(({ position }) => position),
+      ]);
+      return rows.map((record) => ({ ...rowFrom(record), ageMs: Number(record.age_ms) }));
+    },
+
+    async settle(lanes, settlements, { keep = false } = {}) {
       const rows = await query("settle", [
         lanes.map(({ lane }) => lane),
         lanes.map(({ epoch }) => epoch),
         ...settlementColumns(settlements),
+        keep,
       ]);
       return new Set(rows.map(({ lane }) => Number(lane)));
     },

@@ -4,7 +4,8 @@ import type { BoxTables } from "./names.js";
 const columns = messageColumns.map(([name]) => name).join(", ");
 
 /**
- * Settles rows in one statement: $1 and $2 are the lanes and their epochs, $3 to $9 the rows and what becomes of them.
+ * Settles rows in one statement: $1 and $2 are the lanes and their epochs, $3 to $9 the rows and what becomes of
+ * them, $10 whether those that were sent are kept.
  *
  * - `fence` locks the lanes whose epoch still stands. A take-over in progress is waited for, and then the epoch no longer
  *   matches; one that comes later waits for this statement. Nothing below touches a lane outside of it. A mere look at
@@ -49,6 +50,11 @@ export function settleSql(t: BoxTables): string {
       SELECT lane, position, ${columns}, created_at, tries, error FROM from_pending WHERE fate = 'parked'
       UNION ALL
       SELECT lane, position, ${columns}, created_at, tries, error FROM from_wait WHERE fate = 'parked'
+    ), kept AS (
+      INSERT INTO ${t.done} (lane, position, ${columns}, created_at, attempts)
+      SELECT lane, position, ${columns}, created_at, attempts + 1 FROM from_pending WHERE fate = 'sent' AND $10::boolean
+      UNION ALL
+      SELECT lane, position, ${columns}, created_at, attempts + 1 FROM from_wait WHERE fate = 'sent' AND $10::boolean
     ), held_key AS MATERIALIZED (
       SELECT lane, hold_key, max(retry_in_ms) AS retry_in_ms
       FROM (SELECT lane, hold_key, retry_in_ms FROM stays

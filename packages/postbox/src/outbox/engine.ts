@@ -1,0 +1,145 @@
+import type { Backoff } from "../backoff.js";
+import type { Runtime } from "../internal/runtime.js";
+import { createWake } from "../internal/wake.js";
+import type { Box, Row } from "../store.js";
+import type { Telemetry } from "../telemetry/events.js";
+import type { Outcome, Sender } from "../transport.js";
+import { createBreaker } from "./breaker.js";
+import { dispatch } from "./dispatch.js";
+import { judge, queueBehind } from "./judge.js";
+import type { Lease } from "./lease.js";
+import { createReader } from "./reader.js";
+import { createSettler } from "./settler.js";
+import { createWindow } from "./window.js";
+
+export interface EngineOptions {
+  readonly box: Box;
+  readonly boxName: string;
+  readonly lease: Lease;
+  readonly sender: Sender;
+  readonly batchSize: number;
+  readonly maxInFlight: number;
+  readonly maxInFlightBytes: number;
+  readonly maxAttempts: number;
+  readonly pollIntervalMs: number;
+  readonly publishTimeoutMs: number;
+  readonly keep: boolean;
+  readonly backoff: Backoff;
+  readonly isPermanent: (error: Error) => boolean;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+  /** Tells of a failure that is tried again after `retryInMs`. */
+  failed(error: unknown, retryInMs: number): void;
+  /** Whether no retry can mend this. */
+  isFatal(error: unknown): boolean;
+}
+
+/**
+ * Moves rows while a lease lasts: reading, sending and settling go on side by side, so that none waits for another.
+ * When the signal is aborted it reads and sends nothing more, waits for what is on its way, settles that, and returns.
+ */
+export async function runEngine(options: EngineOptions, signal: AbortSignal): Promise<void> {
+  const { boxName, lease, sender, runtime, backoff } = options;
+  const judgeOptions = { ...options, box: boxName, random: runtime.random };
+  const window = createWindow(sender.keepsOrder);
+  const breaker = createBreaker(backoff, runtime);
+  const dispatching = createWake(runtime);
+  /** Ends reading and sending; and, once nothing is on its way, settling. */
+  const stop = new AbortController();
+  const finish = new AbortController();
+  let fatal: { readonly error: unknown } | undefined;
+  let readFailures = 0;
+
+  const settler = createSettler({
+    ...options,
+    settled(row, toWait) {
+      window.settled(row, toWait);
+      dispatching.wake();
+    },
+  });
+  const reader = createReader({
+    ...options,
+    lanes: lease.lanes,
+    window,
+    failed(error) {
+      if (options.isFatal(error)) {
+        fatal = { error };
+        stop.abort();
+        return 0;
+      }
+      const retryInMs = backoff(++readFailures, runtime.random);
+      options.failed(error, retryInMs);
+      return retryInMs;
+    },
+    arrived(held) {
+      readFailures = 0;
+      if (held.length > 0) settler.add(held.map((row) => queueBehind(row, "held", judgeOptions)));
+      dispatching.wake();
+    },
+  });
+
+  function report(row: Row, outcome: Outcome): void {
+    const ahead = window.ahead(row);
+    const judgement = judge(row, outcome, ahead, judgeOptions);
+    const { to } = judgement.settlement;
+    if (to === "wait") {
+      const behind = window.failed(row).map((other) => queueBehind(other, ahead ?? "held", judgeOptions));
+      settler.add([judgement, ...behind]);
+    } else {
+      if (to === "sent") window.sent(row);
+      else window.parked(row);
+      settler.add([judgement]);
+    }
+    dispatching.wake();
+  }
+
+  const sending = new Set<Promise<void>>();
+  function send(batch: readonly Row[]): void {
+    const done = dispatch(batch, sender, options.publishTimeoutMs, runtime, report).then(({ undecided, down }) => {
+      sending.delete(done);
+      window.undecided(undecided);
+      if (down === undefined) breaker.close();
+      else {
+        const retryInMs = breaker.open();
+        options.failed(down, retryInMs);
+        runtime.schedule(() => dispatching.wake(), retryInMs);
+      }
+      dispatching.wake();
+    });
+    sending.add(done);
+  }
+
+  async function sendLoop(): Promise<void> {
+    const { maxInFlight, maxInFlightBytes, batchSize } = options;
+    while (!stop.signal.aborted) {
+      while (
+        lease.trusted() &&
+        breaker.allows(sending.size) &&
+        // What is sent and not settled yet is bounded too: it would be sent again after a crash.
+        window.inFlight + settler.size < maxInFlight &&
+        window.inFlightBytes < maxInFlightBytes
+      ) {
+        const most = Math.min(batchSize, maxInFlight - window.inFlight);
+        const batch = window.take(most, maxInFlightBytes - window.inFlightBytes);
+        if (batch.length === 0) break;
+        send(batch);
+      }
+      reader.roomLeft();
+      // The lease may end by itself: nothing else would wake this loop.
+      await dispatching.wait(stop.signal, lease.trusted() ? options.pollIntervalMs : 0);
+      if (!lease.trusted()) stop.abort();
+    }
+    while (sending.size > 0) await Promise.race(sending);
+    finish.abort();
+  }
+
+  const onAbort = () => stop.abort();
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) stop.abort();
+  try {
+    await Promise.all([reader.run(stop.signal), sendLoop(), settler.run(finish.signal)]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+  if (fatal !== undefined) throw fatal.error;
+}

@@ -1,0 +1,157 @@
+import type { Runtime } from "../internal/runtime.js";
+import { createWake } from "../internal/wake.js";
+import type { Box, Lane, LaneGap, Row } from "../store.js";
+import type { Telemetry } from "../telemetry/events.js";
+import type { Window } from "./window.js";
+
+export interface ReaderOptions {
+  readonly box: Box;
+  readonly boxName: string;
+  readonly lanes: readonly Lane[];
+  readonly window: Window;
+  readonly batchSize: number;
+  readonly pollIntervalMs: number;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+  /** Where to after a failure: how long to wait. Throws what no retry can mend. */
+  failed(error: unknown): number;
+  /** Rows were taken into the window; these of them are held. */
+  arrived(held: readonly Row[]): void;
+}
+
+/** Brings rows into the window: new ones from the tip of each lane, and those that committed late. */
+export interface Reader {
+  /** Some of the window was sent: there may be room again. */
+  roomLeft(): void;
+  /** Both loops, until the signal is aborted. */
+  run(signal: AbortSignal): Promise<void>;
+}
+
+/** The share of time that looking for late commits may take: an interval is so many times its cost. */
+const patience = 20;
+const longestIntervalMs = 60_000;
+/** How far behind the tip the frequent look goes: most transactions are shorter. What is older, the rare one finds. */
+const recentMs = 5_000;
+
+export function createReader(options: ReaderOptions): Reader {
+  const { box, boxName, window, runtime, telemetry, pollIntervalMs, batchSize } = options;
+  const smallest = Math.max(1, Math.ceil(batchSize / options.lanes.length));
+  const lanes = options.lanes.map(({ lane }) => ({ lane, cursor: 0, limit: smallest, count: 0 }));
+  const byLane = new Map(lanes.map((state) => [state.lane, state]));
+  const room = createWake(runtime);
+  const pause = createWake(runtime);
+  let drained = false;
+
+  /** One look at the tips, each lane from where it was read to. Answers whether some lane may have more. */
+  async function readTips(): Promise<"full" | "some" | "none"> {
+    const read = window.beginRead();
+    let rows: readonly Row[] = [];
+    let held: readonly Row[] = [];
+    try {
+      rows = await box.read(lanes.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit })));
+      if (rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
+    } finally {
+      held = window.endRead(read, rows);
+    }
+    for (const state of lanes) state.count = 0;
+    for (const { lane, position, waiting } of rows) {
+      const state = byLane.get(lane);
+      if (state === undefined || waiting) continue;
+      state.count++;
+      if (position > state.cursor) state.cursor = position;
+    }
+    let full = false;
+    for (const state of lanes) {
+      const isFull = state.count >= state.limit;
+      full ||= isFull;
+      state.limit = isFull ? Math.min(state.limit * 2, batchSize) : smallest;
+    }
+    if (rows.length > 0) telemetry({ name: "relay.read", box: boxName, count: rows.length });
+    if (rows.length > 0) options.arrived(held);
+    return full ? "full" : rows.length > 0 ? "some" : "none";
+  }
+
+  async function tipLoop(signal: AbortSignal): Promise<void> {
+    let pauseMs = 0;
+    while (!signal.aborted) {
+      if (window.buffered >= 2 * batchSize) {
+        await room.wait(signal);
+        continue;
+      }
+      try {
+        const found = await readTips();
+        const empty = found === "none" && window.buffered === 0 && window.inFlight === 0;
+        if (empty && !drained) telemetry({ name: "relay.drained", box: boxName });
+        drained = empty;
+        pauseMs = found === "full" ? 0 : found === "some" ? 1 : Math.min(pollIntervalMs, Math.max(2, pauseMs * 2));
+      } catch (error) {
+        pauseMs = options.failed(error);
+      }
+      if (pauseMs > 0) await pause.wait(signal, pauseMs);
+    }
+  }
+
+  /** Looks for late commits in a range of each lane; answers what it cost. */
+  async function readLate(range: (lane: number, cursor: number) => readonly [number, number]): Promise<number> {
+    const startedAt = runtime.monotonic();
+    const gaps: LaneGap[] = [];
+    for (const { lane, cursor } of lanes) {
+      const [after, upTo] = range(lane, cursor);
+      if (upTo > after) gaps.push({ lane, after, upTo, known: window.known(lane) });
+    }
+    if (gaps.length === 0) return 0;
+    const read = window.beginRead();
+    let rows: Awaited<ReturnType<Box["late"]>> = [];
+    let held: readonly Row[] = [];
+    try {
+      rows = await box.late(gaps);
+    } finally {
+      held = window.endRead(read, rows);
+    }
+    for (const { message, ageMs } of rows) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
+    if (rows.length > 0) options.arrived(held);
+    return runtime.monotonic() - startedAt;
+  }
+
+  /** Twice: often and close behind the tip, and seldom and all the way down. Each is paced by its own cost. */
+  async function lateLoop(signal: AbortSignal): Promise<void> {
+    const never = createWake(runtime);
+    let passed: { readonly at: number; readonly cursors: ReadonlyMap<number, number> }[] = [];
+    let floors: ReadonlyMap<number, number> = new Map();
+    let [recentAt, oldAt] = [runtime.monotonic() + 250, runtime.monotonic() + 1000];
+    while (!signal.aborted) {
+      await never.wait(signal, Math.max(0, Math.min(recentAt, oldAt) - runtime.monotonic()));
+      if (signal.aborted) return;
+      const now = runtime.monotonic();
+      passed.push({ at: now, cursors: new Map(lanes.map(({ lane, cursor }) => [lane, cursor])) });
+      const old = passed.findLast(({ at }) => at <= now - recentMs);
+      if (old !== undefined) {
+        floors = old.cursors;
+        passed = passed.filter(({ at }) => at >= old.at);
+      }
+      try {
+        if (now >= oldAt) {
+          const cost = await readLate((lane) => [0, floors.get(lane) ?? 0]);
+          oldAt = runtime.monotonic() + interval(cost, 1000);
+        }
+        if (now >= recentAt) {
+          const cost = await readLate((lane, cursor) => [floors.get(lane) ?? 0, cursor]);
+          recentAt = runtime.monotonic() + interval(cost, 250);
+        }
+      } catch (error) {
+        recentAt = oldAt = runtime.monotonic() + Math.max(250, options.failed(error));
+      }
+    }
+  }
+
+  return {
+    roomLeft() {
+      if (window.buffered < batchSize) room.wake();
+    },
+    run: async (signal) => void (await Promise.all([tipLoop(signal), lateLoop(signal)])),
+  };
+}
+
+function interval(costMs: number, shortestMs: number): number {
+  return Math.min(Math.max(patience * costMs, shortestMs), longestIntervalMs);
+}

@@ -1,0 +1,95 @@
+import type { Backoff } from "../backoff.js";
+import type { Runtime } from "../internal/runtime.js";
+import { sleep } from "../internal/runtime.js";
+import { createWake } from "../internal/wake.js";
+import type { Box, Row } from "../store.js";
+import type { Telemetry } from "../telemetry/events.js";
+import type { Judgement } from "./judge.js";
+import type { Lease } from "./lease.js";
+
+export interface SettlerOptions {
+  readonly box: Box;
+  readonly boxName: string;
+  readonly lease: Lease;
+  readonly keep: boolean;
+  readonly backoff: Backoff;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+  failed(error: unknown, retryInMs: number): void;
+  /** The row's settle has committed. */
+  settled(row: Row, toWait: boolean): void;
+}
+
+/** Stores what became of rows: one statement at a time, with everything that has gathered meanwhile. */
+export interface Settler {
+  readonly size: number;
+  add(judgements: readonly Judgement[]): void;
+  /** Runs until `finish` is aborted and everything is settled, or the lease is gone. */
+  run(finish: AbortSignal): Promise<void>;
+}
+
+/** Large enough to be rare, small enough to be quick. */
+const mostAtOnce = 2000;
+
+export function createSettler(options: SettlerOptions): Settler {
+  const { box, boxName, lease, runtime, telemetry } = options;
+  const wake = createWake(runtime);
+  let queue: Judgement[] = [];
+  let settling = 0;
+
+  /** Until it is done or the lease is gone: giving up earlier would send again what has been sent. */
+  async function settle(judgements: readonly Judgement[], finish: AbortSignal): Promise<void> {
+    if (runtime.failpoint) await runtime.failpoint("relay.sent");
+    const settlements = judgements.map(({ settlement }) => settlement);
+    let owned: ReadonlySet<number> | undefined;
+    for (let failures = 0; owned === undefined; ) {
+      try {
+        owned = await box.settle(lease.lanes, settlements, { keep: options.keep });
+      } catch (error) {
+        const retryInMs = options.backoff(++failures, runtime.random);
+        options.failed(error, retryInMs);
+        // A stop gives it one more chance, not for ever.
+        if (!lease.trusted() || (finish.aborted && failures > 1)) return;
+        await sleep(runtime, retryInMs, finish);
+      }
+    }
+    if (runtime.failpoint) await runtime.failpoint("relay.settled");
+    if (owned.size < lease.lanes.length) lease.lose();
+    tell(judgements, owned);
+  }
+
+  function tell(judgements: readonly Judgement[], owned: ReadonlySet<number>): void {
+    let sent = 0;
+    for (const { settlement, event } of judgements) {
+      // On a lost lane nothing was settled: its new owner tells what becomes of the row.
+      if (!owned.has(settlement.row.lane)) continue;
+      if (settlement.to === "sent") sent++;
+      options.settled(settlement.row, settlement.to === "wait");
+      telemetry(event);
+    }
+    telemetry({ name: "relay.settled", box: boxName, sent, waiting: judgements.length - sent });
+  }
+
+  return {
+    get size() {
+      return queue.length + settling;
+    },
+    add(judgements) {
+      for (const judgement of judgements) queue.push(judgement);
+      wake.wake();
+    },
+    async run(finish) {
+      while (!(finish.aborted && queue.length === 0) && !lease.lost()) {
+        if (queue.length === 0) {
+          await wake.wait(finish);
+          continue;
+        }
+        const batch = queue.length <= mostAtOnce ? queue : queue.slice(0, mostAtOnce);
+        queue = queue.length <= mostAtOnce ? [] : queue.slice(mostAtOnce);
+        settling = batch.length;
+        await settle(batch, finish);
+        settling = 0;
+      }
+    },
+  };
+}

@@ -1,0 +1,240 @@
+import type { Row } from "../store.js";
+
+/** The rows of one key that this relay knows of. A message without a key has none: it waits for nobody. */
+interface KeyState {
+  readonly queue: Row[];
+  inFlight: number;
+  queued: boolean;
+  /** Rows of it on their way to `wait`, whose settle has not committed yet. */
+  unsettledWaits: number;
+  /** The number of the last read that had begun when such a settle committed: what those saw of this key is too old. */
+  staleUpTo: number;
+  /** One of the batch on its way was parked: what its sender held back behind it has not failed by itself. */
+  parkedAhead: boolean;
+}
+
+/** Rough, but proportional: attributes and the objects around them. */
+const overheadBytes = 512;
+
+/**
+ * What a relay holds between reading and settling: which rows wait for their key, which may be sent, which are on their
+ * way. Knows nothing of time, senders or stores.
+ *
+ * A key is checked here and not where it was read: a row may have been read before the failure of an earlier one of its
+ * key was stored. Reads are numbered for that, in the order in which they began.
+ */
+export interface Window {
+  /** Begins a read: its number. */
+  beginRead(): number;
+  /** Takes in what a read brought, and ends it. Answers with the rows whose key is held: they go to `wait`. */
+  endRead(read: number, rows: readonly Row[]): readonly Row[];
+  /** The next rows to send, in order per key, and puts them on their way. */
+  take(maxRows: number, maxBytes: number): Row[];
+  /** It was sent: the next one of its key may go. */
+  sent(row: Row): void;
+  /** It failed: answers with those behind it, which go to `wait` with it. */
+  failed(row: Row): readonly Row[];
+  /** It goes to `parked`: its key goes on. */
+  parked(row: Row): void;
+  /** Whether an earlier one of its key has failed (held) or been parked in the batch that this row was sent in. */
+  ahead(row: Row): "held" | "parked" | undefined;
+  /** Nobody knows whether they were sent: back to the front, in their order. */
+  undecided(rows: readonly Row[]): void;
+  /** It is settled, and `wait` or not, the settle has committed. */
+  settled(row: Row, toWait: boolean): void;
+  /** The positions of a lane that are known here, or were settled while a read was under way. */
+  known(lane: number): number[];
+  /** Rows that are not on their way yet. */
+  readonly buffered: number;
+  readonly inFlight: number;
+  readonly inFlightBytes: number;
+}
+
+export function createWindow(keepsOrder: boolean): Window {
+  const keys = new Map<string, KeyState>();
+  const ready: (Row | KeyState)[] = [];
+  let readyHead = 0;
+  const live = new Map<number, Set<number>>();
+  /** Settled while a read was under way: that read may still bring them. */
+  const gone = new Map<number, Set<number>>();
+  const activeReads = new Set<number>();
+  let lastRead = 0;
+  let buffered = 0;
+  let inFlight = 0;
+  let inFlightBytes = 0;
+
+  const positions = (of: Map<number, Set<number>>, lane: number): Set<number> => {
+    const found = of.get(lane) ?? new Set();
+    of.set(lane, found);
+    return found;
+  };
+  const stateOf = (key: string): KeyState => {
+    let state = keys.get(key);
+    if (state === undefined) {
+      state = { queue: [], inFlight: 0, queued: false, unsettledWaits: 0, staleUpTo: 0, parkedAhead: false };
+      keys.set(key, state);
+    }
+    return state;
+  };
+  const enqueue = (state: KeyState): void => {
+    if (state.queued || state.inFlight > 0 || state.queue.length === 0) return;
+    state.queued = true;
+    ready.push(state);
+  };
+  const tidy = (key: string, state: KeyState): void => {
+    const idle = state.queue.length === 0 && state.inFlight === 0 && state.unsettledWaits === 0;
+    if (idle && !isStale(state)) keys.delete(key);
+  };
+  /** Whether a read is under way that began before the last settle to `wait` of this key had committed. */
+  const isStale = (state: KeyState): boolean => {
+    for (const read of activeReads) if (read <= state.staleUpTo) return true;
+    return false;
+  };
+  const landed = (row: Row): KeyState | undefined => {
+    inFlight--;
+    inFlightBytes -= row.message.data.byteLength + overheadBytes;
+    const { key } = row.message;
+    if (key === undefined) return undefined;
+    const state = stateOf(key);
+    state.inFlight--;
+    if (state.inFlight === 0) state.parkedAhead = false;
+    return state;
+  };
+
+  return {
+    beginRead() {
+      activeReads.add(++lastRead);
+      return lastRead;
+    },
+
+    endRead(read, rows) {
+      const held: Row[] = [];
+      for (const row of rows) {
+        if (live.get(row.lane)?.has(row.position) || gone.get(row.lane)?.has(row.position)) continue;
+        const { key } = row.message;
+        const state = key === undefined ? undefined : keys.get(key);
+        const tooOld = state !== undefined && (state.unsettledWaits > 0 || read <= state.staleUpTo);
+        // What waits under a hold that has been set anew since is not due after all; it will be read again.
+        if (row.waiting && tooOld) continue;
+        positions(live, row.lane).add(row.position);
+        if (key === undefined) {
+          ready.push(row);
+          buffered++;
+        } else if (row.held || tooOld) {
+          stateOf(key).unsettledWaits++;
+          held.push(row);
+        } else {
+          const own = state ?? stateOf(key);
+          own.queue.push(row);
+          buffered++;
+          enqueue(own);
+        }
+      }
+      activeReads.delete(read);
+      if (activeReads.size === 0) {
+        gone.clear();
+        for (const [key, state] of keys) if (state.staleUpTo > 0) tidy(key, state);
+      }
+      return held;
+    },
+
+    take(maxRows, maxBytes) {
+      const batch: Row[] = [];
+      let bytes = 0;
+      const put = (row: Row) => {
+        batch.push(row);
+        bytes += row.message.data.byteLength + overheadBytes;
+      };
+      const room = () => batch.length < maxRows && (batch.length === 0 || bytes < maxBytes);
+      while (room() && readyHead < ready.length) {
+        const next = ready[readyHead++] as Row | KeyState;
+        if (!("queue" in next)) {
+          put(next);
+          continue;
+        }
+        next.queued = false;
+        const most = keepsOrder ? next.queue.length : 1;
+        let taken = 0;
+        while (taken < most && room()) put(next.queue[taken++] as Row);
+        next.queue.splice(0, taken);
+        next.inFlight += taken;
+      }
+      // Taking from the front each time would move all the others each time.
+      if (readyHead > 1024 || readyHead === ready.length) {
+        ready.splice(0, readyHead);
+        readyHead = 0;
+      }
+      buffered -= batch.length;
+      inFlight += batch.length;
+      inFlightBytes += bytes;
+      return batch;
+    },
+
+    sent(row) {
+      const state = landed(row);
+      if (state === undefined) return;
+      enqueue(state);
+      tidy(row.message.key as string, state);
+    },
+
+    failed(row) {
+      const state = landed(row);
+      if (state === undefined) return [];
+      state.unsettledWaits++;
+      const behind = state.queue.splice(0);
+      buffered -= behind.length;
+      // Those that wait already stay where they are, and are read again when their hold is due.
+      for (const other of behind) if (other.waiting) live.get(other.lane)?.delete(other.position);
+      const moving = behind.filter((other) => !other.waiting);
+      state.unsettledWaits += moving.length;
+      return moving;
+    },
+
+    parked(row) {
+      const state = landed(row);
+      if (state === undefined) return;
+      if (state.inFlight > 0) state.parkedAhead = true;
+      enqueue(state);
+      tidy(row.message.key as string, state);
+    },
+
+    ahead(row) {
+      const state = row.message.key === undefined ? undefined : keys.get(row.message.key);
+      if (state === undefined) return undefined;
+      return state.unsettledWaits > 0 ? "held" : state.parkedAhead ? "parked" : undefined;
+    },
+
+    undecided(rows) {
+      for (const row of [...rows].reverse()) {
+        const state = landed(row);
+        buffered++;
+        if (state === undefined) ready.push(row);
+        else state.queue.unshift(row);
+      }
+      for (const { message } of rows) if (message.key !== undefined) enqueue(stateOf(message.key));
+    },
+
+    settled(row, toWait) {
+      live.get(row.lane)?.delete(row.position);
+      if (activeReads.size > 0) positions(gone, row.lane).add(row.position);
+      const { key } = row.message;
+      if (!toWait || key === undefined) return;
+      const state = stateOf(key);
+      state.unsettledWaits--;
+      state.staleUpTo = lastRead;
+      tidy(key, state);
+    },
+
+    known: (lane) => [...(live.get(lane) ?? []), ...(gone.get(lane) ?? [])],
+
+    get buffered() {
+      return buffered;
+    },
+    get inFlight() {
+      return inFlight;
+    },
+    get inFlightBytes() {
+      return inFlightBytes;
+    },
+  };
+}
