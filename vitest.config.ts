@@ -35,7 +35,7 @@ export default defineConfig({
         test: {
           ...shared.test,
           name: "parallel",
-          include: ["{packages,checks,examples}/**/*.test.ts"],
+          include: ["{packages,checks,examples,bench}/**/*.test.ts"],
           exclude: [...shared.test.exclude, "**/*.serial.test.ts"],
           maxWorkers: 2,
         },

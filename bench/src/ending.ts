@@ -1,0 +1,42 @@
+/** What has to be undone when the run ends, however it ends. */
+export interface Ending {
+  /** Adds a step; returns how to do it early. The last added is done first, each once, and none stops the others. */
+  add(step: () => Promise<void> | void): () => Promise<void>;
+  run(): Promise<void>;
+}
+
+export function createEnding(): Ending {
+  const steps: (() => Promise<void>)[] = [];
+  return {
+    add(step) {
+      let done: Promise<void> | undefined;
+      const once = () => {
+        done ??= Promise.resolve().then(step);
+        return done;
+      };
+      steps.push(once);
+      return once;
+    },
+    async run() {
+      for (const step of steps.toReversed()) {
+        await step().catch((error) => console.error(`while cleaning up: ${error}`));
+      }
+    },
+  };
+}
+
+/** On Ctrl-C, and when asked to end: undoes everything, then ends. A second one ends at once. */
+export function endOnSignals(ending: Ending): void {
+  let asked = false;
+  for (const [signal, code] of [
+    ["SIGINT", 130],
+    ["SIGTERM", 143],
+  ] as const) {
+    process.on(signal, () => {
+      if (asked) process.exit(code);
+      asked = true;
+      console.error(`\n${signal}: cleaning up`);
+      ending.run().finally(() => process.exit(code));
+    });
+  }
+}

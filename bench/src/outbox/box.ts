@@ -1,0 +1,84 @@
+import type pg from "pg";
+import { createOutbox } from "postbox";
+import { type PostgresStore, postgresStore } from "postbox/postgres";
+import type { Database } from "../database.js";
+import { Placed, randomOrder } from "./placed.js";
+
+/** A schema with the store's own tables. By the same tables, one side works through the library and one by hand. */
+export interface Box {
+  readonly url: string;
+  readonly schema: string;
+  readonly pool: pg.Pool;
+  readonly store: PostgresStore<pg.ClientBase>;
+  /** The table that an append writes to. */
+  readonly pending: string;
+  /** Removes all rows, and the dead ones with them. */
+  empty(): Promise<void>;
+  /** Adds rows, all in one transaction: they appear at once. */
+  fill(rows: number): Promise<void>;
+  /** How many rows are not settled yet. */
+  left(): Promise<number>;
+}
+
+/** Rows are copied by the server from this many that were published. */
+const templateRows = 10_000;
+const template = "public.template";
+
+export async function createBox(database: Database, schema: string): Promise<Box> {
+  const pool = database.pool(12);
+  const store = postgresStore({ pool, schema });
+  await store.migrate();
+  const pending = `"${schema}".outbox_pending`;
+  const columns = await createTemplate(pool, store, pending);
+
+  return {
+    url: database.url,
+    schema,
+    pool,
+    store,
+    pending,
+    async empty() {
+      const tables = ["pending", "wait", "hold", "parked", "done"].map((part) => `"${schema}".outbox_${part}`);
+      await pool.query(`TRUNCATE ${tables.join(", ")}`);
+    },
+    async fill(rows) {
+      // Before, not after: the first change of a page after a checkpoint writes all of it, and that is not to be measured.
+      await pool.query("CHECKPOINT");
+      await store.transaction(async (tx) => {
+        for (let missing = rows; missing > 0; missing -= templateRows) {
+          await tx.query(
+            `INSERT INTO ${pending} (id, ${columns}) SELECT gen_random_uuid()::text, ${columns}
+             FROM ${template} ORDER BY position LIMIT $1`,
+            [Math.min(missing, templateRows)],
+          );
+        }
+      });
+      await pool.query(`ANALYZE ${pending}`);
+    },
+    async left() {
+      const { rows } = await pool.query(
+        `SELECT (SELECT count(*) FROM ${pending}) + (SELECT count(*) FROM "${schema}".outbox_wait) AS left`,
+      );
+      return Number(rows[0].left);
+    },
+  };
+}
+
+/** Publishes the template's rows once per database. Returns the columns to copy: all but the id and what has a default. */
+async function createTemplate(pool: pg.Pool, store: PostgresStore<pg.ClientBase>, pending: string): Promise<string> {
+  const exists = await pool.query("SELECT to_regclass($1) IS NOT NULL AS yes", [template]);
+  if (!exists.rows[0].yes) {
+    const outbox = createOutbox(store, { source: "/bench" });
+    await store.transaction((tx) =>
+      outbox.in(tx).publishAll(Array.from({ length: templateRows }, () => Placed.message(randomOrder()))),
+    );
+    await pool.query(`CREATE TABLE ${template} AS SELECT * FROM ${pending}; TRUNCATE ${pending}`);
+  }
+  const { rows } = await pool.query(
+    `SELECT string_agg(attname, ', ' ORDER BY attnum) AS columns FROM pg_attribute
+     WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped AND NOT atthasdef AND attidentity = ''
+       AND attname <> 'id'`,
+    [pending],
+  );
+  return rows[0].columns;
+}

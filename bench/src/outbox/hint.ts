@@ -1,0 +1,31 @@
+import { createOutbox, type OutboxOptions } from "postbox";
+import { compared, missing } from "../figure.js";
+import type { Benchmark } from "../part.js";
+import { alternate } from "../rounds.js";
+import { boxOf } from "./boxes.js";
+import { Placed, randomOrder } from "./placed.js";
+import { outboxKnows } from "./relay-options.js";
+import { businessInsert, transactionRate } from "./transaction-rate.js";
+
+const name = "outbox.hint.vs-off";
+const forMs = 3_000;
+
+/** What it costs the writers to wake the relay. Nobody listens: a NOTIFY that is badly placed costs as much then. */
+export const hint: Benchmark = {
+  names: [name],
+  async measure(run) {
+    if (!outboxKnows({ hint: true })) return [missing(name, "not yet: there is no option 'hint'")];
+    const box = await boxOf(run, "ours");
+    const rate = (on: boolean) => {
+      const outbox = createOutbox(box.store, { source: "/bench", hint: on } as OutboxOptions);
+      return transactionRate(box, run.share(forMs), async (client) => {
+        await client.query("BEGIN");
+        await businessInsert(client);
+        await outbox.in(client).publish(Placed, randomOrder());
+        await client.query("COMMIT");
+      });
+    };
+    const rates = await alternate(run.rounds, { on: () => rate(true), off: () => rate(false) });
+    return [compared(name, "tx/s", rates.on, "hint off", rates.off)];
+  },
+};

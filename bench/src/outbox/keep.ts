@@ -1,0 +1,24 @@
+import type { RelayOptions } from "postbox";
+import { compared, missing } from "../figure.js";
+import type { Benchmark } from "../part.js";
+import { alternate } from "../rounds.js";
+import { boxOf } from "./boxes.js";
+import { fillAndDrain } from "./drain-box.js";
+import { relayKnows } from "./relay-options.js";
+
+const name = "outbox.keep.vs-delete";
+const rows = 100_000;
+
+/** A relay that keeps what it sent, against one that deletes it. */
+export const keep: Benchmark = {
+  names: [name],
+  async measure(run) {
+    if (!relayKnows({ mode: "keep" })) return [missing(name, "not yet: there is no mode 'keep'")];
+    const count = run.share(rows);
+    const box = await boxOf(run, "ours");
+    const rate = async (mode: string) =>
+      count / (await fillAndDrain(box, count, { mode } as unknown as RelayOptions)).seconds;
+    const rates = await alternate(run.rounds, { keep: () => rate("keep"), delete: () => rate("delete") });
+    return [compared(name, "rows/s", rates.keep, "mode delete", rates.delete)];
+  },
+};

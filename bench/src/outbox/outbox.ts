@@ -1,0 +1,35 @@
+import type { Part } from "../part.js";
+import { append } from "./append.js";
+import { appendMany } from "./append-many.js";
+import { backlog } from "./backlog.js";
+import { drain } from "./drain.js";
+import { heldXmin } from "./held-xmin.js";
+import { hint } from "./hint.js";
+import { hintLatency } from "./hint-latency.js";
+import { keep } from "./keep.js";
+import { memory } from "./memory.js";
+import { pollLatency } from "./poll-latency.js";
+import { scaleOut } from "./scale-out.js";
+
+/** The outbox on PostgreSQL: `npm run bench -- outbox`. What each name means is in docs/performance.md. */
+export const outbox: Part = {
+  name: "outbox",
+  bars: {
+    "outbox.drain.vs-bare": { atLeast: 0.7 },
+    "outbox.drain.vs-peers": { atLeast: 2 },
+    "outbox.keep.vs-delete": { atLeast: 0.55 },
+    "outbox.held-xmin": { atLeast: 0.9 },
+    "outbox.backlog": { atLeast: 0.9 },
+    "outbox.scale-out": { atLeast: 1.6 },
+    "outbox.latency.p50.vs-peer": { atMost: 1.5 },
+    "outbox.latency.p99.vs-peer": { atMost: 3 },
+    "outbox.latency.poll.p50": { atMost: 12 },
+    "outbox.latency.poll.p99": { atMost: 25 },
+    "outbox.append.vs-hand": { atLeast: 0.9 },
+    "outbox.hint.vs-off": { atLeast: 0.9 },
+    "outbox.append-many.vs-bare": { atLeast: 0.7 },
+    "outbox.memory": { atMost: 200 },
+  },
+  // The idle ones before the long ones: the million rows stay until the memory has been measured.
+  benchmarks: [drain, keep, scaleOut, pollLatency, hintLatency, append, hint, appendMany, heldXmin, backlog, memory],
+};

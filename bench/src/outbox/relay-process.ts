@@ -1,0 +1,43 @@
+import { fork } from "node:child_process";
+import { join } from "node:path";
+import type { Ending } from "../ending.js";
+import { within } from "../time-limit.js";
+import type { RelayOrder, RelayReport } from "./relay-program.js";
+
+/** A relay in a process of its own. */
+export interface RelayProcess {
+  /** What it reported last. */
+  readonly sent: number;
+  /** Settles everything and ends; the greatest memory that it had. */
+  stop(): Promise<{ readonly peakMegabytes: number }>;
+}
+
+const stopLimitMs = 10_000;
+
+export function startRelayProcess(order: RelayOrder, ending: Ending, onSent: () => void): RelayProcess {
+  const child = fork(join(import.meta.dirname, "relay-program.js"), [JSON.stringify(order)]);
+  const kill = ending.add(() => void child.kill("SIGKILL"));
+  let sent = 0;
+  const stopped = new Promise<{ peakMegabytes: number }>((resolve, reject) => {
+    child.on("message", (report: RelayReport) => {
+      if ("stopped" in report) return resolve(report);
+      sent = report.sent;
+      onSent();
+    });
+    child.once("exit", (code) => reject(new Error(`the relay's process ended with ${code}`)));
+  });
+  stopped.catch(() => {});
+  return {
+    get sent() {
+      return sent;
+    },
+    async stop() {
+      try {
+        if (child.connected) child.send("stop");
+        return await within(stopLimitMs, () => "the relay's process did not stop", stopped);
+      } finally {
+        await kill();
+      }
+    },
+  };
+}

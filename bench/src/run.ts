@@ -1,0 +1,94 @@
+// npm run bench -- <part>: measures, prints, and leaves nothing behind.
+import { commandLine } from "./command-line.js";
+import { createDatabase } from "./database.js";
+import { createEnding, endOnSignals } from "./ending.js";
+import { type Figure, missing } from "./figure.js";
+import { machineFacts } from "./machine.js";
+import { outbox } from "./outbox/outbox.js";
+import type { Benchmark, Part, Run } from "./part.js";
+import { installedPeers } from "./peers/installed-peers.js";
+import { jsonLine, table } from "./report.js";
+
+/** Benchmarks that have not begun by then are left out. Each takes at most about a minute and a half. */
+const lastStartMs = 6.5 * 60_000;
+const quickShare = 0.1;
+
+const parts: Readonly<Record<string, Part>> = { outbox };
+
+const asked = commandLine(process.argv.slice(2));
+const part = parts[asked.part];
+if (part === undefined) throw new Error(`there is no part '${asked.part}'; there is ${Object.keys(parts).join(", ")}`);
+const benchmarks = part.benchmarks.filter(({ names }) => names.some(isWanted));
+if (benchmarks.length === 0) throw new Error(`nothing is called so; there is ${Object.keys(part.bars).join(", ")}`);
+
+const ending = createEnding();
+endOnSignals(ending);
+const started = performance.now();
+try {
+  for (const fact of await machineFacts()) tell(fact);
+  if (asked.quick) tell("quick: a tenth of the rows; these figures mean little");
+  const figures = await measureAll(await createRun());
+  if (!asked.json) console.log(`\n${table(figures, part.bars)}`);
+} finally {
+  await ending.run();
+}
+
+async function createRun(): Promise<Run> {
+  const database = await createDatabase(ending);
+  const made = new Map<string, Promise<unknown>>();
+  const once = <T>(name: string, make: () => Promise<T>): Promise<T> => {
+    const thing = made.get(name) ?? make();
+    made.set(name, thing);
+    return thing as Promise<T>;
+  };
+  return {
+    database,
+    ending,
+    once,
+    rounds: asked.rounds,
+    share: (full) => Math.ceil(asked.quick ? full * quickShare : full),
+    peers: () => once("peers", () => installedPeers(database, ending, tell)),
+  };
+}
+
+async function measureAll(run: Run): Promise<readonly Figure[]> {
+  const figures: Figure[] = [];
+  for (const benchmark of benchmarks) {
+    tell(`${elapsed()} ${benchmark.names.filter(isWanted).join(", ")}`);
+    for (const figure of await measured(benchmark, run)) {
+      const hasBar = Object.hasOwn(part?.bars ?? {}, figure.name);
+      if (hasBar && !isWanted(figure.name)) continue;
+      figures.push(figure);
+      if (asked.json) console.log(jsonLine(figure, part?.bars[figure.name]));
+    }
+  }
+  tell(`${elapsed()} done`);
+  return figures;
+}
+
+/** One that fails says why under its names; the others go on. */
+async function measured(benchmark: Benchmark, run: Run): Promise<readonly Figure[]> {
+  if (performance.now() - started > lastStartMs) {
+    return benchmark.names.map((name) => missing(name, "left out: the time of this part was over"));
+  }
+  try {
+    return await benchmark.measure(run);
+  } catch (error) {
+    process.exitCode = 1;
+    return benchmark.names.map((name) => missing(name, `failed: ${error instanceof Error ? error.message : error}`));
+  }
+}
+
+function isWanted(name: string): boolean {
+  return asked.only.length === 0 || asked.only.some((wanted) => name === wanted || name.startsWith(`${wanted}.`));
+}
+
+function elapsed(): string {
+  const seconds = Math.round((performance.now() - started) / 1000);
+  return `${String(Math.floor(seconds / 60))}:${String(seconds % 60).padStart(2, "0")}`;
+}
+
+/** Beside the figures, so that `--json` gives nothing but them. */
+function tell(text: string): void {
+  console.error(text);
+}
