@@ -1,12 +1,13 @@
-import { type Runtime, sleep } from "./runtime.js";
+import type { Runtime } from "./runtime.js";
 
 /** Lets a loop sleep until it is woken, or until its time is up. A call that comes before the sleep is not lost. */
 export interface Wake {
   wake(): void;
-  /** Resolves when woken since the last wait, after `ms` where given, or when the signal is aborted. */
+  /** Resolves when woken since the last wait, after `ms` where given, or when the signal is aborted. One at a time. */
   wait(signal: AbortSignal, ms?: number): Promise<void>;
 }
 
+/** Without a controller for each sleep: aborting one makes an exception with its stack, thousands of times a second. */
 export function createWake(runtime: Runtime): Wake {
   let woken = false;
   let rouse: (() => void) | undefined;
@@ -17,15 +18,17 @@ export function createWake(runtime: Runtime): Wake {
     },
     async wait(signal, ms) {
       if (!woken && !signal.aborted) {
-        const awake = new AbortController();
-        const stop = () => awake.abort();
-        rouse = stop;
-        signal.addEventListener("abort", stop, { once: true });
-        await (ms === undefined
-          ? new Promise<void>((resolve) => awake.signal.addEventListener("abort", () => resolve(), { once: true }))
-          : sleep(runtime, ms, awake.signal));
-        signal.removeEventListener("abort", stop);
-        rouse = undefined;
+        await new Promise<void>((resolve) => {
+          const finish = () => {
+            cancel();
+            signal.removeEventListener("abort", finish);
+            rouse = undefined;
+            resolve();
+          };
+          const cancel = ms === undefined ? () => {} : runtime.schedule(finish, ms);
+          signal.addEventListener("abort", finish, { once: true });
+          rouse = finish;
+        });
       }
       woken = false;
     },

@@ -115,8 +115,9 @@ export async function runEngine(options: EngineOptions, signal: AbortSignal): Pr
       while (
         lease.trusted() &&
         breaker.allows(sending.size) &&
+        window.inFlight < maxInFlight &&
         // What is sent and not settled yet is bounded too: it would be sent again after a crash.
-        window.inFlight + settler.size < maxInFlight &&
+        settler.size < 2 * maxInFlight &&
         window.inFlightBytes < maxInFlightBytes
       ) {
         const most = Math.min(batchSize, maxInFlight - window.inFlight);

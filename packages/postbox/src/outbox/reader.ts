@@ -66,6 +66,11 @@ export function createReader(options: ReaderOptions): Reader {
       full ||= isFull;
       state.limit = isFull ? Math.min(state.limit * 2, batchSize) : smallest;
     }
+    // Many full lanes share what one alone may have.
+    const wanted = lanes.reduce((sum, { limit }) => sum + limit, 0);
+    const most = 4 * batchSize;
+    if (wanted > most)
+      for (const state of lanes) state.limit = Math.max(smallest, Math.floor((state.limit * most) / wanted));
     if (rows.length > 0) telemetry({ name: "relay.read", box: boxName, count: rows.length });
     if (rows.length > 0) options.arrived(held);
     return full ? "full" : rows.length > 0 ? "some" : "none";
@@ -74,7 +79,7 @@ export function createReader(options: ReaderOptions): Reader {
   async function tipLoop(signal: AbortSignal): Promise<void> {
     let pauseMs = 0;
     while (!signal.aborted) {
-      if (window.buffered >= 2 * batchSize) {
+      if (window.buffered >= 4 * batchSize) {
         await room.wait(signal);
         continue;
       }
@@ -146,7 +151,7 @@ export function createReader(options: ReaderOptions): Reader {
 
   return {
     roomLeft() {
-      if (window.buffered < batchSize) room.wake();
+      if (window.buffered < 2 * batchSize) room.wake();
     },
     run: async (signal) => void (await Promise.all([tipLoop(signal), lateLoop(signal)])),
   };

@@ -17,7 +17,10 @@ export interface RelayOptions {
   readonly pollIntervalMs?: number;
   /** How many messages at most go to the sender in one call. Defaults to 500. */
   readonly batchSize?: number;
-  /** How many messages at most are on their way or not settled yet: so many may be sent twice after a crash. Defaults to 1,000. */
+  /**
+   * How many messages at most are on their way. Up to twice as many more may be sent and not settled yet; after a crash
+   * all of these are sent again. Defaults to 1,000.
+   */
   readonly maxInFlight?: number;
   /** How many bytes at most are on their way; one larger message still goes alone. Defaults to 16 MiB. */
   readonly maxInFlightBytes?: number;

@@ -41,10 +41,12 @@ export function createSettler(options: SettlerOptions): Settler {
   async function settle(judgements: readonly Judgement[], finish: AbortSignal): Promise<void> {
     if (runtime.failpoint) await runtime.failpoint("relay.sent");
     const settlements = judgements.map(({ settlement }) => settlement);
+    const involved = new Set(settlements.map(({ row }) => row.lane));
+    const lanes = lease.lanes.filter(({ lane }) => involved.has(lane));
     let owned: ReadonlySet<number> | undefined;
     for (let failures = 0; owned === undefined; ) {
       try {
-        owned = await box.settle(lease.lanes, settlements, { keep: options.keep });
+        owned = await box.settle(lanes, settlements, { keep: options.keep });
       } catch (error) {
         const retryInMs = options.backoff(++failures, runtime.random);
         options.failed(error, retryInMs);
@@ -54,7 +56,7 @@ export function createSettler(options: SettlerOptions): Settler {
       }
     }
     if (runtime.failpoint) await runtime.failpoint("relay.settled");
-    if (owned.size < lease.lanes.length) lease.lose();
+    if (owned.size < lanes.length) lease.lose();
     tell(judgements, owned);
   }
 

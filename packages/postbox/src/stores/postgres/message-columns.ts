@@ -66,22 +66,32 @@ export function messageSelection(table: string): string {
     .join(", ");
 }
 
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+/** Most messages have none: one object for all of them, and no parsing. */
+const nothing = Object.freeze({});
+
+function parsed<T extends object>(json: string): T {
+  return json === "{}" ? (nothing as T) : Object.freeze(JSON.parse(json) as T);
+}
+
 /** The message that was appended, exactly: what was absent is absent. */
 export function messageFrom(record: MessageRecord): Message {
   const { data } = record;
-  return Object.freeze({
-    specversion: "1.0" as const,
+  const message: Mutable<Message> = {
+    specversion: "1.0",
     id: record.id,
     source: record.source,
     type: record.type,
-    ...(record.subject === null ? {} : { subject: record.subject }),
-    ...(record.time === null ? {} : { time: record.time }),
     datacontenttype: record.content_type,
-    ...(record.data_schema === null ? {} : { dataschema: record.data_schema }),
-    extensions: Object.freeze(JSON.parse(record.extensions) as Extensions),
-    headers: Object.freeze(JSON.parse(record.headers) as Record<string, string>),
+    extensions: parsed<Extensions>(record.extensions),
+    headers: parsed<Record<string, string>>(record.headers),
     topic: record.topic,
-    ...(record.key === null ? {} : { key: record.key }),
     data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
-  });
+  };
+  if (record.subject !== null) message.subject = record.subject;
+  if (record.time !== null) message.time = record.time;
+  if (record.data_schema !== null) message.dataschema = record.data_schema;
+  if (record.key !== null) message.key = record.key;
+  return Object.freeze(message);
 }

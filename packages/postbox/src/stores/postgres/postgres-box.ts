@@ -6,7 +6,7 @@ import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { boxTables } from "./names.js";
 import { schemaError } from "./schema-check.js";
-import { settleSql } from "./settle-sql.js";
+import { settleSentSql, settleSql } from "./settle-sql.js";
 
 /**
  * A box in Postgres. Each verb is one statement in a transaction of its own: a crash leaves all of it or nothing, and a
@@ -26,6 +26,7 @@ export function postgresBox(
     read: readSql(tables),
     late: lateSql(tables),
     settle: settleSql(tables),
+    "settle the sent rows of": settleSentSql(tables),
   };
 
   async function query(verb: keyof typeof statements, params: readonly unknown[]) {
@@ -82,12 +83,15 @@ export function postgresBox(
     },
 
     async settle(lanes, settlements, { keep = false } = {}) {
-      const rows = await query("settle", [
-        lanes.map(({ lane }) => lane),
-        lanes.map(({ epoch }) => epoch),
-        ...settlementColumns(settlements),
-        keep,
-      ]);
+      const fence = [lanes.map(({ lane }) => lane), lanes.map(({ epoch }) => epoch)];
+      const onlySent = !keep && settlements.every(({ row, to }) => to === "sent" && !row.waiting);
+      const rows = onlySent
+        ? await query("settle the sent rows of", [
+            ...fence,
+            settlements.map(({ row }) => row.lane),
+            settlements.map(({ row }) => row.position),
+          ])
+        : await query("settle", [...fence, ...settlementColumns(settlements), keep]);
       return new Set(rows.map(({ lane }) => Number(lane)));
     },
   };

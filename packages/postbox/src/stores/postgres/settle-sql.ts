@@ -3,6 +3,24 @@ import type { BoxTables } from "./names.js";
 
 const columns = messageColumns.map(([name]) => name).join(", ");
 
+/** The common case, nothing but rows that were sent from `pending`: $3 and $4 say which. The fence is as below. */
+export function settleSentSql(t: BoxTables): string {
+  return `
+    WITH fence AS MATERIALIZED (${fence(t)}), gone AS (
+      DELETE FROM ${t.pending} p USING unnest($3::smallint[], $4::bigint[]) AS i (lane, position), fence f
+      WHERE p.lane = i.lane AND p.position = i.position AND f.lane = i.lane
+    )
+    SELECT lane FROM fence`;
+}
+
+function fence(t: BoxTables): string {
+  return `
+      SELECT k.lane
+      FROM ${t.lane} k JOIN unnest($1::smallint[], $2::bigint[]) AS e (lane, epoch) USING (lane, epoch)
+      ORDER BY k.lane FOR KEY SHARE OF k
+    `;
+}
+
 /**
  * Settles rows in one statement: $1 and $2 are the lanes and their epochs, $3 to $9 the rows and what becomes of
  * them, $10 whether those that were sent are kept.
@@ -19,11 +37,7 @@ const columns = messageColumns.map(([name]) => name).join(", ");
  */
 export function settleSql(t: BoxTables): string {
   return `
-    WITH fence AS MATERIALIZED (
-      SELECT k.lane
-      FROM ${t.lane} k JOIN unnest($1::smallint[], $2::bigint[]) AS e (lane, epoch) USING (lane, epoch)
-      ORDER BY k.lane FOR KEY SHARE OF k
-    ), item AS MATERIALIZED (
+    WITH fence AS MATERIALIZED (${fence(t)}), item AS MATERIALIZED (
       SELECT i.*
       FROM unnest($3::smallint[], $4::bigint[], $5::boolean[], $6::text[], $7::integer[], $8::double precision[], $9::text[])
         AS i (lane, position, waiting, fate, tries, retry_in_ms, error)
