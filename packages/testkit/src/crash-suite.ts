@@ -17,7 +17,7 @@ export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
           const { orders, effects, contents } = await crashRun(harness, failpoint, times);
           const expected = orders.flatMap((order) => [`placed ${order}`, `handled ${order}`, `audited ${order}`]);
           expect([...effects].sort()).toEqual(expected.sort());
-          expect(contents).toEqual({ pending: [], wait: [], holds: [], parked: [] });
+          expect(contents).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
         });
       }
     }

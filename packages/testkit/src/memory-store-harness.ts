@@ -26,12 +26,13 @@ export async function memoryStoreHarness(): Promise<StoreHarness<MemoryTransacti
     },
     impostors: () => [database],
     async contents(box) {
-      const { pending, wait, holds, parked } = database.contents(box);
+      const { pending, wait, holds, parked, done } = database.contents(box);
       return {
         pending: pending.map(({ id }) => id),
         wait: wait.map(({ id }) => id),
         holds,
         parked: parked.map(({ message, error }) => ({ id: message.id, error })),
+        done: done.map(({ id }) => id),
       };
     },
     async close() {},

@@ -105,6 +105,7 @@ async function contentsOf(pool: Pool, schema: string, box: string): Promise<Stor
     wait: await idsIn("wait"),
     holds: holds.rows.map(({ key }) => key),
     parked: parked.rows,
+    done: await idsIn("done"),
   };
 }
 

@@ -41,7 +41,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         const ofKey = (key: string) => inner.messages.filter((message) => message.key === key).map(({ id }) => id);
         expect(ofKey("a")).toEqual(["a1", "a2", "a3", "a4", "a5"]);
         expect(ofKey("b")).toEqual(["b1", "b2", "b3"]);
-        expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [] });
+        expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
       });
 
       fact(`what can never be sent is parked with its reason, and its key goes on${suffix}`, async (harness) => {
@@ -98,7 +98,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       await whileRunning(relay, () => inner.until(2));
       expect(relay.log.of("relay.failed").length).toBeGreaterThanOrEqual(4);
       expect(relay.log.of("message.failed")).toEqual([]);
-      expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [] });
+      expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
     });
 
     for (const cut of ["lost", "unconfirmed"] satisfies SendFault[]) {

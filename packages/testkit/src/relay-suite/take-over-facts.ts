@@ -78,7 +78,7 @@ export function takeOverFacts<Tx>(fact: StoreFact<Tx>): void {
       });
       await stale.stop();
       expect(second.ids()).toEqual(["1", "2", "3"]);
-      expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [] });
+      expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
     });
   });
 }

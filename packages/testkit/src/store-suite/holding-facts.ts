@@ -16,7 +16,13 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       const { settle } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2"));
       await settle("m1", later);
-      expect(await harness.contents(outbox)).toEqual({ pending: ["m2"], wait: ["m1"], holds: ["k"], parked: [] });
+      expect(await harness.contents(outbox)).toEqual({
+        pending: ["m2"],
+        wait: ["m1"],
+        holds: ["k"],
+        parked: [],
+        done: [],
+      });
     });
 
     fact("later rows of the key are flagged, other keys are not", async (harness) => {
@@ -129,7 +135,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       await box.settle(lanes, [{ row: seenHeld, ...behind }]);
       expect(ids(await read())).toEqual(["m2"]);
       await settle("m2", { to: "sent" });
-      expect(await harness.contents(outbox)).toEqual({ pending: [], wait: [], holds: [], parked: [] });
+      expect(await harness.contents(outbox)).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
     });
 
     fact("concerns one message alone where there is no key", async (harness) => {

@@ -6,6 +6,46 @@ import type { StoreFact } from "./store-facts.js";
 
 /** Reading, and what becomes of a row once it is settled. */
 export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
+  describe("late", () => {
+    fact("gives what lies in a range and is not known, with its age", async (harness) => {
+      const { box, read, settle } = await ownBox(harness);
+      await commit(harness, ...testMessages("a", 5, { key: "a" }), testMessage("elsewhere", { key: "b" }));
+      const rows = await read();
+      const { lane } = rowOf(rows, "a-0");
+      const at = (id: string) => rowOf(rows, id).position;
+      const late = await box.late([{ lane, after: at("a-0"), upTo: at("a-3"), known: [at("a-2")] }]);
+      expect(ids(late)).toEqual(["a-1", "a-3"]);
+      for (const { ageMs, held, waiting } of late) {
+        expect(ageMs).toBeGreaterThanOrEqual(0);
+        expect(ageMs).toBeLessThan(60_000);
+        expect({ held, waiting }).toEqual({ held: false, waiting: false });
+      }
+      await settle("a-0", { to: "wait", attempts: 1, retryInMs: 10_000, error: "no" });
+      const held = await box.late([{ lane, after: 0, upTo: at("a-1"), known: [] }]);
+      expect(held.map((row) => [row.message.id, row.held])).toEqual([["a-1", true]]);
+      expect(await box.late([])).toEqual([]);
+    });
+
+    fact("finds what commits below where its lane was read to", "concurrentTransactions", async (harness) => {
+      const { box, read } = await ownBox(harness);
+      const [appended, mayCommit] = [gate(), gate()];
+      const slow = harness.store.transaction(async (tx) => {
+        await harness.store.append(tx, outbox, [testMessage("early", { key: "k" })]);
+        appended.open();
+        await mayCommit.opened;
+      });
+      await appended.opened;
+      await commit(harness, testMessage("later", { key: "k" }));
+      const { lane, position: upTo } = rowOf(await read(), "later");
+      const gap = { lane, after: 0, upTo, known: [upTo] };
+      expect(await box.late([gap])).toEqual([]);
+      mayCommit.open();
+      await slow;
+      expect(ids(await box.late([gap]))).toEqual(["early"]);
+      expect(await box.read([{ lane, after: upTo, limit: 10 }])).toEqual([]);
+    });
+  });
+
   describe("read", () => {
     fact("gives the first rows of each lane, as many as asked for", async (harness) => {
       const { box } = await ownBox(harness);
@@ -22,6 +62,17 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await box.read([{ lane: laneB, limit: 10 }]))).toEqual(testMessages("b", 5).map(({ id }) => id));
     });
 
+    fact("gives only what lies beyond a position, but all that waits and is due", async (harness) => {
+      const { box, read, settle } = await ownBox(harness);
+      await commit(harness, ...testMessages("a", 4, { key: "a" }), testMessage("b", { key: "b" }));
+      await settle("b", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
+      const rows = await read();
+      const { lane, position: after } = rowOf(rows, "a-1");
+      expect(ids(await box.read([{ lane, after, limit: 10 }]))).toEqual(["a-2", "a-3"]);
+      const waiting = rowOf(rows, "b");
+      expect(ids(await box.read([{ lane: waiting.lane, after: 1_000_000, limit: 10 }]))).toEqual(["b"]);
+    });
+
     fact("changes nothing", async (harness) => {
       const { read } = await ownBox(harness);
       await commit(harness, testMessage("m1"), testMessage("m2"));
@@ -36,6 +87,24 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("settle", () => {
+    fact("keeps what was sent where it is asked to, and nothing else", async (harness) => {
+      const { box, lanes, read, settle } = await ownBox(harness);
+      await commit(harness, ...["waited", "sent", "parked", "failed"].map((id) => testMessage(id, { key: id })));
+      await settle("waited", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
+      const rows = await read();
+      const settlements = [
+        { row: rowOf(rows, "waited"), to: "sent" },
+        { row: rowOf(rows, "sent"), to: "sent" },
+        { row: rowOf(rows, "parked"), to: "parked", attempts: 1, error: "never" },
+        { row: rowOf(rows, "failed"), to: "wait", attempts: 1, retryInMs: 0, error: "no" },
+      ] as const;
+      await box.settle(lanes, settlements, { keep: true });
+      const { done, pending, wait } = await harness.contents(outbox);
+      expect({ done, pending, wait }).toEqual({ done: ["waited", "sent"], pending: [], wait: ["failed"] });
+      await box.settle(lanes, settlements, { keep: true });
+      expect((await harness.contents(outbox)).done).toEqual(["waited", "sent"]);
+    });
+
     fact("removes what was sent, and only that", async (harness) => {
       const { box, lanes, read } = await ownBox(harness);
       await commit(harness, ...testMessages("m", 6, { key: "k" }));
@@ -86,7 +155,13 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       const once = await harness.contents(outbox);
       expect((await box.settle(lanes, settlements)).size).toBe(lanes.length);
       expect(await harness.contents(outbox)).toEqual(once);
-      expect(once).toEqual({ pending: ["d"], wait: ["b"], holds: ["b"], parked: [{ id: "c", error: "never" }] });
+      expect(once).toEqual({
+        pending: ["d"],
+        wait: ["b"],
+        holds: ["b"],
+        parked: [{ id: "c", error: "never" }],
+        done: [],
+      });
     });
 
     fact("accepts nothing to settle, and answers with the lanes that stand", async (harness) => {
@@ -123,6 +198,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
         wait: [],
         holds: [],
         parked: [{ id: "m1", error: "too large: ∞ > 1" }],
+        done: [],
       });
       const rows = await read();
       expect(ids(rows)).toEqual(["m2"]);

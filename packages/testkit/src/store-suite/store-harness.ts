@@ -50,6 +50,8 @@ export interface StoreHarnessContents {
   readonly wait: readonly string[];
   readonly holds: readonly string[];
   readonly parked: readonly { readonly id: string; readonly error: string }[];
+  /** What was sent and kept. */
+  readonly done: readonly string[];
 }
 
 export interface StoreSuiteOptions<Tx> {

@@ -1,0 +1,143 @@
+import { testMessage } from "@postbox/testkit";
+import { describe, expect, it } from "vitest";
+import type { Row } from "../store.js";
+import { createWindow, type Window } from "./window.js";
+
+let position = 0;
+function row(key: string | undefined, more: Partial<Row> = {}): Row {
+  const id = `${key}-${++position}`;
+  const message = testMessage(id, key === undefined ? {} : { key });
+  return { lane: 1, position, message, attempts: 0, waiting: false, held: false, ...more };
+}
+
+function arrive(window: Window, ...rows: Row[]): readonly Row[] {
+  return window.endRead(window.beginRead(), rows);
+}
+
+const take = (window: Window, most = 100) => window.take(most, Number.POSITIVE_INFINITY);
+
+describe("the window", () => {
+  it("gives all of a key at once to a sender that keeps order, and one at a time to one that does not", () => {
+    const rows = [row("a"), row("a"), row("b"), row(undefined)];
+    const ordered = createWindow(true);
+    arrive(ordered, ...rows);
+    expect(take(ordered)).toEqual(rows);
+    const careful = createWindow(false);
+    arrive(careful, ...rows);
+    expect(take(careful)).toEqual([rows[0], rows[2], rows[3]]);
+    expect(take(careful)).toEqual([]);
+    careful.sent(rows[0] as Row);
+    expect(take(careful)).toEqual([rows[1]]);
+  });
+
+  it("has none of a key on its way beside another batch of that key", () => {
+    const window = createWindow(true);
+    const [first, second] = [row("a"), row("a")];
+    arrive(window, first);
+    expect(take(window)).toEqual([first]);
+    arrive(window, second);
+    expect(take(window)).toEqual([]);
+    window.sent(first);
+    expect(take(window)).toEqual([second]);
+  });
+
+  it("is bounded by rows and bytes, but one row always fits", () => {
+    const window = createWindow(true);
+    const rows = [row("a"), row("b"), row("c")];
+    arrive(window, ...rows);
+    expect([window.buffered, window.inFlight, window.inFlightBytes]).toEqual([3, 0, 0]);
+    expect(window.take(100, 1)).toEqual([rows[0]]);
+    expect(window.take(1, Number.POSITIVE_INFINITY)).toEqual([rows[1]]);
+    expect([window.buffered, window.inFlight]).toEqual([1, 2]);
+    window.sent(rows[0] as Row);
+    window.sent(rows[1] as Row);
+    expect([window.inFlight, window.inFlightBytes]).toEqual([0, 0]);
+  });
+
+  it("sends those behind a failure to wait, and those that come until the failure is stored", () => {
+    const window = createWindow(false);
+    const [a1, a2, a3, a4, b1] = [row("a"), row("a"), row("a"), row("a"), row("b")];
+    arrive(window, a1, a2, b1);
+    take(window);
+    expect(window.failed(a1)).toEqual([a2]);
+    expect(arrive(window, a3)).toEqual([a3]);
+    const early = window.beginRead();
+    for (const settled of [a1, a2, a3]) window.settled(settled, true);
+    // That read began before the hold was stored, so its flag says nothing.
+    expect(window.endRead(early, [a4])).toEqual([a4]);
+    window.settled(a4, true);
+    const later = row("a");
+    expect(arrive(window, later)).toEqual([]);
+    expect(take(window)).toContain(later);
+  });
+
+  it("believes the flag of a row, also where it knows nothing of its key", () => {
+    const held = row("a", { held: true });
+    expect(arrive(createWindow(true), held)).toEqual([held]);
+  });
+
+  it("passes over what waits under a hold that was set anew while it was read", () => {
+    const window = createWindow(false);
+    const [w1, w2] = [row("a", { waiting: true }), row("a", { waiting: true })];
+    arrive(window, w1, w2);
+    expect(take(window)).toEqual([w1]);
+    const early = window.beginRead();
+    expect(window.failed(w1)).toEqual([]);
+    expect(arrive(window, w2)).toEqual([]);
+    window.settled(w1, true);
+    // w2 looked due to that read, but w1 must go first.
+    expect(window.endRead(early, [w2])).toEqual([]);
+    expect(take(window)).toEqual([]);
+    arrive(window, w1, w2);
+    expect(take(window)).toEqual([w1]);
+  });
+
+  it("does not take in twice what it knows, or what was settled while it was read", () => {
+    const window = createWindow(true);
+    const [a, b] = [row("a"), row("b")];
+    arrive(window, a, b);
+    arrive(window, a);
+    expect(take(window)).toEqual([a, b]);
+    const early = window.beginRead();
+    window.sent(a);
+    window.settled(a, false);
+    expect(window.known(1)).toEqual(expect.arrayContaining([a.position, b.position]));
+    window.endRead(early, [a, b]);
+    expect(take(window)).toEqual([]);
+    expect(window.known(1)).toEqual([b.position]);
+  });
+
+  it("puts back what is undecided, before everything else of its key", () => {
+    const window = createWindow(true);
+    const [a1, a2, a3] = [row("a"), row("a"), row("a")];
+    arrive(window, a1, a2);
+    take(window);
+    arrive(window, a3);
+    window.sent(a1);
+    window.undecided([a2]);
+    expect(take(window)).toEqual([a2, a3]);
+  });
+
+  it("knows in a batch what is held or parked ahead of a row", () => {
+    const window = createWindow(true);
+    const [a1, a2, b1, b2] = [row("a"), row("a"), row("b"), row("b")];
+    arrive(window, a1, a2, b1, b2);
+    take(window);
+    expect(window.ahead(a1)).toBeUndefined();
+    window.failed(a1);
+    expect(window.ahead(a2)).toBe("held");
+    window.parked(b1);
+    expect(window.ahead(b2)).toBe("parked");
+    window.sent(b2);
+    expect(window.ahead(row("b"))).toBeUndefined();
+  });
+
+  it("lets a key go on behind a parked one", () => {
+    const window = createWindow(false);
+    const [a1, a2] = [row("a"), row("a")];
+    arrive(window, a1, a2);
+    take(window);
+    window.parked(a1);
+    expect(take(window)).toEqual([a2]);
+  });
+});
