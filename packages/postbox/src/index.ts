@@ -73,5 +73,17 @@ export {
 } from "./message/cloudevents-json.js";
 export type { Codec } from "./message/codec.js";
 export { createMessage, type MessageInput, type MessageLimits } from "./message/message.js";
-export type { Box, Executor, Lane, Row, Settlement, TransactionLibrary } from "./store.js";
+export type {
+  Box,
+  Executor,
+  Lane,
+  LaneGap,
+  LaneRead,
+  LateRow,
+  Membership,
+  Row,
+  Settlement,
+  SettleOptions,
+  TransactionLibrary,
+} from "./store.js";
 export type { Delivery, Outcome, Receiver, Sender, Subscription } from "./transport.js";

@@ -43,6 +43,14 @@ export interface Lane {
   readonly epoch: number;
 }
 
+/** What a member of a box sees when it has renewed its lease. */
+export interface Membership {
+  /** How many share the lanes, itself included. */
+  readonly members: number;
+  /** The lanes that are still its own. */
+  readonly lanes: readonly Lane[];
+}
+
 /** Where to go on reading a lane. */
 export interface LaneRead {
   readonly lane: number;
@@ -96,12 +104,15 @@ export type Settlement = { readonly row: Row } & (
  * owner does after it lost a lane changes nothing there.
  */
 export interface Box {
-  /** Takes all lanes that are nobody's, its own, or whose owner's lease has run out; else none. Raises the epochs. */
-  own(owner: string, leaseMs: number): Promise<readonly Lane[]>;
-  /** Extends the lease. False: it is no longer this owner's. */
-  renew(owner: string, leaseMs: number): Promise<boolean>;
-  /** Gives the lanes back at once, those that are still its own. */
-  release(owner: string): Promise<void>;
+  /** Joins those who share the lanes of this box, or stays among them, for `leaseMs`. Keeps what it owns that long. */
+  renew(owner: string, leaseMs: number): Promise<Membership>;
+  /**
+   * Takes up to `most` more lanes for a member, of those that are nobody's or whose owner's lease has run out. Answers
+   * with the ones it got, each with a higher epoch than before.
+   */
+  own(owner: string, most: number): Promise<readonly Lane[]>;
+  /** Gives these lanes back at once, those of them that are still its own; without any named, gives all back and leaves. */
+  release(owner: string, lanes?: readonly Lane[]): Promise<void>;
   /**
    * Of each lane, the first `limit` rows of `pending` beyond a position, and the first `limit` of `wait` whose hold is
    * due: each of the two in order of position.

@@ -14,9 +14,9 @@ export function boundedBox(box: Box, limitMs: number, runtime: Runtime): Box {
     return withTimeout(runtime, limitMs, late, call);
   };
   return {
-    own: (owner, leaseMs) => bounded("own", () => box.own(owner, leaseMs)),
     renew: (owner, leaseMs) => bounded("renew", () => box.renew(owner, leaseMs)),
-    release: (owner) => bounded("release", () => box.release(owner)),
+    own: (owner, most) => bounded("own", () => box.own(owner, most)),
+    release: (owner, lanes) => bounded("release", () => box.release(owner, lanes)),
     read: (lanes) => bounded("read", () => box.read(lanes)),
     late: (gaps) => bounded("read", () => box.late(gaps)),
     settle: (lanes, settlements, options) => bounded("settle", () => box.settle(lanes, settlements, options)),

@@ -12,6 +12,8 @@ export interface Breaker {
   close(): void;
   /** It did not: answers with how long to wait. */
   open(): number;
+  /** How long until the next try; undefined while nothing is to be waited for. */
+  waitMs(): number | undefined;
 }
 
 export function createBreaker(backoff: Backoff, runtime: Runtime): Breaker {
@@ -26,6 +28,10 @@ export function createBreaker(backoff: Backoff, runtime: Runtime): Breaker {
       const delay = backoff(++failures, runtime.random);
       until = runtime.monotonic() + delay;
       return delay;
+    },
+    waitMs() {
+      const left = until - runtime.monotonic();
+      return failures > 0 && left > 0 ? Math.ceil(left) : undefined;
     },
   };
 }

@@ -1,13 +1,13 @@
 import type { Backoff } from "../backoff.js";
 import type { Runtime } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
-import type { Box, Row } from "../store.js";
+import type { Box, Lane, Row } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Outcome, Sender } from "../transport.js";
 import { createBreaker } from "./breaker.js";
 import { dispatch } from "./dispatch.js";
 import { judge, queueBehind } from "./judge.js";
-import type { Lease } from "./lease.js";
+import type { Ownership } from "./ownership.js";
 import { createReader } from "./reader.js";
 import { createSettler } from "./settler.js";
 import { createWindow } from "./window.js";
@@ -15,7 +15,7 @@ import { createWindow } from "./window.js";
 export interface EngineOptions {
   readonly box: Box;
   readonly boxName: string;
-  readonly lease: Lease;
+  readonly ownership: Ownership;
   readonly sender: Sender;
   readonly batchSize: number;
   readonly maxInFlight: number;
@@ -34,16 +34,26 @@ export interface EngineOptions {
   isFatal(error: unknown): boolean;
 }
 
-/**
- * Moves rows while a lease lasts: reading, sending and settling go on side by side, so that none waits for another.
- * When the signal is aborted it reads and sends nothing more, waits for what is on its way, settles that, and returns.
- */
-export async function runEngine(options: EngineOptions, signal: AbortSignal): Promise<void> {
-  const { boxName, lease, sender, runtime, backoff } = options;
+/** Moves the rows of whatever lanes it is given: reading, sending and settling go on side by side. */
+export interface Engine {
+  gained(lanes: readonly Lane[]): void;
+  lost(lanes: readonly number[]): void;
+  /** Sends nothing more of these lanes, and waits for what is on its way. False: it took too long, and they go on. */
+  drain(lanes: readonly number[]): Promise<boolean>;
+  /**
+   * Until the signal is aborted; then it reads and sends nothing more, waits for what is on its way, settles that, and
+   * resolves. Rejects for what no retry can mend.
+   */
+  run(signal: AbortSignal): Promise<void>;
+}
+
+export function createEngine(options: EngineOptions): Engine {
+  const { boxName, ownership, sender, runtime, backoff } = options;
   const judgeOptions = { ...options, box: boxName, random: runtime.random };
   const window = createWindow(sender.keepsOrder);
   const breaker = createBreaker(backoff, runtime);
   const dispatching = createWake(runtime);
+  const settling = createWake(runtime);
   /** Ends reading and sending; and, once nothing is on its way, settling. */
   const stop = new AbortController();
   const finish = new AbortController();
@@ -55,11 +65,11 @@ export async function runEngine(options: EngineOptions, signal: AbortSignal): Pr
     settled(row, toWait) {
       window.settled(row, toWait);
       dispatching.wake();
+      settling.wake();
     },
   });
   const reader = createReader({
     ...options,
-    lanes: lease.lanes,
     window,
     failed(error) {
       if (options.isFatal(error)) {
@@ -79,6 +89,7 @@ export async function runEngine(options: EngineOptions, signal: AbortSignal): Pr
   });
 
   function report(row: Row, outcome: Outcome): void {
+    if (!window.isOnItsWay(row)) return;
     const ahead = window.ahead(row);
     const judgement = judge(row, outcome, ahead, judgeOptions);
     const { to } = judgement.settlement;
@@ -97,13 +108,9 @@ export async function runEngine(options: EngineOptions, signal: AbortSignal): Pr
   function send(batch: readonly Row[]): void {
     const done = dispatch(batch, sender, options.publishTimeoutMs, runtime, report).then(({ undecided, down }) => {
       sending.delete(done);
-      window.undecided(undecided);
+      window.undecided(undecided.filter((row) => window.isOnItsWay(row)));
       if (down === undefined) breaker.close();
-      else {
-        const retryInMs = breaker.open();
-        options.failed(down, retryInMs);
-        runtime.schedule(() => dispatching.wake(), retryInMs);
-      }
+      else options.failed(down, breaker.open());
       dispatching.wake();
     });
     sending.add(done);
@@ -113,7 +120,7 @@ export async function runEngine(options: EngineOptions, signal: AbortSignal): Pr
     const { maxInFlight, maxInFlightBytes, batchSize } = options;
     while (!stop.signal.aborted) {
       while (
-        lease.trusted() &&
+        ownership.trusted() &&
         breaker.allows(sending.size) &&
         window.inFlight < maxInFlight &&
         // What is sent and not settled yet is bounded too: it would be sent again after a crash.
@@ -126,21 +133,52 @@ export async function runEngine(options: EngineOptions, signal: AbortSignal): Pr
         send(batch);
       }
       reader.roomLeft();
-      // The lease may end by itself: nothing else would wake this loop.
-      await dispatching.wait(stop.signal, lease.trusted() ? options.pollIntervalMs : 0);
-      if (!lease.trusted()) stop.abort();
+      await dispatching.wait(stop.signal, breaker.waitMs());
     }
     while (sending.size > 0) await Promise.race(sending);
     finish.abort();
   }
 
-  const onAbort = () => stop.abort();
-  signal.addEventListener("abort", onAbort, { once: true });
-  if (signal.aborted) stop.abort();
-  try {
-    await Promise.all([reader.run(stop.signal), sendLoop(), settler.run(finish.signal)]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
-  if (fatal !== undefined) throw fatal.error;
+  return {
+    gained: (lanes) => reader.add(lanes.map(({ lane }) => lane)),
+
+    lost(lanes) {
+      for (const lane of lanes) {
+        reader.remove(lane);
+        window.drop(lane);
+        settler.drop(lane);
+      }
+      dispatching.wake();
+      settling.wake();
+    },
+
+    async drain(lanes) {
+      for (const lane of lanes) {
+        reader.remove(lane);
+        window.forget(lane);
+      }
+      const deadline = runtime.monotonic() + 2 * options.publishTimeoutMs;
+      while (!lanes.every((lane) => window.isIdle(lane))) {
+        const leftMs = deadline - runtime.monotonic();
+        if (leftMs <= 0 || stop.signal.aborted) {
+          reader.add(lanes);
+          return false;
+        }
+        await settling.wait(stop.signal, leftMs);
+      }
+      return true;
+    },
+
+    async run(signal) {
+      const onAbort = () => stop.abort();
+      signal.addEventListener("abort", onAbort, { once: true });
+      if (signal.aborted) stop.abort();
+      try {
+        await Promise.all([reader.run(stop.signal), sendLoop(), settler.run(finish.signal)]);
+      } finally {
+        signal.removeEventListener("abort", onAbort);
+      }
+      if (fatal !== undefined) throw fatal.error;
+    },
+  };
 }

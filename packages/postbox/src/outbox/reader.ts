@@ -1,13 +1,12 @@
 import type { Runtime } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
-import type { Box, Lane, LaneGap, Row } from "../store.js";
+import type { Box, LaneGap, Row } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Window } from "./window.js";
 
 export interface ReaderOptions {
   readonly box: Box;
   readonly boxName: string;
-  readonly lanes: readonly Lane[];
   readonly window: Window;
   readonly batchSize: number;
   readonly pollIntervalMs: number;
@@ -19,8 +18,20 @@ export interface ReaderOptions {
   arrived(held: readonly Row[]): void;
 }
 
+interface LaneState {
+  readonly lane: number;
+  /** Everything up to here has been read; what commits below it later is found by looking back. */
+  cursor: number;
+  limit: number;
+  count: number;
+}
+
 /** Brings rows into the window: new ones from the tip of each lane, and those that committed late. */
 export interface Reader {
+  /** Reads these lanes too, from their beginning. */
+  add(lanes: readonly number[]): void;
+  /** Reads this one no more. */
+  remove(lane: number): void;
   /** Some of the window was sent: there may be room again. */
   roomLeft(): void;
   /** Both loops, until the signal is aborted. */
@@ -35,12 +46,18 @@ const recentMs = 5_000;
 
 export function createReader(options: ReaderOptions): Reader {
   const { box, boxName, window, runtime, telemetry, pollIntervalMs, batchSize } = options;
-  const smallest = Math.max(1, Math.ceil(batchSize / options.lanes.length));
-  const lanes = options.lanes.map(({ lane }) => ({ lane, cursor: 0, limit: smallest, count: 0 }));
-  const byLane = new Map(lanes.map((state) => [state.lane, state]));
+  const byLane = new Map<number, LaneState>();
+  let lanes: LaneState[] = [];
+  const smallest = () => Math.max(1, Math.ceil(batchSize / lanes.length));
   const room = createWake(runtime);
   const pause = createWake(runtime);
   let drained = false;
+
+  /** A lane may have been lost, and even gained anew, while it was read. */
+  function stillAsked<R extends Row>(asked: readonly LaneState[], rows: readonly R[]): readonly R[] {
+    const same = new Set(asked.filter((state) => byLane.get(state.lane) === state).map(({ lane }) => lane));
+    return same.size === asked.length ? rows : rows.filter(({ lane }) => same.has(lane));
+  }
 
   /** One look at the tips, each lane from where it was read to. Answers whether some lane may have more. */
   async function readTips(): Promise<"full" | "some" | "none"> {
@@ -48,8 +65,10 @@ export function createReader(options: ReaderOptions): Reader {
     let rows: readonly Row[] = [];
     let held: readonly Row[] = [];
     try {
-      rows = await box.read(lanes.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit })));
+      const asked = lanes;
+      rows = await box.read(asked.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit })));
       if (rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
+      rows = stillAsked(asked, rows);
     } finally {
       held = window.endRead(read, rows);
     }
@@ -64,13 +83,13 @@ export function createReader(options: ReaderOptions): Reader {
     for (const state of lanes) {
       const isFull = state.count >= state.limit;
       full ||= isFull;
-      state.limit = isFull ? Math.min(state.limit * 2, batchSize) : smallest;
+      state.limit = isFull ? Math.min(state.limit * 2, batchSize) : smallest();
     }
     // Many full lanes share what one alone may have.
     const wanted = lanes.reduce((sum, { limit }) => sum + limit, 0);
     const most = 4 * batchSize;
     if (wanted > most)
-      for (const state of lanes) state.limit = Math.max(smallest, Math.floor((state.limit * most) / wanted));
+      for (const state of lanes) state.limit = Math.max(smallest(), Math.floor((state.limit * most) / wanted));
     if (rows.length > 0) telemetry({ name: "relay.read", box: boxName, count: rows.length });
     if (rows.length > 0) options.arrived(held);
     return full ? "full" : rows.length > 0 ? "some" : "none";
@@ -79,7 +98,7 @@ export function createReader(options: ReaderOptions): Reader {
   async function tipLoop(signal: AbortSignal): Promise<void> {
     let pauseMs = 0;
     while (!signal.aborted) {
-      if (window.buffered >= 4 * batchSize) {
+      if (lanes.length === 0 || window.buffered >= 4 * batchSize) {
         await room.wait(signal);
         continue;
       }
@@ -100,7 +119,8 @@ export function createReader(options: ReaderOptions): Reader {
   async function readLate(range: (lane: number, cursor: number) => readonly [number, number]): Promise<number> {
     const startedAt = runtime.monotonic();
     const gaps: LaneGap[] = [];
-    for (const { lane, cursor } of lanes) {
+    const asked = lanes;
+    for (const { lane, cursor } of asked) {
       const [after, upTo] = range(lane, cursor);
       if (upTo > after) gaps.push({ lane, after, upTo, known: window.known(lane) });
     }
@@ -110,6 +130,7 @@ export function createReader(options: ReaderOptions): Reader {
     let held: readonly Row[] = [];
     try {
       rows = await box.late(gaps);
+      rows = stillAsked(asked, rows);
     } finally {
       held = window.endRead(read, rows);
     }
@@ -136,11 +157,11 @@ export function createReader(options: ReaderOptions): Reader {
       }
       try {
         if (now >= oldAt) {
-          const cost = await readLate((lane) => [0, floors.get(lane) ?? 0]);
+          const cost = await readLate((lane, cursor) => [0, Math.min(floors.get(lane) ?? 0, cursor)]);
           oldAt = runtime.monotonic() + interval(cost, 1000);
         }
         if (now >= recentAt) {
-          const cost = await readLate((lane, cursor) => [floors.get(lane) ?? 0, cursor]);
+          const cost = await readLate((lane, cursor) => [Math.min(floors.get(lane) ?? 0, cursor), cursor]);
           recentAt = runtime.monotonic() + interval(cost, 250);
         }
       } catch (error) {
@@ -150,6 +171,17 @@ export function createReader(options: ReaderOptions): Reader {
   }
 
   return {
+    add(added) {
+      for (const lane of added) byLane.set(lane, { lane, cursor: 0, limit: 1, count: 0 });
+      lanes = [...byLane.values()];
+      for (const state of lanes) state.limit = smallest();
+      room.wake();
+      pause.wake();
+    },
+    remove(lane) {
+      byLane.delete(lane);
+      lanes = [...byLane.values()];
+    },
     roomLeft() {
       if (window.buffered < 2 * batchSize) room.wake();
     },

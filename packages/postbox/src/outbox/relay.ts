@@ -1,6 +1,6 @@
 import { type Backoff, exponential, reliable } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
-import { type Runtime, runtimeWith, sleep } from "../internal/runtime.js";
+import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
 import { callback, checkOptions, count, object, oneOf, positive } from "../options.js";
@@ -8,9 +8,9 @@ import type { Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
 import type { Sender } from "../transport.js";
 import { boundedBox } from "./bounded-box.js";
-import { runEngine } from "./engine.js";
-import { acquireLease, type Lease } from "./lease.js";
+import { createEngine, type Engine } from "./engine.js";
 import { outboxBox } from "./outbox.js";
+import { createOwnership, type Ownership } from "./ownership.js";
 
 export interface RelayOptions {
   /** The longest pause between two looks at the box; shorter while there is work. Defaults to 500. */
@@ -32,7 +32,7 @@ export interface RelayOptions {
   readonly backoff?: Backoff;
   /** Which failures can never succeed, beside those the sender rejects: parked at once. Defaults to none. */
   readonly isPermanent?: (error: Error) => boolean;
-  /** How long the box stays this relay's without a renewal; after a crash another takes over then. Defaults to 15,000. */
+  /** How long lanes stay this relay's without a renewal; after a crash others take over then. Defaults to 15,000. */
   readonly leaseMs?: number;
   /** How long a batch may take to be confirmed; below a third of `leaseMs`. Defaults to 4,000. */
   readonly publishTimeoutMs?: number;
@@ -77,8 +77,8 @@ export interface Relay {
 const fatal: ReadonlySet<string> = new Set(["schema-missing", "schema-outdated", "schema-newer"]);
 
 /**
- * Makes a relay. Any number may run against one box: one of them works, the others stand by and take over within
- * `leaseMs` after it died. At least once: what was sent but not yet settled when it died is sent again, same id.
+ * Makes a relay. Any number may run against one box: they share its lanes evenly, and when one dies, the others take
+ * its lanes after `leaseMs`. A key's messages are in one lane, so they keep their order. At least once: what was sent but not yet settled when it died is sent again, same id.
  */
 export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: RelayOptions = {}): Relay {
   checkOptions("createRelay", options, rules);
@@ -126,41 +126,44 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
   };
 
   async function run(signal: AbortSignal): Promise<void> {
-    // Of this run: two at once are two relays, of which one works.
+    // Of this run: two at once are two relays, which share.
     const owner = nextOwner();
-    let failures = 0;
-    while (!signal.aborted) {
-      let pauseMs = pollIntervalMs;
-      try {
-        const lease = await acquireLease(box, owner, leaseMs, runtime);
-        failures = 0;
-        if (lease !== undefined) await work(lease, owner, signal);
-      } catch (error) {
-        if (isFatal(error)) {
-          failed(error, Number.POSITIVE_INFINITY);
-          throw error;
-        }
-        pauseMs = backoff(++failures, runtime.random);
-        failed(error, pauseMs);
-      }
-      await sleep(runtime, pauseMs, signal);
+    const stop = new AbortController();
+    const abort = () => stop.abort();
+    signal.addEventListener("abort", abort, { once: true });
+    if (signal.aborted) abort();
+    const ownership: Ownership = createOwnership({
+      ...engineOptions,
+      owner,
+      leaseMs,
+      gained: (lanes) => engine.gained(lanes),
+      lost: (lanes) => engine.lost(lanes),
+      drain: (lanes) => engine.drain(lanes),
+    });
+    const engine: Engine = createEngine({ ...engineOptions, ownership });
+    const parts = [ownership.run(stop.signal), engine.run(stop.signal)];
+    try {
+      await Promise.all(parts);
+    } catch (error) {
+      failed(error, Number.POSITIVE_INFINITY);
+      throw error;
+    } finally {
+      abort();
+      await Promise.allSettled(parts);
+      signal.removeEventListener("abort", abort);
+      await leave(owner, ownership.epochs.size);
     }
   }
 
-  async function work(lease: Lease, owner: string, signal: AbortSignal): Promise<void> {
-    const lanes = lease.lanes.length;
-    telemetry({ name: "relay.owned", box: outboxBox, owner, lanes });
+  async function leave(owner: string, lanes: number): Promise<void> {
     try {
-      if (runtime.failpoint) await runtime.failpoint("relay.owned");
-      await runEngine({ ...engineOptions, lease }, signal);
-    } finally {
-      const lost = !lease.trusted();
-      await lease.end();
-      telemetry(
-        lost ? { name: "relay.lost", box: outboxBox, owner, lanes } : { name: "relay.released", box: outboxBox, owner },
-      );
+      await box.release(owner);
+      telemetry({ name: "relay.released", box: outboxBox, owner, lanes });
+      if (runtime.failpoint) await runtime.failpoint("relay.released");
+    } catch (error) {
+      // Others take the lanes when the lease has run out.
+      failed(error, 0);
     }
-    if (runtime.failpoint) await runtime.failpoint("relay.released");
   }
 
   const background = startStop("relay", run);

@@ -5,18 +5,18 @@ import { createWake } from "../internal/wake.js";
 import type { Box, Row } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Judgement } from "./judge.js";
-import type { Lease } from "./lease.js";
+import type { Ownership } from "./ownership.js";
 
 export interface SettlerOptions {
   readonly box: Box;
   readonly boxName: string;
-  readonly lease: Lease;
+  readonly ownership: Ownership;
   readonly keep: boolean;
   readonly backoff: Backoff;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
   failed(error: unknown, retryInMs: number): void;
-  /** The row's settle has committed. */
+  /** The row's settle has committed; not called for rows of lanes that turned out to be somebody else's. */
   settled(row: Row, toWait: boolean): void;
 }
 
@@ -24,7 +24,9 @@ export interface SettlerOptions {
 export interface Settler {
   readonly size: number;
   add(judgements: readonly Judgement[]): void;
-  /** Runs until `finish` is aborted and everything is settled, or the lease is gone. */
+  /** Forgets what was to be settled in a lane that is lost. */
+  drop(lane: number): void;
+  /** Runs until `finish` is aborted and everything is settled. */
   run(finish: AbortSignal): Promise<void>;
 }
 
@@ -32,17 +34,20 @@ export interface Settler {
 const mostAtOnce = 2000;
 
 export function createSettler(options: SettlerOptions): Settler {
-  const { box, boxName, lease, runtime, telemetry } = options;
+  const { box, boxName, ownership, runtime, telemetry } = options;
   const wake = createWake(runtime);
   let queue: Judgement[] = [];
   let settling = 0;
 
-  /** Until it is done or the lease is gone: giving up earlier would send again what has been sent. */
+  /** Until it is done or the lease has run out: giving up earlier would send again what has been sent. */
   async function settle(judgements: readonly Judgement[], finish: AbortSignal): Promise<void> {
     if (runtime.failpoint) await runtime.failpoint("relay.sent");
     const settlements = judgements.map(({ settlement }) => settlement);
-    const involved = new Set(settlements.map(({ row }) => row.lane));
-    const lanes = lease.lanes.filter(({ lane }) => involved.has(lane));
+    // The epochs of now: what belonged to an earlier one of a lane was dropped when the lane was lost.
+    const lanes = [...new Set(settlements.map(({ row }) => row.lane))].flatMap((lane) => {
+      const epoch = ownership.epochs.get(lane);
+      return epoch === undefined ? [] : [{ lane, epoch }];
+    });
     let owned: ReadonlySet<number> | undefined;
     for (let failures = 0; owned === undefined; ) {
       try {
@@ -51,13 +56,14 @@ export function createSettler(options: SettlerOptions): Settler {
         const retryInMs = options.backoff(++failures, runtime.random);
         options.failed(error, retryInMs);
         // A stop gives it one more chance, not for ever.
-        if (!lease.trusted() || (finish.aborted && failures > 1)) return;
+        if (!ownership.trusted() || (finish.aborted && failures > 1)) return;
         await sleep(runtime, retryInMs, finish);
       }
     }
     if (runtime.failpoint) await runtime.failpoint("relay.settled");
-    if (owned.size < lanes.length) lease.lose();
     tell(judgements, owned);
+    const standing = owned;
+    ownership.lose(lanes.map(({ lane }) => lane).filter((lane) => !standing.has(lane)));
   }
 
   function tell(judgements: readonly Judgement[], owned: ReadonlySet<number>): void {
@@ -80,8 +86,11 @@ export function createSettler(options: SettlerOptions): Settler {
       for (const judgement of judgements) queue.push(judgement);
       wake.wake();
     },
+    drop(lane) {
+      queue = queue.filter(({ settlement }) => settlement.row.lane !== lane);
+    },
     async run(finish) {
-      while (!(finish.aborted && queue.length === 0) && !lease.lost()) {
+      while (!(finish.aborted && queue.length === 0)) {
         if (queue.length === 0) {
           await wake.wait(finish);
           continue;

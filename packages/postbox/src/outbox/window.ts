@@ -2,6 +2,7 @@ import type { Row } from "../store.js";
 
 /** The rows of one key that this relay knows of. A message without a key has none: it waits for nobody. */
 interface KeyState {
+  readonly lane: number;
   readonly queue: Row[];
   inFlight: number;
   queued: boolean;
@@ -42,6 +43,14 @@ export interface Window {
   undecided(rows: readonly Row[]): void;
   /** It is settled, and `wait` or not, the settle has committed. */
   settled(row: Row, toWait: boolean): void;
+  /** Whether it is on its way. Not any more when its lane was dropped: whatever becomes of it is another's business. */
+  isOnItsWay(row: Row): boolean;
+  /** Whether nothing of a lane is on its way or unsettled, and nothing is buffered. */
+  isIdle(lane: number): boolean;
+  /** Forgets what of a lane is not on its way yet: it is still stored, for whoever reads the lane next. */
+  forget(lane: number): void;
+  /** Forgets everything of a lane that is lost. */
+  drop(lane: number): void;
   /** The positions of a lane that are known here, or were settled while a read was under way. */
   known(lane: number): number[];
   /** Rows that are not on their way yet. */
@@ -60,6 +69,7 @@ export function createWindow(keepsOrder: boolean): Window {
   const activeReads = new Set<number>();
   let lastRead = 0;
   let buffered = 0;
+  const flying = new Set<Row>();
   let inFlight = 0;
   let inFlightBytes = 0;
 
@@ -68,10 +78,10 @@ export function createWindow(keepsOrder: boolean): Window {
     of.set(lane, found);
     return found;
   };
-  const stateOf = (key: string): KeyState => {
+  const stateOf = (key: string, lane: number): KeyState => {
     let state = keys.get(key);
     if (state === undefined) {
-      state = { queue: [], inFlight: 0, queued: false, unsettledWaits: 0, staleUpTo: 0, parkedAhead: false };
+      state = { lane, queue: [], inFlight: 0, queued: false, unsettledWaits: 0, staleUpTo: 0, parkedAhead: false };
       keys.set(key, state);
     }
     return state;
@@ -90,12 +100,18 @@ export function createWindow(keepsOrder: boolean): Window {
     for (const read of activeReads) if (read <= state.staleUpTo) return true;
     return false;
   };
+  /** Not on its way and not to be: as if it had not been read. */
+  const discard = (row: Row): void => {
+    live.get(row.lane)?.delete(row.position);
+    buffered--;
+  };
   const landed = (row: Row): KeyState | undefined => {
+    flying.delete(row);
     inFlight--;
     inFlightBytes -= row.message.data.byteLength + overheadBytes;
     const { key } = row.message;
     if (key === undefined) return undefined;
-    const state = stateOf(key);
+    const state = stateOf(key, row.lane);
     state.inFlight--;
     if (state.inFlight === 0) state.parkedAhead = false;
     return state;
@@ -121,10 +137,10 @@ export function createWindow(keepsOrder: boolean): Window {
           ready.push(row);
           buffered++;
         } else if (row.held || tooOld) {
-          stateOf(key).unsettledWaits++;
+          stateOf(key, row.lane).unsettledWaits++;
           held.push(row);
         } else {
-          const own = state ?? stateOf(key);
+          const own = state ?? stateOf(key, row.lane);
           own.queue.push(row);
           buffered++;
           enqueue(own);
@@ -164,6 +180,7 @@ export function createWindow(keepsOrder: boolean): Window {
         ready.splice(0, readyHead);
         readyHead = 0;
       }
+      for (const row of batch) flying.add(row);
       buffered -= batch.length;
       inFlight += batch.length;
       inFlightBytes += bytes;
@@ -211,7 +228,7 @@ export function createWindow(keepsOrder: boolean): Window {
         if (state === undefined) ready.push(row);
         else state.queue.unshift(row);
       }
-      for (const { message } of rows) if (message.key !== undefined) enqueue(stateOf(message.key));
+      for (const { message, lane } of rows) if (message.key !== undefined) enqueue(stateOf(message.key, lane));
     },
 
     settled(row, toWait) {
@@ -219,10 +236,35 @@ export function createWindow(keepsOrder: boolean): Window {
       if (activeReads.size > 0) positions(gone, row.lane).add(row.position);
       const { key } = row.message;
       if (!toWait || key === undefined) return;
-      const state = stateOf(key);
+      const state = stateOf(key, row.lane);
       state.unsettledWaits--;
       state.staleUpTo = lastRead;
       tidy(key, state);
+    },
+
+    isOnItsWay: (row) => flying.has(row),
+    isIdle: (lane) => (live.get(lane)?.size ?? 0) === 0,
+
+    forget(lane) {
+      const rest = ready.slice(readyHead).filter((entry) => {
+        if (entry.lane !== lane) return true;
+        if (!("queue" in entry)) discard(entry);
+        return false;
+      });
+      ready.splice(0, ready.length, ...rest);
+      readyHead = 0;
+      for (const state of keys.values()) {
+        if (state.lane !== lane) continue;
+        state.queued = false;
+        for (const row of state.queue.splice(0)) discard(row);
+      }
+    },
+
+    drop(lane) {
+      this.forget(lane);
+      for (const row of [...flying]) if (row.lane === lane) landed(row);
+      for (const [key, state] of keys) if (state.lane === lane) keys.delete(key);
+      live.delete(lane);
     },
 
     known: (lane) => [...(live.get(lane) ?? []), ...(gone.get(lane) ?? [])],

@@ -8,7 +8,7 @@ export type TelemetryEvent =
   | { readonly name: "outbox.appended"; readonly box: string; readonly count: number }
   | { readonly name: "relay.owned"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.lost"; readonly box: string; readonly owner: string; readonly lanes: number }
-  | { readonly name: "relay.released"; readonly box: string; readonly owner: string }
+  | { readonly name: "relay.released"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.read"; readonly box: string; readonly count: number }
   | { readonly name: "relay.settled"; readonly box: string; readonly sent: number; readonly waiting: number }
   | { readonly name: "relay.drained"; readonly box: string }

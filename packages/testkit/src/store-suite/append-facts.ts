@@ -3,7 +3,7 @@ import { describe, expect } from "vitest";
 import { arbitraryMessage } from "../arbitrary-message.js";
 import { gate } from "../gate.js";
 import { comparable, testMessage, testMessages } from "../messages.js";
-import { commit, ids, outbox, ownBox, readAll } from "./box-access.js";
+import { commit, ids, join, outbox, ownBox, readAll } from "./box-access.js";
 import type { StoreFact } from "./store-facts.js";
 
 /** Appending: atomic with the user's own writes, in order, and byte for byte. */
@@ -128,8 +128,8 @@ export function appendFacts<Tx>(fact: StoreFact<Tx>): void {
       });
       expect((await contents(outbox)).pending).toEqual(["m1"]);
       expect((await contents("inbox")).pending).toEqual(["m2"]);
-      await store.box(outbox).own("relay-1", 60_000);
-      expect(await store.box("inbox").own("relay-2", 60_000)).toHaveLength(64);
+      await join(store.box(outbox), "relay-1");
+      expect(await join(store.box("inbox"), "relay-2")).toHaveLength(64);
     });
   });
 }

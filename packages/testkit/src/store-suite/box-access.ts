@@ -39,6 +39,12 @@ export function rowOf(rows: readonly Row[], id: string): Row {
   return found[0] as Row;
 }
 
+/** Becomes a member, and takes every lane that is to be had. */
+export async function join(box: Box, owner: string, forMs = leaseMs): Promise<readonly Lane[]> {
+  await box.renew(owner, forMs);
+  return box.own(owner, laneCount);
+}
+
 /** A box that is owned, as a relay sees it. */
 export interface OwnedBox {
   readonly box: Box;
@@ -53,7 +59,7 @@ export type What = Settlement extends infer One ? (One extends Settlement ? Omit
 
 export async function ownBox<Tx>({ store }: StoreHarness<Tx>, owner = "relay-1"): Promise<OwnedBox> {
   const box = store.box(outbox);
-  const lanes = await box.own(owner, leaseMs);
+  const lanes = await join(box, owner);
   return {
     box,
     lanes,

@@ -1,6 +1,6 @@
 import { laneCount, laneOf } from "../../internal/lane.js";
 import type { Message } from "../../message/message.js";
-import type { Box, Lane, LaneGap, LaneRead, LateRow, Row, Settlement, SettleOptions } from "../../store.js";
+import type { Box, Lane, LaneGap, LaneRead, LateRow, Membership, Row, Settlement, SettleOptions } from "../../store.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
 
 /** What a box holds, for tests and operators. Only what is committed; each list in order of position. */
@@ -17,7 +17,6 @@ export interface BoxContents {
 interface Ownership {
   epoch: number;
   owner: string | undefined;
-  expiresAt: number;
 }
 
 /**
@@ -30,8 +29,9 @@ export class MemoryBox implements Box {
   readonly #ownership: Ownership[] = Array.from({ length: laneCount }, () => ({
     epoch: 0,
     owner: undefined,
-    expiresAt: 0,
   }));
+  /** Until when each member's lease lasts. */
+  readonly #members = new Map<string, number>();
   readonly #parked: StoredRow[] = [];
   readonly #done: StoredRow[] = [];
   #lastPosition = 0;
@@ -51,26 +51,39 @@ export class MemoryBox implements Box {
     for (const row of rows) this.#lane(row.lane).add(row);
   }
 
-  async own(owner: string, leaseMs: number): Promise<readonly Lane[]> {
-    const now = this.#now();
-    if (this.#ownership.some((lane) => lane.owner !== undefined && lane.owner !== owner && lane.expiresAt > now))
-      return [];
-    return this.#ownership.map((state, lane) => {
-      Object.assign(state, { owner, epoch: state.epoch + 1, expiresAt: now + leaseMs });
-      return { lane, epoch: state.epoch };
-    });
+  async renew(owner: string, leaseMs: number): Promise<Membership> {
+    this.#members.set(owner, this.#now() + leaseMs);
+    return {
+      members: [...this.#members.keys()].filter((member) => this.#lives(member)).length,
+      lanes: this.#lanesOf(owner),
+    };
   }
 
-  async renew(owner: string, leaseMs: number): Promise<boolean> {
-    const own = this.#ownership.filter((lane) => lane.owner === owner);
-    for (const lane of own) lane.expiresAt = this.#now() + leaseMs;
-    return own.length > 0;
-  }
-
-  async release(owner: string): Promise<void> {
-    for (const lane of this.#ownership) {
-      if (lane.owner === owner) lane.owner = undefined;
+  async own(owner: string, most: number): Promise<readonly Lane[]> {
+    const taken: Lane[] = [];
+    for (const [lane, state] of this.#ownership.entries()) {
+      if (taken.length >= most) break;
+      if (state.owner === owner || this.#lives(state.owner)) continue;
+      Object.assign(state, { owner, epoch: state.epoch + 1 });
+      taken.push({ lane, epoch: state.epoch });
     }
+    return taken;
+  }
+
+  async release(owner: string, lanes?: readonly Lane[]): Promise<void> {
+    for (const { lane, epoch } of lanes ?? this.#lanesOf(owner)) {
+      const state = this.#ownership[lane];
+      if (state?.owner === owner && state.epoch === epoch) state.owner = undefined;
+    }
+    if (lanes === undefined) this.#members.delete(owner);
+  }
+
+  #lives(member: string | undefined): boolean {
+    return member !== undefined && (this.#members.get(member) ?? 0) > this.#now();
+  }
+
+  #lanesOf(owner: string): readonly Lane[] {
+    return this.#ownership.flatMap((state, lane) => (state.owner === owner ? [{ lane, epoch: state.epoch }] : []));
   }
 
   async read(lanes: readonly LaneRead[]): Promise<readonly Row[]> {

@@ -1,3 +1,4 @@
+import { laneCount } from "../../internal/lane.js";
 import { messageSelection } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 
@@ -8,53 +9,62 @@ import type { BoxTables } from "./names.js";
 
 const inMs = (parameter: string) => `clock_timestamp() + ${parameter}::double precision * interval '1 millisecond'`;
 
+/** Touches the member only, so that a renewal never waits for a settle. Answers with who shares and what is its own. */
+export function renewSql(t: BoxTables): string {
+  return `
+    WITH beat AS (
+      INSERT INTO ${t.member} AS m (owner, beat, expires_at) VALUES ($1::text, 1, ${inMs("$2")})
+      ON CONFLICT (owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at
+    )
+    SELECT others.count + 1 AS members, k.lane, k.epoch
+    FROM (SELECT count(*) FROM ${t.member} WHERE owner <> $1::text AND expires_at > clock_timestamp()) AS others
+    LEFT JOIN ${t.lane} k ON k.owner = $1::text`;
+}
+
 /**
- * Takes all lanes for $1 for $2 ms, or none.
+ * Takes up to $2 lanes for $1, beginning at lane $3, so that several who come at once do not all want the same.
  *
  * It looks first and locks only what seems free, so that a relay that stands by disturbs nobody. What it locked may
  * have changed while it waited, though, and a statement sees the other tables as they were when it began: a lane whose
- * epoch has moved since was taken by someone whose lease is still invisible here. A member is a row only while it owns:
- * deleting the last owner's makes its next renewal fail.
+ * epoch has moved since was taken by someone whose lease is still invisible here. The owner's lease is locked as well:
+ * a renewal in progress is waited for, and then it stands.
  */
 export function ownSql(t: BoxTables): string {
   return `
     WITH seen AS MATERIALIZED (
-      SELECT lane, epoch FROM ${t.lane}
+      SELECT k.lane, k.epoch FROM ${t.lane} k
+      WHERE k.owner IS DISTINCT FROM $1::text AND NOT EXISTS (
+        SELECT FROM ${t.member} m WHERE m.owner = k.owner AND m.expires_at > clock_timestamp())
+      ORDER BY (k.lane + $3::integer) % ${laneCount} LIMIT $2::integer
     ), locked AS MATERIALIZED (
-      SELECT lane, epoch, owner FROM ${t.lane}
-      WHERE NOT EXISTS (
-        SELECT FROM ${t.lane} k JOIN ${t.member} m ON m.owner = k.owner
-        WHERE m.owner <> $1::text AND m.expires_at > clock_timestamp())
-      ORDER BY lane FOR UPDATE
+      SELECT lane, epoch, owner FROM ${t.lane} WHERE lane IN (SELECT lane FROM seen) ORDER BY lane FOR UPDATE
     ), rival AS MATERIALIZED (
-      SELECT m.expires_at FROM ${t.member} m
-      WHERE m.owner <> $1::text AND m.owner IN (SELECT owner FROM locked)
+      SELECT m.owner, m.expires_at FROM ${t.member} m
+      WHERE m.owner IN (SELECT owner FROM locked)
       ORDER BY m.owner FOR UPDATE OF m
     ), free AS MATERIALIZED (
-      SELECT WHERE (SELECT count(*) FROM seen) = (SELECT count(*) FROM seen JOIN locked USING (lane, epoch))
-        AND NOT EXISTS (SELECT FROM rival WHERE expires_at > clock_timestamp())
+      SELECT l.lane FROM locked l JOIN seen USING (lane, epoch)
+      WHERE NOT EXISTS (SELECT FROM rival r WHERE r.owner = l.owner AND r.expires_at > clock_timestamp())
     ), left_behind AS (
-      DELETE FROM ${t.member} WHERE owner <> $1::text AND EXISTS (SELECT FROM free)
-    ), joined AS (
-      INSERT INTO ${t.member} AS m (owner, beat, expires_at)
-      SELECT $1::text, 1, ${inMs("$2")} FROM free
-      ON CONFLICT (owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at
+      DELETE FROM ${t.member} m USING rival r WHERE m.owner = r.owner AND r.expires_at <= clock_timestamp()
     )
     UPDATE ${t.lane} k SET epoch = k.epoch + 1, owner = $1::text, clean = false
-    FROM locked, free WHERE k.lane = locked.lane
+    FROM free WHERE k.lane = free.lane
     RETURNING k.lane, k.epoch`;
 }
 
-/** Touches the member only: a renewal never waits for a settle. */
-export function renewSql(t: BoxTables): string {
+/** Gives back the lanes $2 of the epochs $3. The epoch stays: until somebody takes a lane, what was sent may be settled. */
+export function releaseSql(t: BoxTables): string {
   return `
-    UPDATE ${t.member} SET beat = beat + 1, expires_at = ${inMs("$2")}
-    WHERE owner = $1::text
-    RETURNING owner`;
+    WITH mine AS MATERIALIZED (
+      SELECT k.lane FROM ${t.lane} k JOIN unnest($2::smallint[], $3::bigint[]) AS e (lane, epoch) USING (lane, epoch)
+      WHERE k.owner = $1::text ORDER BY k.lane FOR NO KEY UPDATE OF k
+    )
+    UPDATE ${t.lane} k SET owner = NULL, clean = true FROM mine WHERE k.lane = mine.lane`;
 }
 
-/** The epoch stays: until somebody takes the lanes, what was sent before may still be settled. */
-export function releaseSql(t: BoxTables): string {
+/** Gives back everything, and leaves; so do those who stood by without a lane when they died, long ago. */
+export function leaveSql(t: BoxTables): string {
   return `
     WITH mine AS MATERIALIZED (
       SELECT lane FROM ${t.lane} WHERE owner = $1::text ORDER BY lane FOR NO KEY UPDATE
@@ -62,7 +72,8 @@ export function releaseSql(t: BoxTables): string {
       UPDATE ${t.lane} k SET owner = NULL, clean = true FROM mine WHERE k.lane = mine.lane RETURNING k.lane
     )
     DELETE FROM ${t.member}
-    WHERE owner = $1::text AND (SELECT count(*) FROM freed) >= 0  -- after the lanes, as everywhere`;
+    WHERE (owner = $1::text OR expires_at < clock_timestamp() - interval '1 day')
+      AND (SELECT count(*) FROM freed) >= 0  -- after the lanes, as everywhere`;
 }
 
 /**

@@ -80,7 +80,7 @@ describeOnEach("postgres", ({ url }) => {
   it("says that the schema is missing, and what to do", async () => {
     const store = storeOnNothing();
     await expect(appendOne(store)).rejects.toThrow(/^\[schema-missing\] .* call store\.migrate\(\)/);
-    await expect(store.box("outbox").own("relay-1", 1000)).rejects.toMatchObject({ code: "schema-missing" });
+    await expect(store.box("outbox").own("relay-1", 64)).rejects.toMatchObject({ code: "schema-missing" });
   });
 
   it("leaves the caller's transaction usable when the schema is missing, and works once it is there", async () => {

@@ -1,7 +1,8 @@
 import { PostboxError } from "../../errors.js";
-import type { Box, Executor, Row, Settlement } from "../../store.js";
+import { laneOf } from "../../internal/lane.js";
+import type { Box, Executor, Lane, Row, Settlement } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
-import { lateSql, ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
+import { lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { boxTables } from "./names.js";
@@ -23,6 +24,7 @@ export function postgresBox(
     own: ownSql(tables),
     renew: renewSql(tables),
     release: releaseSql(tables),
+    leave: leaveSql(tables),
     read: readSql(tables),
     late: lateSql(tables),
     settle: settleSql(tables),
@@ -43,19 +45,18 @@ export function postgresBox(
   }
 
   return {
-    async own(owner, leaseMs) {
-      const rows = await query("own", [owner, leaseMs]);
-      return rows
-        .map(({ lane, epoch }) => ({ lane: Number(lane), epoch: Number(epoch) }))
-        .sort((a, b) => a.lane - b.lane);
-    },
-
     async renew(owner, leaseMs) {
-      return (await query("renew", [owner, leaseMs])).length > 0;
+      const rows = await query("renew", [owner, leaseMs]);
+      return { members: Number(rows[0]?.members), lanes: lanesFrom(rows.filter(({ lane }) => lane !== null)) };
     },
 
-    async release(owner) {
-      await query("release", [owner]);
+    async own(owner, most) {
+      return lanesFrom(await query("own", [owner, most, laneOf(owner)]));
+    },
+
+    async release(owner, lanes) {
+      if (lanes === undefined) await query("leave", [owner]);
+      else await query("release", [owner, lanes.map(({ lane }) => lane), lanes.map(({ epoch }) => epoch)]);
     },
 
     async read(lanes) {
@@ -95,6 +96,10 @@ export function postgresBox(
       return new Set(rows.map(({ lane }) => Number(lane)));
     },
   };
+}
+
+function lanesFrom(rows: readonly Record<string, unknown>[]): Lane[] {
+  return rows.map(({ lane, epoch }) => ({ lane: Number(lane), epoch: Number(epoch) })).sort((a, b) => a.lane - b.lane);
 }
 
 /** One array per column: lane, position, waiting, fate, tries, retry_in_ms, error. */

@@ -34,7 +34,7 @@ describe("postgresStore", () => {
   });
 
   it("says what it could not do when the server cannot be reached", async () => {
-    const failed = postgresStore({ pool }).box("outbox").own("relay-1", 1000);
+    const failed = postgresStore({ pool }).box("outbox").own("relay-1", 64);
     await expect(failed).rejects.toThrow("could not own the box outbox in Postgres: connect ECONNREFUSED");
     await expect(failed).rejects.toMatchObject({ cause: { code: "ECONNREFUSED" } });
   });
@@ -67,7 +67,8 @@ describeOnEach("postgres", ({ url }) => {
     const messages = testMessages("big", count).map((message) => ({ ...message, ...more }));
     await store.transaction((tx) => store.append(tx, "outbox", messages));
     const box = store.box("outbox");
-    const lanes = await box.own("relay-1", 60_000);
+    await box.renew("relay-1", 60_000);
+    const lanes = await box.own("relay-1", 64);
     const rows = await box.read(lanes.map(({ lane }) => ({ lane, limit: 5 })));
     expect(rows).toHaveLength(count);
     for (const { message } of rows) {
@@ -113,7 +114,8 @@ describeOnEach("postgres", ({ url }) => {
   it("stores an error without NUL, cut to 2 KB between two characters", async () => {
     await store.transaction((tx) => store.append(tx, "outbox", [testMessage("m1")]));
     const box = store.box("outbox");
-    const lanes = await box.own("relay-1", 60_000);
+    await box.renew("relay-1", 60_000);
+    const lanes = await box.own("relay-1", 64);
     const [row] = await box.read(lanes.map(({ lane }) => ({ lane, limit: 5 })));
     if (row === undefined) throw new Error("one row");
     await box.settle(lanes, [{ row, to: "parked", attempts: 1, error: `a\0b${"€".repeat(1000)}` }]);

@@ -1,0 +1,138 @@
+import type { Backoff } from "../backoff.js";
+import { laneCount } from "../internal/lane.js";
+import { type Runtime, sleep } from "../internal/runtime.js";
+import type { Box, Lane } from "../store.js";
+import type { Telemetry } from "../telemetry/events.js";
+
+export interface OwnershipOptions {
+  readonly box: Box;
+  readonly boxName: string;
+  readonly owner: string;
+  readonly leaseMs: number;
+  readonly pollIntervalMs: number;
+  readonly backoff: Backoff;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+  failed(error: unknown, retryInMs: number): void;
+  isFatal(error: unknown): boolean;
+  /** These are ours from now on. */
+  gained(lanes: readonly Lane[]): void;
+  /** These are somebody else's: what is on its way there no longer concerns us. */
+  lost(lanes: readonly number[]): void;
+  /** Finishes what is on its way in these lanes. False: it took too long, and they should be kept. */
+  drain(lanes: readonly number[]): Promise<boolean>;
+}
+
+/** The lanes of one relay: its fair share of them, as long as it lives. */
+export interface Ownership {
+  /** The epoch of each lane that is ours. */
+  readonly epochs: ReadonlyMap<number, number>;
+  /** Whether our lease certainly still stands. Ask before every send; settling is fenced by the store itself. */
+  trusted(): boolean;
+  /** A settle has found that these are somebody else's. */
+  lose(lanes: readonly number[]): void;
+  /** Renews and shares until the signal is aborted. Rejects for what no retry can mend. */
+  run(signal: AbortSignal): Promise<void>;
+}
+
+/**
+ * Trust is counted on the monotonic clock from *before* each renewal was sent: a slow answer must not stretch it, and the
+ * host's clock may jump. Renewing and sharing are two loops, so that a drain never delays a renewal.
+ */
+export function createOwnership(options: OwnershipOptions): Ownership {
+  const { box, boxName, owner, leaseMs, runtime, telemetry } = options;
+  const epochs = new Map<number, number>();
+  let trustedUntil = 0;
+  let members = 1;
+  const trusted = () => runtime.monotonic() < trustedUntil;
+
+  function gain(lanes: readonly Lane[]): void {
+    if (lanes.length === 0) return;
+    for (const { lane, epoch } of lanes) epochs.set(lane, epoch);
+    options.gained(lanes);
+    telemetry({ name: "relay.owned", box: boxName, owner, lanes: lanes.length });
+  }
+
+  function lose(lanes: readonly number[]): void {
+    const known = lanes.filter((lane) => epochs.delete(lane));
+    if (known.length === 0) return;
+    options.lost(known);
+    telemetry({ name: "relay.lost", box: boxName, owner, lanes: known.length });
+  }
+
+  async function renew(): Promise<void> {
+    const sentAt = runtime.monotonic();
+    const { lanes, members: count } = await box.renew(owner, leaseMs);
+    trustedUntil = sentAt + leaseMs;
+    members = count;
+    const ours = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
+    lose([...epochs].filter(([lane, epoch]) => ours.get(lane) !== epoch).map(([lane]) => lane));
+    // Ours all the while, though we had given up on them.
+    gain(lanes.filter(({ lane }) => !epochs.has(lane)));
+  }
+
+  /** Runs `step` again and again, each time after the pause that it asks for, and after growing ones when it fails. */
+  async function loop(signal: AbortSignal, step: () => Promise<number>): Promise<void> {
+    let failures = 0;
+    while (!signal.aborted) {
+      let pauseMs: number;
+      try {
+        pauseMs = await step();
+        failures = 0;
+      } catch (error) {
+        if (options.isFatal(error)) throw error;
+        pauseMs = Math.min(options.backoff(++failures, runtime.random), leaseMs / 10);
+        options.failed(error, pauseMs);
+      }
+      // What cannot be renewed is not ours to send.
+      if (!trusted()) lose([...epochs.keys()]);
+      await sleep(runtime, pauseMs, signal);
+    }
+  }
+
+  async function share(): Promise<number> {
+    const fair = Math.ceil(laneCount / members);
+    if (epochs.size < fair && trusted()) {
+      const gained = await box.own(owner, fair - epochs.size);
+      if (gained.length > 0 && runtime.failpoint) await runtime.failpoint("relay.owned");
+      gain(gained);
+    } else if (epochs.size > fair) {
+      const surplus = [...epochs].slice(fair).map(([lane, epoch]) => ({ lane, epoch }));
+      if (await options.drain(surplus.map(({ lane }) => lane))) await giveBack(surplus);
+    }
+    // Before the first renewal there is nothing to share yet.
+    return trusted() ? options.pollIntervalMs : Math.min(options.pollIntervalMs, 10);
+  }
+
+  async function giveBack(lanes: readonly Lane[]): Promise<void> {
+    const still = lanes.filter(({ lane, epoch }) => epochs.get(lane) === epoch);
+    for (const { lane } of still) epochs.delete(lane);
+    options.lost(still.map(({ lane }) => lane));
+    await box.release(owner, still);
+    telemetry({ name: "relay.released", box: boxName, owner, lanes: still.length });
+  }
+
+  return {
+    epochs,
+    trusted,
+    lose,
+    async run(signal) {
+      const stop = new AbortController();
+      const abort = () => stop.abort();
+      signal.addEventListener("abort", abort, { once: true });
+      if (signal.aborted) abort();
+      const renewing = loop(stop.signal, async () => {
+        await renew();
+        return leaseMs / 3;
+      });
+      const sharing = loop(stop.signal, share);
+      try {
+        await Promise.all([renewing, sharing]);
+      } finally {
+        abort();
+        await Promise.allSettled([renewing, sharing]);
+        signal.removeEventListener("abort", abort);
+      }
+    },
+  };
+}
