@@ -14,7 +14,7 @@ export interface LatencyOptions {
   readonly pauseMs: readonly [number, number];
 }
 
-const warmUpSamples = 10;
+const warmUpShare = 0.1;
 const limitMs = 10_000;
 
 /**
@@ -29,7 +29,7 @@ export async function latencies(
   const line = await open(() => arrive());
   const measured: number[] = [];
   try {
-    for (let sample = -Math.min(warmUpSamples, samples); sample < samples; sample++) {
+    for (let sample = -Math.ceil(samples * warmUpShare); sample < samples; sample++) {
       await sleep(least + Math.random() * (most - least));
       const arrival = new Promise<number>((resolve) => {
         arrive = () => resolve(performance.now());

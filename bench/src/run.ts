@@ -1,4 +1,5 @@
 // npm run bench -- <part>: measures, prints, and leaves nothing behind.
+import { busyCores } from "./busy-cores.js";
 import { commandLine } from "./command-line.js";
 import { createDatabase } from "./database.js";
 import { createEnding, endOnSignals } from "./ending.js";
@@ -12,6 +13,8 @@ import { jsonLine, table } from "./report.js";
 /** Benchmarks that have not begun by then are left out. Each takes at most about a minute and a half. */
 const lastStartMs = 6.5 * 60_000;
 const quickShare = 0.1;
+const lookForOthersMs = 500;
+const othersMayTake = 0.2;
 
 const parts: Readonly<Record<string, Part>> = { outbox };
 
@@ -53,8 +56,11 @@ async function createRun(): Promise<Run> {
 
 async function measureAll(run: Run): Promise<readonly Figure[]> {
   const figures: Figure[] = [];
+  let others = 0;
   for (const benchmark of benchmarks) {
-    tell(`${elapsed()} ${benchmark.names.filter(isWanted).join(", ")}`);
+    const busy = await busyCores(lookForOthersMs);
+    others = Math.max(others, busy);
+    tell(`${elapsed()} ${benchmark.names.filter(isWanted).join(", ")} (others take ${busy.toFixed(1)} cores)`);
     for (const figure of await measured(benchmark, run)) {
       const hasBar = Object.hasOwn(part?.bars ?? {}, figure.name);
       if (hasBar && !isWanted(figure.name)) continue;
@@ -63,6 +69,10 @@ async function measureAll(run: Run): Promise<readonly Figure[]> {
     }
   }
   tell(`${elapsed()} done`);
+  if (others > othersMayTake) {
+    // Not even the ratios: a side that uses two cores loses less to a neighbour than one that uses one at a time.
+    tell(`✗ others took up to ${others.toFixed(1)} cores between the benchmarks: these figures are worth nothing`);
+  }
   return figures;
 }
 

@@ -27,8 +27,9 @@ const readAtOnce = 1000;
 export async function drainByHand({ pool, pending }: Box, rows: number): Promise<number> {
   const select = `SELECT lane, position, attempts, subject, data_schema, ${names}
     FROM ${pending} ORDER BY lane, position LIMIT ${readAtOnce}`;
-  const remove = `DELETE FROM ${pending} p USING unnest($1::smallint[], $2::bigint[]) AS d (lane, position)
-    WHERE p.lane = d.lane AND p.position = d.position`;
+  // As a join with the arrays it would be planned as a scan of the whole table, at two thirds of the rate.
+  const remove = `DELETE FROM ${pending}
+    WHERE (lane, position) IN (SELECT * FROM unnest($1::smallint[], $2::bigint[]))`;
   const client = await pool.connect();
   try {
     const started = performance.now();

@@ -7,7 +7,7 @@ import { fillAndDrain } from "./drain-box.js";
 import { relayKnows } from "./relay-options.js";
 
 const name = "outbox.keep.vs-delete";
-const rows = 100_000;
+const rows = 50_000;
 
 /** A relay that keeps what it sent, against one that deletes it. */
 export const keep: Benchmark = {

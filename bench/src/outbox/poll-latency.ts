@@ -7,7 +7,7 @@ import { outboxLine } from "./outbox-line.js";
 
 const [p50, p99] = ["outbox.latency.poll.p50", "outbox.latency.poll.p99"] as const;
 const pollIntervalMs = 20;
-const options = { samples: 150, pauseMs: [60, 100] } as const;
+const options = { samples: 120, pauseMs: [60, 90] } as const;
 
 /** From commit to the call of the sender in an idle system, where the relay finds out by looking. */
 export const pollLatency: Benchmark = {

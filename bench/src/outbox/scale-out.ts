@@ -8,11 +8,11 @@ import { knownRelayOptions } from "./relay-options.js";
 import { type RelayProcesses, startRelayProcesses } from "./relay-processes.js";
 
 const name = "outbox.scale-out";
-const rows = 50_000;
+const rows = 30_000;
 const batch = 500;
 const callMs = 20;
 const warmUpRows = 4 * batch;
-const joinLimitMs = 8_000;
+const joinLimitMs = 6_000;
 const drainLimitMs = 60_000;
 
 /** A short lease, so that relays that join get their share soon. */

@@ -33,6 +33,8 @@ export async function graphileWorker({ module, version, database, ending }: Peer
   const utils = await makeWorkerUtils(shared);
   await utils.migrate();
   ending.add(() => utils.release());
+  /** Else it would search among the dead rows of the last round, as no side does. */
+  const empty = () => pool.query("TRUNCATE graphile_worker._private_jobs");
 
   return {
     name: "graphile-worker",
@@ -41,6 +43,7 @@ export async function graphileWorker({ module, version, database, ending }: Peer
     drainRows: 100_000,
     latencySamples: 150,
     async fill(rows) {
+      await empty();
       await pool.query("CHECKPOINT");
       for (let left = rows; left > 0; left -= addAtOnce) {
         const jobs = Array.from({ length: Math.min(left, addAtOnce) }, () => ({
@@ -70,6 +73,7 @@ export async function graphileWorker({ module, version, database, ending }: Peer
       }
     },
     async open(called) {
+      await empty();
       const runner = await run({ ...shared, taskList: { [task]: async () => called() } });
       return {
         send: async () =>

@@ -13,9 +13,10 @@ export interface Peer {
   readonly drainRows: number;
   /** How many messages its latency is taken from: few where each waits for a timer. */
   readonly latencySamples: number;
+  /** Empties its tables first. */
   fill(rows: number): Promise<void>;
   /** Drains what was filled, from its start to the last call of its handler; the seconds that it took. */
   drain(rows: number): Promise<number>;
-  /** Starts to handle one message at a time. */
+  /** Empties its tables, and starts to handle one message at a time. */
   open(called: () => void): Promise<Line>;
 }

@@ -33,15 +33,17 @@ export async function pgBoss({ module, version, database, ending }: PeerSetup): 
   ending.add(() => boss.stop({ graceful: false, wait: false }));
   for (const queue of ["drain", "latency"]) await boss.createQueue(queue);
   const pool = database.pool(1);
+  const empty = () => pool.query("TRUNCATE pgboss.job, pgboss.archive");
 
   return {
     name: "pg-boss",
     version,
     settings: "drain: two loops of fetch(5000) + complete; latency: work() with its shortest interval, 0.5 s",
     drainRows: 100_000,
-    latencySamples: 15,
+    latencySamples: 8,
     async fill(rows) {
-      await pool.query("TRUNCATE pgboss.job, pgboss.archive; CHECKPOINT");
+      await empty();
+      await pool.query("CHECKPOINT");
       for (let left = rows; left > 0; left -= insertAtOnce) {
         const jobs = { length: Math.min(left, insertAtOnce) };
         await boss.insert(Array.from(jobs, () => ({ name: "drain", data: randomOrder() })));
@@ -65,6 +67,7 @@ export async function pgBoss({ module, version, database, ending }: PeerSetup): 
       return (performance.now() - started) / 1000;
     },
     async open(called) {
+      await empty();
       const id = await boss.work("latency", { pollingIntervalSeconds: 0.5 }, async () => called());
       return {
         send: async () => void (await boss.send("latency", randomOrder())),
