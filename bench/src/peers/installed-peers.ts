@@ -39,7 +39,7 @@ export async function installedPeers(
       await promisify(execFile)("npm", ["ci", "--no-audit", "--no-fund"], { cwd: folder, timeout: installLimitMs });
     }
   } catch (error) {
-    tell(`✗ the peers could not be installed, so nothing is compared with them: ${error}`);
+    tell(`✗ the peers could not be installed, so nothing is compared with them: ${firstWords(error)}`);
     return [];
   }
   const require = createRequire(join(folder, "package.json"));
@@ -51,4 +51,11 @@ export async function installedPeers(
     peers.push(peer);
   }
   return peers;
+}
+
+/** npm says much; what went wrong comes first. */
+function firstWords(error: unknown): string {
+  const { stderr, message } = error as Partial<Record<"stderr" | "message", string>>;
+  const lines = stderr?.split("\n").filter((line) => line.startsWith("npm error")) ?? [];
+  return lines.slice(0, 4).join("; ") || String(message);
 }
