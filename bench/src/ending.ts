@@ -25,18 +25,20 @@ export function createEnding(): Ending {
   };
 }
 
-/** On Ctrl-C, and when asked to end: undoes everything, then ends. A second one ends at once. */
-export function endOnSignals(ending: Ending): void {
+/** On Ctrl-C, when asked to end, and on a mistake of ours: undoes everything, then ends. A second one ends at once. */
+export function endInAnyCase(ending: Ending): void {
   let asked = false;
+  const end = (why: string, code: number) => {
+    if (asked) process.exit(code);
+    asked = true;
+    console.error(`\n${why}: cleaning up`);
+    ending.run().finally(() => process.exit(code));
+  };
+  process.on("uncaughtException", (error) => end(String(error.stack), 1));
   for (const [signal, code] of [
     ["SIGINT", 130],
     ["SIGTERM", 143],
   ] as const) {
-    process.on(signal, () => {
-      if (asked) process.exit(code);
-      asked = true;
-      console.error(`\n${signal}: cleaning up`);
-      ending.run().finally(() => process.exit(code));
-    });
+    process.on(signal, () => end(signal, code));
   }
 }

@@ -2,7 +2,7 @@
 import { busyCores } from "./busy-cores.js";
 import { commandLine } from "./command-line.js";
 import { createDatabase } from "./database.js";
-import { createEnding, endOnSignals } from "./ending.js";
+import { createEnding, endInAnyCase } from "./ending.js";
 import { type Figure, missing } from "./figure.js";
 import { machineFacts } from "./machine.js";
 import { outbox } from "./outbox/outbox.js";
@@ -25,7 +25,7 @@ const benchmarks = part.benchmarks.filter(({ names }) => names.some(isWanted));
 if (benchmarks.length === 0) throw new Error(`nothing is called so; there is ${Object.keys(part.bars).join(", ")}`);
 
 const ending = createEnding();
-endOnSignals(ending);
+endInAnyCase(ending);
 const started = performance.now();
 try {
   for (const fact of await machineFacts()) tell(fact);

@@ -6,26 +6,33 @@ type Wished = Readonly<Record<string, unknown>>;
 
 /** Whether this version of the library has such an option of a relay, and takes this value for it. */
 export function relayKnows(option: Wished): boolean {
-  return isKnown(() => createRelay(memoryStore(), memoryBroker().sender(), option as RelayOptions));
+  return refusal(() => relayWith(option)) === undefined;
 }
 
 /** Whether this version of the library has such an option of an outbox. */
 export function outboxKnows(option: Wished): boolean {
-  return isKnown(() => createOutbox(memoryStore(), { source: "/bench", ...option } as OutboxOptions));
+  return refusal(() => createOutbox(memoryStore(), { source: "/bench", ...option } as OutboxOptions)) === undefined;
 }
 
 /** Those of the options that this version has: what it has no option for, it does anyway. */
 export function knownRelayOptions(wished: Wished): RelayOptions {
-  return Object.fromEntries(Object.entries(wished).filter(([name, value]) => relayKnows({ [name]: value })));
+  // Alone, a value may not fit the defaults of the others: that is no reason to leave it out.
+  const isKnown = ([name, value]: [string, unknown]) =>
+    refusal(() => relayWith({ [name]: value })) !== "option-unknown";
+  return Object.fromEntries(Object.entries(wished).filter(isKnown));
 }
 
-function isKnown(create: () => unknown): boolean {
+function relayWith(options: Wished): unknown {
+  return createRelay(memoryStore(), memoryBroker().sender(), options as RelayOptions);
+}
+
+/** The code of the error that refuses what is created; undefined when nothing does. */
+function refusal(create: () => unknown): string | undefined {
   try {
     create();
-    return true;
+    return undefined;
   } catch (error) {
-    if (error instanceof ConfigError && (error.code === "option-unknown" || error.code === "option-invalid"))
-      return false;
+    if (error instanceof ConfigError) return error.code;
     throw error;
   }
 }

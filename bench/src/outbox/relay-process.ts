@@ -8,7 +8,7 @@ import type { RelayOrder, RelayReport } from "./relay-program.js";
 export interface RelayProcess {
   /** What it reported last. */
   readonly sent: number;
-  /** Settles everything and ends; the greatest memory that it had. */
+  /** Settles everything and ends, once; the greatest memory that it had. */
   stop(): Promise<{ readonly peakMegabytes: number }>;
 }
 
@@ -24,20 +24,26 @@ export function startRelayProcess(order: RelayOrder, ending: Ending, onSent: () 
       sent = report.sent;
       onSent();
     });
+    child.once("error", reject);
     child.once("exit", (code) => reject(new Error(`the relay's process ended with ${code}`)));
   });
   stopped.catch(() => {});
+  const stop = async () => {
+    try {
+      child.send("stop");
+      return await within(stopLimitMs, () => "the relay's process did not stop", stopped);
+    } finally {
+      await kill();
+    }
+  };
+  let stopping: ReturnType<typeof stop> | undefined;
   return {
     get sent() {
       return sent;
     },
-    async stop() {
-      try {
-        if (child.connected) child.send("stop");
-        return await within(stopLimitMs, () => "the relay's process did not stop", stopped);
-      } finally {
-        await kill();
-      }
+    stop() {
+      stopping ??= stop();
+      return stopping;
     },
   };
 }

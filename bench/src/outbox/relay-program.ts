@@ -34,6 +34,8 @@ relay.start();
 // Ctrl-C reaches the whole group: the parent decides.
 process.on("SIGINT", () => {});
 process.on("disconnect", () => process.exit());
+// The parent may have ended while this was still loading.
+if (!process.connected) process.exit();
 process.once("message", async () => {
   await relay.stop();
   await pool.end();
