@@ -45,7 +45,7 @@ export interface Lane {
 
 /** What a member of a box sees when it has renewed its lease. */
 export interface Membership {
-  /** How many share the lanes, itself included. */
+  /** How many share the lanes, itself included: those who have renewed within the last half of a lease. */
   readonly members: number;
   /** The lanes that are still its own. */
   readonly lanes: readonly Lane[];

@@ -1,4 +1,5 @@
 import { describe } from "vitest";
+import { chaosFacts } from "./relay-suite/chaos-facts.js";
 import { failureFacts } from "./relay-suite/failure-facts.js";
 import { sendingFacts } from "./relay-suite/sending-facts.js";
 import { takeOverFacts } from "./relay-suite/take-over-facts.js";
@@ -15,5 +16,6 @@ export function relaySuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     sendingFacts(fact);
     failureFacts(fact);
     takeOverFacts(fact);
+    chaosFacts(fact);
   });
 }

@@ -60,6 +60,17 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     telemetry({ name: "relay.lost", box: boxName, owner, lanes: known.length });
   }
 
+  /**
+   * One call about lanes at a time: the answer of a renewal that was sent before lanes were taken or given back would
+   * contradict that.
+   */
+  let turn: Promise<unknown> = Promise.resolve();
+  function inTurn<R>(call: () => Promise<R>): Promise<R> {
+    const result = turn.then(call, call);
+    turn = result.catch(() => {});
+    return result;
+  }
+
   async function renew(): Promise<void> {
     const sentAt = runtime.monotonic();
     const { lanes, members: count } = await box.renew(owner, leaseMs);
@@ -93,12 +104,14 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   async function share(): Promise<number> {
     const fair = Math.ceil(laneCount / members);
     if (epochs.size < fair && trusted()) {
-      const gained = await box.own(owner, fair - epochs.size);
-      if (gained.length > 0 && runtime.failpoint) await runtime.failpoint("relay.owned");
-      gain(gained);
+      await inTurn(async () => {
+        const gained = await box.own(owner, fair - epochs.size);
+        if (gained.length > 0 && runtime.failpoint) await runtime.failpoint("relay.owned");
+        gain(gained);
+      });
     } else if (epochs.size > fair) {
       const surplus = [...epochs].slice(fair).map(([lane, epoch]) => ({ lane, epoch }));
-      if (await options.drain(surplus.map(({ lane }) => lane))) await giveBack(surplus);
+      if (await options.drain(surplus.map(({ lane }) => lane))) await inTurn(() => giveBack(surplus));
     }
     // Before the first renewal there is nothing to share yet.
     return trusted() ? options.pollIntervalMs : Math.min(options.pollIntervalMs, 10);
@@ -122,7 +135,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
       signal.addEventListener("abort", abort, { once: true });
       if (signal.aborted) abort();
       const renewing = loop(stop.signal, async () => {
-        await renew();
+        await inTurn(renew);
         return leaseMs / 3;
       });
       const sharing = loop(stop.signal, share);

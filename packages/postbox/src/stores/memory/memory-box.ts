@@ -54,7 +54,7 @@ export class MemoryBox implements Box {
   async renew(owner: string, leaseMs: number): Promise<Membership> {
     this.#members.set(owner, this.#now() + leaseMs);
     return {
-      members: [...this.#members.keys()].filter((member) => this.#lives(member)).length,
+      members: [...this.#members.values()].filter((expiresAt) => expiresAt > this.#now() + leaseMs / 2).length,
       lanes: this.#lanesOf(owner),
     };
   }

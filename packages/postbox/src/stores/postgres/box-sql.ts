@@ -7,17 +7,20 @@ import type { BoxTables } from "./names.js";
  * that no two of these statements and a settle wait for each other.
  */
 
-const inMs = (parameter: string) => `clock_timestamp() + ${parameter}::double precision * interval '1 millisecond'`;
+const inMs = (ms: string) => `clock_timestamp() + (${ms})::double precision * interval '1 millisecond'`;
 
-/** Touches the member only, so that a renewal never waits for a settle. Answers with who shares and what is its own. */
+/**
+ * Touches the member only, so that a renewal never waits for a settle. Answers with who shares and what is its own. Who
+ * has not renewed for half a lease is most likely dead, and keeps its lanes for the rest of it, but no share of others.
+ */
 export function renewSql(t: BoxTables): string {
   return `
     WITH beat AS (
-      INSERT INTO ${t.member} AS m (owner, beat, expires_at) VALUES ($1::text, 1, ${inMs("$2")})
+      INSERT INTO ${t.member} AS m (owner, beat, expires_at) VALUES ($1::text, 1, ${inMs("$2::double precision")})
       ON CONFLICT (owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at
     )
     SELECT others.count + 1 AS members, k.lane, k.epoch
-    FROM (SELECT count(*) FROM ${t.member} WHERE owner <> $1::text AND expires_at > clock_timestamp()) AS others
+    FROM (SELECT count(*) FROM ${t.member} WHERE owner <> $1::text AND expires_at > ${inMs("$2::double precision / 2")}) AS others
     LEFT JOIN ${t.lane} k ON k.owner = $1::text`;
 }
 

@@ -1,0 +1,82 @@
+import { constant, type Failpoint, type Message, type Sender } from "postbox";
+import { describe, expect } from "vitest";
+import { faultySender } from "../faulty-sender.js";
+import { freezeAt } from "../freeze-at.js";
+import { manualRuntime } from "../manual-runtime.js";
+import { testMessage } from "../messages.js";
+import { patiently } from "../patience.js";
+import { recordingSender } from "../recording-sender.js";
+import type { StoreFact } from "../store-suite/store-facts.js";
+import type { StoreHarness } from "../store-suite/store-harness.js";
+import { commit, type RelayRun, relayOn, timing } from "./relay-run.js";
+
+const keys = 50;
+const perKey = 8;
+const deadly: readonly Failpoint[] = ["relay.owned", "relay.read", "relay.sent", "relay.settled"];
+
+/** Many relays at once, of which some die at random places, on a sender that refuses at random. The seed is in the name. */
+export function chaosFacts<Tx>(fact: StoreFact<Tx>): void {
+  describe("everything at once", () => {
+    for (const [seed, keepsOrder] of [
+      [1, true],
+      [2, false],
+    ] as const) {
+      const name = `relays that die and messages that are refused, seed ${seed}: nothing lost, every key in order`;
+      fact(name, "processes", async (harness) => {
+        const delivered = await chaos(harness, seed, keepsOrder);
+        for (let key = 0; key < keys; key++) {
+          const firsts = [...new Set(delivered.filter((message) => message.key === `k${key}`).map(({ id }) => id))];
+          expect(firsts).toEqual(Array.from({ length: perKey }, (_, n) => `k${key}-${n}`));
+        }
+        expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
+      });
+    }
+  });
+}
+
+async function chaos<Tx>(harness: StoreHarness<Tx>, seed: number, keepsOrder: boolean): Promise<readonly Message[]> {
+  const { random } = manualRuntime({ seed });
+  const sink = recordingSender({ keepsOrder });
+  const sender: Sender = faultySender(sink, () => (random() < 0.05 ? "failed" : undefined));
+  const living = new Map<RelayRun, () => Promise<void>>();
+
+  const start = async (mortal: boolean): Promise<void> => {
+    const process = await harness.process?.();
+    if (process === undefined) throw new Error("the feature 'processes' needs harness.process()");
+    const failpoint = deadly[Math.floor(random() * deadly.length)] as Failpoint;
+    const { runtime, reached } = freezeAt(failpoint, { times: 1 + Math.floor(random() * 6) });
+    const options = { maxAttempts: 1000, batchSize: 16, backoff: constant(5), ...(mortal ? { runtime } : {}) };
+    const relay = relayOn(process.store, sender, options);
+    relay.start();
+    living.set(relay, process.kill);
+    if (!mortal) return;
+    void reached.then(async () => {
+      living.delete(relay);
+      await process.kill();
+      // The leases of the living run out with the dead one's: lanes change hands while rows are on their way.
+      await harness.advance(timing.leaseMs);
+    });
+  };
+
+  for (let mortals = 0; mortals < 5; mortals++) await start(true);
+  for (let n = 0; n < perKey; n++) {
+    await commit(harness, ...Array.from({ length: keys }, (_, key) => testMessage(`k${key}-${n}`, { key: `k${key}` })));
+    if (n === 2) for (let survivors = 0; survivors < 3; survivors++) await start(false);
+  }
+  const everything = keys * perKey;
+  const allThere = async () => {
+    for (let left = 1; left > 0; await new Promise((resolve) => setTimeout(resolve, 20))) {
+      const { pending, wait } = await harness.contents("outbox");
+      left = pending.length + wait.length;
+    }
+  };
+  try {
+    await patiently(allThere(), () => `${everything} messages; sent were ${new Set(sink.ids()).size}`);
+  } finally {
+    for (const [relay, kill] of living) {
+      await relay.stop();
+      await kill();
+    }
+  }
+  return sink.messages;
+}
