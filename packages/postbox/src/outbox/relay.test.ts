@@ -199,6 +199,22 @@ describe("a relay's lease", () => {
     await relay.stop();
   });
 
+  it("that a settle finds gone is lost at once", async () => {
+    const store = memoryStore();
+    const stolen = withBox(store, (box) => ({
+      settle: async (...args) => {
+        await box.settle(...args);
+        return new Set();
+      },
+    }));
+    await commit(store, "1");
+    const { relay, log } = relayWith(stolen);
+    relay.start();
+    expect(await log.until("relay.lost")).toMatchObject({ lanes: 1 });
+    await relay.stop();
+    expect(log.of("message.sent")).toEqual([]);
+  });
+
   it("is given back on stop, and the batch on its way is finished first", async () => {
     const store = memoryStore();
     const sending = gate();

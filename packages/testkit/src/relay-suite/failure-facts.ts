@@ -101,6 +101,41 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
     });
 
+    fact("an outage is waited out: nothing is sent before the delay is over", async (harness) => {
+      let calls = 0;
+      const inner = recordingSender();
+      const sender = faultySender({ ...inner, send: async (...args) => inner.send(...args) }, () => {
+        calls++;
+        return "down";
+      });
+      await commit(harness, testMessage("1"));
+      const relay = relayOn(harness.store, sender, { backoff: constant(anHourMs) });
+      await whileRunning(relay, async () => {
+        await relay.log.until("relay.failed");
+        await commit(harness, testMessage("2"));
+        await relay.log.until("relay.read", 2);
+        await relay.log.until("relay.failed");
+      });
+      expect(calls).toBe(1);
+      expect((await harness.contents("outbox")).pending).toEqual(["1", "2"]);
+    });
+
+    fact("the first report of a message counts", async (harness) => {
+      const inner = recordingSender();
+      const babbling = {
+        ...inner,
+        async send(...[messages, settled, signal]: Parameters<typeof inner.send>) {
+          await inner.send(messages, settled, signal);
+          for (const index of messages.keys()) settled(index, { status: "failed", error: new Error("after all") });
+        },
+      };
+      await commit(harness, ...inKey("a", "a1", "a2"));
+      const relay = relayOn(harness.store, babbling);
+      await whileRunning(relay, async () => void (await relay.log.until("message.sent", 2)));
+      expect(relay.log.of("message.failed")).toEqual([]);
+      expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
+    });
+
     for (const cut of ["lost", "unconfirmed"] satisfies SendFault[]) {
       fact(`a connection that dies in the middle (${cut}) loses nothing and keeps the order`, async (harness) => {
         const inner = recordingSender();

@@ -58,12 +58,13 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
       const relay = relayOn(harness.store, sender);
       const [appended, mayCommit] = [gate(), gate()];
       const slow = harness.store.transaction(async (tx) => {
-        await harness.store.append(tx, "outbox", [testMessage("early")]);
+        await harness.store.append(tx, "outbox", [testMessage("early", { key: "k" })]);
         appended.open();
         await mayCommit.opened;
       });
       await appended.opened;
-      await commit(harness, testMessage("late"));
+      // Of the same key, and so of a lane that has been read past the early one.
+      await commit(harness, testMessage("late", { key: "k" }));
       await whileRunning(relay, async () => {
         await relay.log.until("relay.settled");
         expect(sender.ids()).toEqual(["late"]);
@@ -72,6 +73,7 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
         await relay.log.until("relay.settled", 2);
       });
       expect(sender.ids()).toEqual(["late", "early"]);
+      expect(relay.log.of("message.late").map(({ id }) => id)).toEqual(["early"]);
     });
 
     fact("has one message of a key on its way, where the sender does not keep order", async (harness) => {

@@ -1,0 +1,108 @@
+import { gate, recordingSender, telemetryLog, testMessage } from "@postbox/testkit";
+import { type Box, constant, type Lane, type Message, type Sender } from "postbox";
+import { memoryStore } from "postbox/memory";
+import { expect, it } from "vitest";
+import { runtimeWith } from "../internal/runtime.js";
+import { createEngine } from "./engine.js";
+
+/** An engine that owns every lane of a box in memory, and whatever it settles. */
+async function engineOn(sender: Sender, messages: readonly Message[], beforeSettle: () => Promise<void> | void) {
+  const store = memoryStore();
+  await store.transaction((tx) => store.append(tx, "outbox", messages));
+  const box = store.box("outbox");
+  await box.renew("me", 60_000);
+  const lanes = await box.own("me", 64);
+  const settled: string[][] = [];
+  const watched = {
+    read: (...args: Parameters<Box["read"]>) => box.read(...args),
+    late: (...args: Parameters<Box["late"]>) => box.late(...args),
+    async settle(...args: Parameters<Box["settle"]>) {
+      settled.push(args[1].map(({ row }) => row.message.id));
+      await beforeSettle();
+      return box.settle(...args);
+    },
+  } as Box;
+  const epochs = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
+  const log = telemetryLog();
+  const engine = createEngine({
+    box: watched,
+    boxName: "outbox",
+    ownership: { epochs, trusted: () => true, lose: () => {}, run: async () => {} },
+    sender,
+    batchSize: 100,
+    maxInFlight: 100,
+    maxInFlightBytes: 1_000_000,
+    maxAttempts: 10,
+    pollIntervalMs: 5,
+    publishTimeoutMs: 4_000,
+    keep: false,
+    backoff: constant(1),
+    isPermanent: () => false,
+    runtime: runtimeWith(),
+    telemetry: log.telemetry,
+    failed: () => {},
+    isFatal: () => false,
+  });
+  const controller = new AbortController();
+  const running = engine.run(controller.signal);
+  engine.gained(lanes);
+  const lose = (lost: readonly Lane[]) => engine.lost(lost.map(({ lane }) => lane));
+  const stop = async () => {
+    controller.abort();
+    await running;
+  };
+  return { engine, lanes, lose, settled, stop, log, store };
+}
+
+it("leaves what was on its way in a lost lane to its new owner", async () => {
+  const [sending, confirm] = [gate(), gate()];
+  const sender = recordingSender({
+    before() {
+      sending.open();
+      return confirm.opened;
+    },
+  });
+  const { lanes, lose, settled, stop } = await engineOn(sender, [testMessage("1", { key: "k" })], () => {});
+  await sending.opened;
+  lose(lanes);
+  confirm.open();
+  await sender.until(1);
+  await stop();
+  expect(settled).toEqual([]);
+});
+
+it("does not settle what was waiting for it when its lane was lost", async () => {
+  const [settling, maySettle] = [gate(), gate()];
+  const sender = recordingSender({ keepsOrder: false });
+  const messages = ["1", "2"].map((id) => testMessage(id, { key: "k" }));
+  const { lanes, lose, settled, stop } = await engineOn(sender, messages, () => {
+    settling.open();
+    return maySettle.opened;
+  });
+  await settling.opened;
+  await sender.until(2);
+  lose(lanes);
+  maySettle.open();
+  await stop();
+  expect(settled).toEqual([["1"]]);
+});
+
+it("drains a lane: what is on its way is finished, and nothing more of it goes out", async () => {
+  const [sending, confirm] = [gate(), gate()];
+  const sender = recordingSender({
+    keepsOrder: false,
+    before() {
+      sending.open();
+      return confirm.opened;
+    },
+  });
+  const messages = ["1", "2", "3"].map((id) => testMessage(id, { key: "k" }));
+  const { engine, lanes, stop, store } = await engineOn(sender, messages, () => {});
+  await sending.opened;
+  const drained = engine.drain(lanes.map(({ lane }) => lane));
+  confirm.open();
+  expect(await drained).toBe(true);
+  await stop();
+  expect(sender.ids()).toEqual(["1"]);
+  expect(store.contents("outbox").pending.map(({ id }) => id)).toEqual(["2", "3"]);
+});

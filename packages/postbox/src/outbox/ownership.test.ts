@@ -1,0 +1,99 @@
+import { gate, telemetryLog } from "@postbox/testkit";
+import { type Box, constant, type Lane } from "postbox";
+import { memoryStore } from "postbox/memory";
+import { expect, it } from "vitest";
+import { runtimeWith } from "../internal/runtime.js";
+import { createOwnership } from "./ownership.js";
+
+/** An ownership on a box in memory, some of whose verbs may behave differently. */
+function ownershipOn(change: (box: Box) => Partial<Box>, monotonic?: () => number) {
+  const box = memoryStore().box("outbox");
+  const unchanged: Pick<Box, "own" | "renew" | "release"> = {
+    own: (...args) => box.own(...args),
+    renew: (...args) => box.renew(...args),
+    release: (...args) => box.release(...args),
+  };
+  const log = telemetryLog();
+  const lanes = { gained: [] as Lane[], lost: [] as number[] };
+  const ownership = createOwnership({
+    box: { ...unchanged, ...change(box) } as Box,
+    boxName: "outbox",
+    owner: "me",
+    leaseMs: 3_000,
+    pollIntervalMs: 5,
+    backoff: constant(1),
+    runtime: runtimeWith(monotonic === undefined ? {} : { monotonic }),
+    telemetry: log.telemetry,
+    failed: () => {},
+    isFatal: () => false,
+    gained: (gained) => lanes.gained.push(...gained),
+    lost: (lost) => lanes.lost.push(...lost),
+    drain: async () => true,
+  });
+  return { ownership, log, lanes };
+}
+
+it("counts trust from before a renewal was sent, not from its answer", async () => {
+  let now = 0;
+  const { ownership, log } = ownershipOn(
+    (box) => ({
+      renew: (...args) => {
+        now += 2_900;
+        return box.renew(...args);
+      },
+    }),
+    () => now,
+  );
+  const controller = new AbortController();
+  const running = ownership.run(controller.signal);
+  await log.until("relay.owned");
+  expect(ownership.trusted()).toBe(true);
+  now += 100;
+  expect(ownership.trusted()).toBe(false);
+  controller.abort();
+  await running;
+});
+
+it("renews after it has taken lanes, not while: an old answer would take them away again", async () => {
+  const [owning, mayOwn] = [gate(), gate()];
+  let renewals = 0;
+  const { ownership, log, lanes } = ownershipOn((box) => ({
+    renew: (owner) => {
+      renewals++;
+      return box.renew(owner, 30);
+    },
+    async own(...args) {
+      const taken = await box.own(...args);
+      owning.open();
+      await mayOwn.opened;
+      return taken;
+    },
+  }));
+  const controller = new AbortController();
+  const running = ownership.run(controller.signal);
+  await owning.opened;
+  const before = renewals;
+  await new Promise((resolve) => setTimeout(resolve, 30));
+  expect(renewals).toBe(before);
+  mayOwn.open();
+  await log.until("relay.owned");
+  controller.abort();
+  await running;
+  expect(lanes.lost).toEqual([]);
+  expect(ownership.epochs.size).toBe(64);
+});
+
+it("gives the surplus back when another joins, and takes it when that one leaves", async () => {
+  let members = 1;
+  const { ownership, log } = ownershipOn((box) => ({
+    renew: async (owner) => ({ ...(await box.renew(owner, 3_000)), members }),
+  }));
+  const controller = new AbortController();
+  const running = ownership.run(controller.signal);
+  expect(await log.until("relay.owned")).toMatchObject({ lanes: 64 });
+  members = 3;
+  expect(await log.until("relay.released")).toMatchObject({ lanes: 64 - 22 });
+  expect(ownership.epochs.size).toBe(22);
+  controller.abort();
+  await running;
+});
