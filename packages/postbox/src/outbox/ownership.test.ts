@@ -6,7 +6,7 @@ import { runtimeWith } from "../internal/runtime.js";
 import { createOwnership } from "./ownership.js";
 
 /** An ownership on a box in memory, some of whose verbs may behave differently. */
-function ownershipOn(change: (box: Box) => Partial<Box>, monotonic?: () => number) {
+function ownershipOn(change: (box: Box) => Partial<Box>, monotonic?: () => number, leaseMs = 3_000) {
   const box = memoryStore().box("outbox");
   const unchanged: Pick<Box, "own" | "renew" | "release"> = {
     own: (...args) => box.own(...args),
@@ -19,7 +19,7 @@ function ownershipOn(change: (box: Box) => Partial<Box>, monotonic?: () => numbe
     box: { ...unchanged, ...change(box) } as Box,
     boxName: "outbox",
     owner: "me",
-    leaseMs: 3_000,
+    leaseMs,
     pollIntervalMs: 5,
     backoff: constant(1),
     runtime: runtimeWith(monotonic === undefined ? {} : { monotonic }),
@@ -57,23 +57,28 @@ it("counts trust from before a renewal was sent, not from its answer", async () 
 it("renews after it has taken lanes, not while: an old answer would take them away again", async () => {
   const [owning, mayOwn] = [gate(), gate()];
   let renewals = 0;
-  const { ownership, log, lanes } = ownershipOn((box) => ({
-    renew: (owner) => {
-      renewals++;
-      return box.renew(owner, 30);
-    },
-    async own(...args) {
-      const taken = await box.own(...args);
-      owning.open();
-      await mayOwn.opened;
-      return taken;
-    },
-  }));
+  const { ownership, log, lanes } = ownershipOn(
+    (box) => ({
+      renew: (...args) => {
+        renewals++;
+        return box.renew(...args);
+      },
+      async own(...args) {
+        const taken = await box.own(...args);
+        owning.open();
+        await mayOwn.opened;
+        return taken;
+      },
+    }),
+    undefined,
+    300,
+  );
   const controller = new AbortController();
   const running = ownership.run(controller.signal);
   await owning.opened;
   const before = renewals;
-  await new Promise((resolve) => setTimeout(resolve, 30));
+  // Longer than from one renewal to the next.
+  await new Promise((resolve) => setTimeout(resolve, 120));
   expect(renewals).toBe(before);
   mayOwn.open();
   await log.until("relay.owned");
