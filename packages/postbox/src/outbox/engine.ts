@@ -161,7 +161,8 @@ export function createEngine(options: EngineOptions): Engine {
       while (!lanes.every((lane) => window.isIdle(lane))) {
         const leftMs = deadline - runtime.monotonic();
         if (leftMs <= 0 || stop.signal.aborted) {
-          reader.add(lanes);
+          // Some may have been lost meanwhile.
+          reader.add(lanes.filter((lane) => ownership.epochs.has(lane)));
           return false;
         }
         await settling.wait(stop.signal, leftMs);

@@ -12,7 +12,7 @@ export interface ReaderOptions {
   readonly pollIntervalMs: number;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
-  /** Where to after a failure: how long to wait. Throws what no retry can mend. */
+  /** How long to wait after a failure. Ends the engine for what no retry can mend. */
   failed(error: unknown): number;
   /** Rows were taken into the window; these of them are held. */
   arrived(held: readonly Row[]): void;

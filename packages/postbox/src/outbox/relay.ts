@@ -60,7 +60,7 @@ const rules = {
 /** The pump from an outbox to a sender. */
 export interface Relay {
   /**
-   * Sends what is committed until the signal is aborted; then finishes the batch on its way and gives its lease back.
+   * Sends what is committed until the signal is aborted; then finishes what is on its way and gives its lanes back.
    * Rejects only for what no retry can mend (a missing or newer schema); all else is told to telemetry and tried again.
    */
   run(signal?: AbortSignal): Promise<void>;

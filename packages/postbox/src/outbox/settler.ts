@@ -39,11 +39,11 @@ export function createSettler(options: SettlerOptions): Settler {
   let queue: Judgement[] = [];
   let settling = 0;
 
-  /** Until it is done or the lease has run out: giving up earlier would send again what has been sent. */
+  /** Until it is done, or the lease has run out, or a stop cannot wait: giving up sends again what has been sent. */
   async function settle(judgements: readonly Judgement[], finish: AbortSignal): Promise<void> {
     if (runtime.failpoint) await runtime.failpoint("relay.sent");
     const settlements = judgements.map(({ settlement }) => settlement);
-    // The epochs of now: what belonged to an earlier one of a lane was dropped when the lane was lost.
+    // The epochs of now: what was queued under an earlier one of a lane was dropped when the lane was lost.
     const lanes = [...new Set(settlements.map(({ row }) => row.lane))].flatMap((lane) => {
       const epoch = ownership.epochs.get(lane);
       return epoch === undefined ? [] : [{ lane, epoch }];
@@ -56,7 +56,12 @@ export function createSettler(options: SettlerOptions): Settler {
         const retryInMs = options.backoff(++failures, runtime.random);
         options.failed(error, retryInMs);
         // A stop gives it one more chance, not for ever.
-        if (!ownership.trusted() || (finish.aborted && failures > 1)) return;
+        if (finish.aborted && failures > 1) return;
+        if (!ownership.trusted()) {
+          // Nobody would ever finish these here: let them be read again, by whoever owns the lanes then.
+          ownership.lose(lanes.map(({ lane }) => lane));
+          return;
+        }
         await sleep(runtime, retryInMs, finish);
       }
     }
@@ -67,15 +72,16 @@ export function createSettler(options: SettlerOptions): Settler {
   }
 
   function tell(judgements: readonly Judgement[], owned: ReadonlySet<number>): void {
-    let sent = 0;
+    let [sent, waiting] = [0, 0];
     for (const { settlement, event } of judgements) {
       // On a lost lane nothing was settled: its new owner tells what becomes of the row.
       if (!owned.has(settlement.row.lane)) continue;
       if (settlement.to === "sent") sent++;
+      if (settlement.to === "wait") waiting++;
       options.settled(settlement.row, settlement.to === "wait");
       telemetry(event);
     }
-    telemetry({ name: "relay.settled", box: boxName, sent, waiting: judgements.length - sent });
+    telemetry({ name: "relay.settled", box: boxName, sent, waiting });
   }
 
   return {

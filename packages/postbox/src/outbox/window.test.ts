@@ -140,4 +140,36 @@ describe("the window", () => {
     window.parked(a1);
     expect(take(window)).toEqual([a2]);
   });
+
+  it("forgets a lost lane: what is still said of it changes nothing, also when the lane is there again", () => {
+    const window = createWindow(false);
+    const [a1, a2, a3] = [row("a"), row("a"), row("a")];
+    arrive(window, a1, a2);
+    take(window);
+    window.failed(a1);
+    window.drop(1);
+    expect([window.buffered, window.inFlight, window.inFlightBytes]).toEqual([0, 0, 0]);
+    expect(window.isOnItsWay(a1)).toBe(false);
+    window.settled(a1, true);
+    // Read anew under another epoch: a failure must hold the key as ever.
+    arrive(window, a1, a2);
+    expect(take(window)).toEqual([a1]);
+    expect(window.failed(a1)).toEqual([a2]);
+    window.settled(a2, true);
+    expect(arrive(window, a3)).toEqual([a3]);
+  });
+
+  it("gives up what is not on its way when a lane is drained", () => {
+    const window = createWindow(false);
+    const [a1, a2, b1] = [row("a"), row("a"), row(undefined)];
+    arrive(window, a1, a2, b1);
+    expect(window.take(1, Number.POSITIVE_INFINITY)).toEqual([a1]);
+    window.forget(1);
+    expect(take(window)).toEqual([]);
+    expect([window.buffered, window.inFlight, window.isIdle(1)]).toEqual([0, 1, false]);
+    window.sent(a1);
+    window.settled(a1, false);
+    expect(window.isIdle(1)).toBe(true);
+    expect(take(window)).toEqual([]);
+  });
 });

@@ -232,11 +232,12 @@ export function createWindow(keepsOrder: boolean): Window {
     },
 
     settled(row, toWait) {
-      live.get(row.lane)?.delete(row.position);
+      const known = live.get(row.lane)?.delete(row.position) ?? false;
       if (activeReads.size > 0) positions(gone, row.lane).add(row.position);
       const { key } = row.message;
-      if (!toWait || key === undefined) return;
-      const state = stateOf(key, row.lane);
+      const state = key === undefined ? undefined : keys.get(key);
+      // Its lane may have been dropped, and even be ours again, since its settle was sent: then nobody counts on this.
+      if (!toWait || !known || key === undefined || state === undefined || state.unsettledWaits === 0) return;
       state.unsettledWaits--;
       state.staleUpTo = lastRead;
       tidy(key, state);

@@ -38,8 +38,8 @@ const vacuumSoon = ["", "toast."]
   .join(", ");
 
 /**
- * All tables of one box, also those that only later versions write (`scheduled`, `done`, `floor`, `clean`): large tables
- * are easier made than altered. `hold_key` is under which key a waiting row is held: a row without a key waits alone.
+ * All tables of one box, also what only later versions will use (`scheduled`, `floor`, `clean`, `beat`): large tables are
+ * easier made than altered. `hold_key` is under which key a waiting row is held: a row without a key waits alone.
  */
 function createBox(schema: string, box: string): string {
   const t = boxTables(schema, box);
