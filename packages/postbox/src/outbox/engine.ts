@@ -62,8 +62,8 @@ export function createEngine(options: EngineOptions): Engine {
 
   const settler = createSettler({
     ...options,
-    settled(row, toWait) {
-      window.settled(row, toWait);
+    settled(row, to) {
+      window.settled(row, to);
       dispatching.wake();
       settling.wake();
     },
@@ -108,7 +108,8 @@ export function createEngine(options: EngineOptions): Engine {
   function send(batch: readonly Row[]): void {
     const done = dispatch(batch, sender, options.publishTimeoutMs, runtime, report).then(({ undecided, down }) => {
       sending.delete(done);
-      window.undecided(undecided.filter((row) => window.isOnItsWay(row)));
+      const behind = window.undecided(undecided.filter((row) => window.isOnItsWay(row)));
+      if (behind.length > 0) settler.add(behind.map((row) => queueBehind(row, "held", judgeOptions)));
       if (down === undefined) breaker.close();
       else options.failed(down, breaker.open());
       dispatching.wake();

@@ -2,7 +2,7 @@ import type { Backoff } from "../backoff.js";
 import type { Runtime } from "../internal/runtime.js";
 import { sleep } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
-import type { Box, Row } from "../store.js";
+import type { Box, Row, Settlement } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Judgement } from "./judge.js";
 import type { Ownership } from "./ownership.js";
@@ -17,7 +17,7 @@ export interface SettlerOptions {
   readonly telemetry: Telemetry;
   failed(error: unknown, retryInMs: number): void;
   /** The row's settle has committed; not called for rows of lanes that turned out to be somebody else's. */
-  settled(row: Row, toWait: boolean): void;
+  settled(row: Row, to: Settlement["to"]): void;
 }
 
 /** Stores what became of rows: one statement at a time, with everything that has gathered meanwhile. */
@@ -78,7 +78,7 @@ export function createSettler(options: SettlerOptions): Settler {
       if (!owned.has(settlement.row.lane)) continue;
       if (settlement.to === "sent") sent++;
       if (settlement.to === "wait") waiting++;
-      options.settled(settlement.row, settlement.to === "wait");
+      options.settled(settlement.row, settlement.to);
       telemetry(event);
     }
     telemetry({ name: "relay.settled", box: boxName, sent, waiting });

@@ -12,6 +12,10 @@ interface KeyState {
   staleUpTo: number;
   /** One of the batch on its way was parked: what its sender held back behind it has not failed by itself. */
   parkedAhead: boolean;
+  /** One of the batch on its way has failed: those behind it in the batch go to `wait` too, whatever is said of them. */
+  failedAhead: boolean;
+  /** Rows of it on their way to `parked`: until that is stored, a later one sent now could be overtaken by them. */
+  unsettledParks: number;
 }
 
 /** Rough, but proportional: attributes and the objects around them. */
@@ -35,14 +39,17 @@ export interface Window {
   sent(row: Row): void;
   /** It failed: answers with those behind it, which go to `wait` with it. */
   failed(row: Row): readonly Row[];
-  /** It goes to `parked`: its key goes on. */
+  /** It goes to `parked`: its key goes on when that is stored. */
   parked(row: Row): void;
   /** Whether an earlier one of its key has failed (held) or been parked in the batch that this row was sent in. */
   ahead(row: Row): "held" | "parked" | undefined;
-  /** Nobody knows whether they were sent: back to the front, in their order. */
-  undecided(rows: readonly Row[]): void;
-  /** It is settled, and `wait` or not, the settle has committed. */
-  settled(row: Row, toWait: boolean): void;
+  /**
+   * Nobody knows whether they were sent: back to the front, in their order. Answers with those behind one that failed in
+   * the same batch: they go to `wait`.
+   */
+  undecided(rows: readonly Row[]): readonly Row[];
+  /** Its settle has committed. */
+  settled(row: Row, to: "sent" | "wait" | "parked"): void;
   /** Whether it is on its way. Not any more when its lane was dropped: whatever becomes of it is another's business. */
   isOnItsWay(row: Row): boolean;
   /** Whether nothing of a lane is on its way or unsettled, and nothing is buffered. */
@@ -81,18 +88,29 @@ export function createWindow(keepsOrder: boolean): Window {
   const stateOf = (key: string, lane: number): KeyState => {
     let state = keys.get(key);
     if (state === undefined) {
-      state = { lane, queue: [], inFlight: 0, queued: false, unsettledWaits: 0, staleUpTo: 0, parkedAhead: false };
+      state = {
+        lane,
+        queue: [],
+        inFlight: 0,
+        queued: false,
+        unsettledWaits: 0,
+        staleUpTo: 0,
+        parkedAhead: false,
+        failedAhead: false,
+        unsettledParks: 0,
+      };
       keys.set(key, state);
     }
     return state;
   };
   const enqueue = (state: KeyState): void => {
-    if (state.queued || state.inFlight > 0 || state.queue.length === 0) return;
+    if (state.queued || state.inFlight > 0 || state.unsettledParks > 0 || state.queue.length === 0) return;
     state.queued = true;
     ready.push(state);
   };
   const tidy = (key: string, state: KeyState): void => {
-    const idle = state.queue.length === 0 && state.inFlight === 0 && state.unsettledWaits === 0;
+    const idle =
+      state.queue.length === 0 && state.inFlight === 0 && state.unsettledWaits === 0 && state.unsettledParks === 0;
     if (idle && !isStale(state)) keys.delete(key);
   };
   /** Whether a read is under way that began before the last settle to `wait` of this key had committed. */
@@ -113,7 +131,7 @@ export function createWindow(keepsOrder: boolean): Window {
     if (key === undefined) return undefined;
     const state = stateOf(key, row.lane);
     state.inFlight--;
-    if (state.inFlight === 0) state.parkedAhead = false;
+    if (state.inFlight === 0) state.parkedAhead = state.failedAhead = false;
     return state;
   };
 
@@ -198,6 +216,7 @@ export function createWindow(keepsOrder: boolean): Window {
       const state = landed(row);
       if (state === undefined) return [];
       state.unsettledWaits++;
+      if (state.inFlight > 0) state.failedAhead = true;
       const behind = state.queue.splice(0);
       buffered -= behind.length;
       // Those that wait already stay where they are, and are read again when their hold is due.
@@ -211,35 +230,51 @@ export function createWindow(keepsOrder: boolean): Window {
       const state = landed(row);
       if (state === undefined) return;
       if (state.inFlight > 0) state.parkedAhead = true;
-      enqueue(state);
-      tidy(row.message.key as string, state);
+      state.unsettledParks++;
     },
 
     ahead(row) {
       const state = row.message.key === undefined ? undefined : keys.get(row.message.key);
       if (state === undefined) return undefined;
-      return state.unsettledWaits > 0 ? "held" : state.parkedAhead ? "parked" : undefined;
+      return state.failedAhead ? "held" : state.parkedAhead ? "parked" : undefined;
     },
 
     undecided(rows) {
+      const behind: Row[] = [];
       for (const row of [...rows].reverse()) {
+        const { key } = row.message;
+        const held = key !== undefined && keys.get(key)?.failedAhead === true;
         const state = landed(row);
+        if (held && state !== undefined) {
+          if (row.waiting) live.get(row.lane)?.delete(row.position);
+          else {
+            state.unsettledWaits++;
+            behind.unshift(row);
+          }
+          continue;
+        }
         buffered++;
         if (state === undefined) ready.push(row);
         else state.queue.unshift(row);
       }
       for (const { message, lane } of rows) if (message.key !== undefined) enqueue(stateOf(message.key, lane));
+      return behind;
     },
 
-    settled(row, toWait) {
+    settled(row, to) {
       const known = live.get(row.lane)?.delete(row.position) ?? false;
       if (activeReads.size > 0) positions(gone, row.lane).add(row.position);
       const { key } = row.message;
       const state = key === undefined ? undefined : keys.get(key);
       // Its lane may have been dropped, and even be ours again, since its settle was sent: then nobody counts on this.
-      if (!toWait || !known || key === undefined || state === undefined || state.unsettledWaits === 0) return;
-      state.unsettledWaits--;
-      state.staleUpTo = lastRead;
+      if (!known || key === undefined || state === undefined) return;
+      if (to === "wait" && state.unsettledWaits > 0) {
+        state.unsettledWaits--;
+        state.staleUpTo = lastRead;
+      } else if (to === "parked" && state.unsettledParks > 0) {
+        state.unsettledParks--;
+        enqueue(state);
+      }
       tidy(key, state);
     },
 

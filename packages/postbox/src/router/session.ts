@@ -121,7 +121,13 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
 
   return {
     async deliver(raw) {
-      if (closing !== undefined) return raw.release();
+      if (closing !== undefined) {
+        // Stopping is not a failure: what cannot be given back is delivered again anyway.
+        await raw
+          .release()
+          .catch((error) => telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) }));
+        return;
+      }
       const delivery = trackDelivery(raw, options, (done) => {
         outstanding.delete(done);
         if (outstanding.size === 0) emptied();

@@ -36,7 +36,11 @@ export function drizzle<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
       }
       const client = clientOf(tx);
       if (client !== undefined) requireOpen(client, rightCall);
-      return executorOf(tx);
+      const execute = executorOf(tx);
+      return async (text, params) => {
+        if (client !== undefined) requireOpen(client, rightCall);
+        return execute(text, params);
+      };
     },
 
     async begin(work, { isolation } = {}) {

@@ -5,7 +5,12 @@ export interface ClientState {
   getTransactionStatus(): "I" | "T" | "E" | null;
   readonly _ending?: boolean;
   readonly _queryable?: boolean;
+  readonly _activeQuery?: { readonly text?: string } | null;
+  readonly _queryQueue?: readonly { readonly text?: string }[];
 }
+
+/** A statement that ends the transaction; not one that only goes back to a savepoint. */
+const ending = /^\s*(commit|rollback(?!\s+to)|end|abort)\b/i;
 
 /** Whether this is a `pg` client. A pool is none: each of its statements may run on another connection. */
 export function isClient(value: unknown): value is ClientState {
@@ -19,6 +24,10 @@ export function isClient(value: unknown): value is ClientState {
 export function requireOpen(client: ClientState, call: string): void {
   if (client._ending === true || client._queryable === false) {
     throw notATransaction("its connection is closed", call);
+  }
+  // The status is the server's last word: behind a COMMIT or ROLLBACK on its way, a statement would commit on its own.
+  if ([client._activeQuery, ...(client._queryQueue ?? [])].some((query) => ending.test(query?.text ?? ""))) {
+    throw notATransaction("it is being ended", call);
   }
   switch (client.getTransactionStatus()) {
     case "T":

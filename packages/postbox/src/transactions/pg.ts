@@ -19,6 +19,7 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
       if (!isClient(tx)) throw notATransaction(whatInstead(tx), rightCall);
       requireOpen(tx, rightCall);
       return async (text, params) => {
+        requireOpen(tx, rightCall);
         const { rows, rowCount } = await tx.query(text, params as unknown[]);
         return { rows, rowCount: rowCount ?? 0 };
       };

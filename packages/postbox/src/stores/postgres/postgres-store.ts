@@ -65,7 +65,7 @@ export function postgresStore(
     const execute = library.executor(tx);
     try {
       await checkSchema(execute);
-      return (await execute(text, params)).rowCount;
+      return (await execute(text, params)).rows.length;
     } catch (error) {
       throw schemaError(error, schema);
     }
