@@ -44,6 +44,8 @@ export function trackDelivery(
       told();
     } catch (cause) {
       telemetry({ name: "router.failed", consumer, error: PostboxError.from(cause) });
+      // On a connection that lives, nobody else would ever bring it back.
+      if (next !== "released") await delivery.release().catch(() => {});
     } finally {
       done(tracked);
     }

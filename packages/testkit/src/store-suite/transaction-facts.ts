@@ -10,6 +10,21 @@ const tick = () => new Promise<void>((resolve) => setTimeout(resolve, 1));
 /** `transaction()`, `current()`, and which handles are refused. */
 export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuiteOptions<Tx>): void {
   describe("transaction", () => {
+    fact("what is appended while it rolls back stays out", async (harness) => {
+      const { store } = harness;
+      let late: Promise<void> = Promise.resolve();
+      const refused = store.transaction(async (tx) => {
+        late = new Promise((resolve) => setImmediate(resolve)).then(() =>
+          store.append(tx, "outbox", [testMessage("ghost")]),
+        );
+        late.catch(() => {});
+        throw new Error("refused");
+      });
+      await expect(refused).rejects.toThrow("refused");
+      await expect(late).rejects.toMatchObject({ code: "not-a-transaction" });
+      expect((await harness.contents("outbox")).pending).toEqual([]);
+    });
+
     fact("commits and returns what its function returned", async ({ store, effect, effects }) => {
       const result = await store.transaction(async (tx) => {
         await effect(tx, "done");
