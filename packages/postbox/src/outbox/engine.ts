@@ -38,6 +38,8 @@ export interface EngineOptions {
 export interface Engine {
   gained(lanes: readonly Lane[]): void;
   lost(lanes: readonly number[]): void;
+  /** There may be something new: looks at once. */
+  hinted(): void;
   /** Sends nothing more of these lanes, and waits for what is on its way. False: it took too long, and they go on. */
   drain(lanes: readonly number[]): Promise<boolean>;
   /**
@@ -142,6 +144,7 @@ export function createEngine(options: EngineOptions): Engine {
 
   return {
     gained: (lanes) => reader.add(lanes.map(({ lane }) => lane)),
+    hinted: () => reader.hinted(),
 
     lost(lanes) {
       for (const lane of lanes) {

@@ -34,6 +34,8 @@ export interface Reader {
   remove(lane: number): void;
   /** Some of the window was sent: there may be room again. */
   roomLeft(): void;
+  /** Something was appended, or is about to be: looks at once, and again after 1, 2, 4 … ms, as it may not have committed. */
+  hinted(): void;
   /** Both loops, until the signal is aborted. */
   run(signal: AbortSignal): Promise<void>;
 }
@@ -51,6 +53,7 @@ export function createReader(options: ReaderOptions): Reader {
   const smallest = () => Math.max(1, Math.ceil(batchSize / lanes.length));
   const room = createWake(runtime);
   const pause = createWake(runtime);
+  let pauseMs = 0;
   let drained = false;
 
   /** A lane may have been lost, and even gained anew, while it was read. */
@@ -96,7 +99,6 @@ export function createReader(options: ReaderOptions): Reader {
   }
 
   async function tipLoop(signal: AbortSignal): Promise<void> {
-    let pauseMs = 0;
     while (!signal.aborted) {
       if (lanes.length === 0 || window.buffered >= 4 * batchSize) {
         await room.wait(signal);
@@ -107,7 +109,7 @@ export function createReader(options: ReaderOptions): Reader {
         const empty = found === "none" && window.buffered === 0 && window.inFlight === 0;
         if (empty && !drained) telemetry({ name: "relay.drained", box: boxName });
         drained = empty;
-        pauseMs = found === "full" ? 0 : found === "some" ? 1 : Math.min(pollIntervalMs, Math.max(2, pauseMs * 2));
+        pauseMs = found === "full" ? 0 : found === "some" ? 1 : Math.min(pollIntervalMs, Math.max(1, pauseMs * 2));
       } catch (error) {
         pauseMs = options.failed(error);
       }
@@ -184,6 +186,10 @@ export function createReader(options: ReaderOptions): Reader {
     },
     roomLeft() {
       if (window.buffered < 2 * batchSize) room.wake();
+    },
+    hinted() {
+      pauseMs = 0;
+      pause.wake();
     },
     run: async (signal) => void (await Promise.all([tipLoop(signal), lateLoop(signal)])),
   };
