@@ -89,7 +89,8 @@ const rules = {
 
 /**
  * Defines an event. What is published is what the schema *returned* (defaults filled in, unknown keys gone), and the
- * handler's side validates again: a schema whose output is not valid input after JSON does not compile.
+ * handler's side validates again: a schema whose output is not valid input after JSON does not compile, and where nobody
+ * compiles, publishing a message that shows it throws `event-invalid`.
  */
 export function defineEvent<const Type extends string, S extends StandardSchema>(
   options: EventOptions<Type, S>,

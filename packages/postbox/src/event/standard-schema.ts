@@ -43,6 +43,10 @@ type Wire<T> = T extends string | number | boolean | null | undefined
           ? { [K in keyof T]: Wire<T[K]> }
           : T;
 
+/** What the compiler says, and a publisher that was not asked by one. */
+export const doesNotSurvive =
+  "this schema does not survive the wire: what it returns must be valid input again after JSON; validate the wire form (z.iso.datetime(), z.string()) and convert in the handler";
+
 /**
  * The schema itself where what it returns is valid input again once JSON has carried it; else a sentence.
  * The handler validates what the publisher's validation returned, so the one must be able to read the other.
@@ -52,7 +56,7 @@ export type SurvivesTheWire<S extends StandardSchema> = [Wire<SchemaOutput<S>>] 
   : // Bytes travel as they are, with a content type that is not JSON.
     [SchemaOutput<S>] extends [Uint8Array]
     ? S
-    : "this schema does not survive the wire: what it returns must be valid input again after JSON; validate the wire form (z.iso.datetime(), z.string()) and convert in the handler";
+    : typeof doesNotSurvive;
 
 /** `data.items[2].price: must be positive`, one issue after the other. */
 export function describeIssues(issues: readonly StandardIssue[]): string {

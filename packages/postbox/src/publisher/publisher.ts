@@ -7,6 +7,7 @@ import { type Codec, createCodecs } from "../message/codec.js";
 import { createMessage, type Extensions, type Message, type MessageInput } from "../message/message.js";
 import { checkOptions, count, list, type OptionRule, object, text } from "../options.js";
 import { composePublish, type PublishMiddleware, type PublishNext } from "./publish-middleware.js";
+import { checkSurvives } from "./survives-the-wire.js";
 
 /** The id of a published message. */
 export interface Published {
@@ -106,6 +107,8 @@ export function publisherTo(
     const validated = await event.validate(data);
     const contentType = own.contentType ?? event.contentType;
     const { contentType: _, ...attributes } = own;
+    const bytes = codecs.encode(contentType, validated);
+    await checkSurvives(event, { given: data, validated, contentType, bytes }, codecs);
     return complete({
       ...attributes,
       type: event.type,
@@ -114,7 +117,7 @@ export function publisherTo(
       datacontenttype: contentType,
       dataschema: event.dataschema,
       extensions: { ...(event.version === undefined ? {} : { dataversion: event.version }), ...own.extensions },
-      data: codecs.encode(contentType, validated),
+      data: bytes,
     });
   };
 
