@@ -35,7 +35,7 @@ export default defineConfig({
         test: {
           ...shared.test,
           name: "parallel",
-          include: ["{packages,checks,examples,bench}/**/*.test.ts"],
+          include: ["{packages,checks,examples,bench,torture}/**/*.test.ts"],
           exclude: [...shared.test.exclude, "**/*.serial.test.ts"],
           maxWorkers: 2,
         },
@@ -46,7 +46,7 @@ export default defineConfig({
         test: {
           ...shared.test,
           name: "serial",
-          include: ["{packages,checks,examples}/**/*.serial.test.ts"],
+          include: ["{packages,checks,examples,torture}/**/*.serial.test.ts"],
           maxWorkers: 1,
           sequence: { groupOrder: 1 },
         },

@@ -51,6 +51,17 @@ test("restarts a running server in good order", async () => {
   expect(await query("select n from survivors")).toEqual([{ n: 7 }]);
 });
 
+test("stays away after a halt, in good order or not, until it is restarted", async () => {
+  for (const signal of [undefined, "SIGQUIT"] as const) {
+    const { pid } = server;
+    await server.halt(signal);
+    expect(isAlive(pid)).toBe(false);
+    await expect(query("select")).rejects.toThrow("ECONNREFUSED");
+    await server.restart();
+    expect(await query("select n from survivors")).toEqual([{ n: 7 }]);
+  }
+});
+
 test("notices that somebody else killed the server", async () => {
   process.kill(server.pid, "SIGKILL");
   await expect.poll(() => isRunning(server)).toBe(false);

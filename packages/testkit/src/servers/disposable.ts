@@ -18,6 +18,8 @@ export interface DisposableServer extends AsyncDisposable {
   readonly pid: number;
   /** Kills it with SIGKILL, as a crash would. Resolves when it has ended. */
   kill(): Promise<void>;
+  /** Stops it in good order, or by this signal; `restart` brings it back. Resolves when it has ended. */
+  halt(signal?: NodeJS.Signals): Promise<void>;
   /** Stops it in good order if it runs, then starts it. Resolves when it takes connections again. */
   restart(): Promise<void>;
   /** Ends it for good and removes its folder. Harmless when repeated. */
@@ -34,9 +36,10 @@ export async function disposable(name: keyof typeof recipes): Promise<Disposable
     const server = await recipes[name].prepare(folder);
     const port = await freePort();
     const url = server.url(port);
+    const orderly = server.command(port).stopSignal ?? "SIGTERM";
     let running: Running | undefined;
 
-    const end = async (signal: NodeJS.Signals | undefined) => {
+    const end = async (signal: NodeJS.Signals) => {
       if (!running) return;
       const { pid, ended } = running;
       try {
@@ -69,8 +72,9 @@ export async function disposable(name: keyof typeof recipes): Promise<Disposable
         return running.pid;
       },
       kill: () => end("SIGKILL"),
+      halt: (signal = orderly) => end(signal),
       restart: async () => {
-        await end(server.command(port).stopSignal);
+        await end(orderly);
         // A killed server's children hold its data for a moment longer; until then the next one ends at once.
         await start(10_000);
       },
