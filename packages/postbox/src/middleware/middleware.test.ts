@@ -301,68 +301,6 @@ describe("retry", () => {
   });
 });
 
-describe("timeout and deadline", () => {
-  it("timeout fails a handler that takes too long, and its transaction does not commit afterwards", async () => {
-    const w = world();
-    const effects: string[] = [];
-    const late = gate();
-    const ended = gate();
-    const router = w
-      .create()
-      .use(timeout(20))
-      .use(transaction(w.store))
-      .on(Placed, async (_, { tx, attempt, signal }) => {
-        tx.defer(() => effects.push(`attempt ${attempt}`));
-        if (attempt > 1) return;
-        await late.opened;
-        expect(signal.aborted).toBe(true);
-        ended.open();
-      });
-    await w.publisher.publish(Placed, { n: 1 });
-    await settle(router, w);
-    late.open();
-    await ended.opened;
-    await new Promise(setImmediate);
-    expect(effects).toEqual(["attempt 2"]);
-    expect(w.log.of("delivery.retried")[0]?.error).toMatchObject({ code: "handler-timeout" });
-  });
-
-  const past = new Date(Date.now() - 1000).toISOString();
-
-  it("deadline parks what has expired, or drops it, without calling the handler", async () => {
-    for (const expired of ["park", "drop"] as const) {
-      const w = world();
-      const router = w
-        .create()
-        .use(deadline({ expired }))
-        .on(Placed, () => {
-          throw new Error("was called");
-        });
-      await w.publisher.publish(Placed, { n: 1 }, { extensions: { expirytime: past } });
-      await settle(router, w);
-      expect(w.broker.parked("billing").map(({ reason }) => reason)).toMatchObject(
-        expired === "park" ? [{ code: "message-expired" }] : [],
-      );
-    }
-  });
-
-  it("deadline lets pass what has no expiry or one far away, and fails what expires while it is handled", async () => {
-    const w = world();
-    const router = w
-      .create()
-      .use(deadline())
-      .on(Placed, async ({ n }, { signal }) => {
-        if (n === 3) await new Promise((resolve) => signal.addEventListener("abort", resolve));
-      });
-    await w.publisher.publish(Placed, { n: 1 });
-    await w.publisher.publish(Placed, { n: 2 }, { extensions: { expirytime: "2999-01-01T00:00:00Z" } });
-    const soon = new Date(Date.now() + 50).toISOString();
-    await w.publisher.publish(Placed, { n: 3 }, { id: "soon", extensions: { expirytime: soon } });
-    await settle(router, w, 3);
-    expect(w.broker.parked("billing").map(({ message }) => message.id)).toEqual(["soon"]);
-  });
-});
-
 describe("recover", () => {
   it("turns a failure into outputs, nothing, or another error", async () => {
     const w = world();

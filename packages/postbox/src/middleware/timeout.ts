@@ -10,8 +10,9 @@ export interface WithSignal {
 }
 
 /**
- * Fails what is inside when it takes longer than `ms`. The handler is told through `context.signal`; one that does not
- * listen runs on in the background, but a transaction inside rolls back instead of committing late.
+ * Fails what is inside when it takes longer than `ms`. The handler is told through `context.signal`. One that does not
+ * listen is given up on all the same: a transaction inside rolls back instead of committing late, and the next message
+ * of its key, and one more of `concurrency`, starts when it has ended after all.
  */
 export function timeout(ms: number): Middleware<"timeout", None, WithSignal, "tx"> {
   if (!positive.test(ms)) {

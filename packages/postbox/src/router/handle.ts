@@ -13,8 +13,15 @@ export type UntypedHandler = (data: unknown, context: BaseContext) => unknown;
  */
 export type Handled = "by-handler" | "by-middleware";
 
+/** The handling of one message. How it ended for the message may be known before all that was begun for it has ended. */
+export interface Handling {
+  readonly result: Promise<Handled>;
+  /** Resolves when nothing runs any more, not even what a middleware gave up on: a handler that is deaf to its signal. */
+  ended(): Promise<void>;
+}
+
 /** Takes one message through decoding, validation, all middleware and its handler. */
-export type Handle = (context: BaseContext) => Promise<Handled>;
+export type Handle = (context: BaseContext) => Handling;
 
 export function createHandle(
   event: EventDefinition,
@@ -22,7 +29,7 @@ export function createHandle(
   middleware: readonly AnyMiddleware[],
   codecs: Codecs,
 ): Handle {
-  return async (context) => {
+  const handle = async (context: BaseContext, begun: Promise<unknown>[]): Promise<Handled> => {
     // Before any middleware: data that can never be read should not open a transaction first.
     const decoded = codecs.decode(context.message.datacontenttype, context.message.data);
     const data = await validateReceived(event, decoded);
@@ -34,19 +41,35 @@ export function createHandle(
       if (inner.runtime.failpoint) await inner.runtime.failpoint("handler.returned");
       return outputs;
     };
-    const left = await compose(middleware, innermost)(context);
+    const left = await compose(middleware, innermost, begun)(context);
     if (left.length > 0) throw unpublished(event);
     return handled;
+  };
+  return (context) => {
+    const begun: Promise<unknown>[] = [];
+    const result = handle(context, begun);
+    begun.push(result);
+    return {
+      result,
+      async ended() {
+        // One by one, since what runs may begin more.
+        for (const running of begun) await running.catch(() => {});
+      },
+    };
   };
 }
 
 type Step = (context: BaseContext) => Promise<Outputs>;
 
 /** By composition, not by an index: `next` may be called again (a retry) and runs everything inside anew. */
-function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
+function compose(middleware: readonly AnyMiddleware[], innermost: Step, begun: Promise<unknown>[]): Step {
   return middleware.reduceRight<Step>(
     (inside, current) => (context) =>
-      current.run(context, (added?: object) => inside(added === undefined ? context : { ...context, ...added })),
+      current.run(context, (added?: object) => {
+        const running = inside(added === undefined ? context : { ...context, ...added });
+        begun.push(running);
+        return running;
+      }),
     innermost,
   );
 }

@@ -3,7 +3,7 @@ import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
-import { type AckStrategyName, ackStrategies } from "./ack-strategy.js";
+import { type Acking, type AckStrategyName, ackStrategies } from "./ack-strategy.js";
 import type { Handle, Handled } from "./handle.js";
 import { createKeyQueue } from "./key-queue.js";
 import { type TrackedDelivery, trackDelivery } from "./tracked-delivery.js";
@@ -48,23 +48,26 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     // A message that ends the process never gets to the place where its failures are counted.
     if (attempt > options.maxAttempts) return failed(delivery, new Error("it came again after its last attempt"));
     const acking = ackStrategies[options.ack](delivery);
-    const startedAt = runtime.monotonic();
-    let handled: Handled;
-    try {
-      const context = { message, attempt, consumer, signal: giveUp.signal, telemetry, runtime };
-      handled = await handle({ ...context, ...acking.context });
-    } catch (error) {
-      return failed(delivery, error);
-    }
-    if (handled === "by-handler") {
-      const durationMs = Math.max(0, runtime.monotonic() - startedAt);
-      telemetry({ name: "delivery.handled", consumer, id: message.id, durationMs });
-    }
-    const settled = acking
-      .succeeded(handled)
-      .catch((error) => failed(delivery, error))
-      .catch(giveBack(delivery));
+    const context = { message, attempt, consumer, signal: giveUp.signal, telemetry, runtime };
+    const handling = handle({ ...context, ...acking.context });
+    const settled = settle(delivery, acking, handling.result).catch(giveBack(delivery));
     if (acking.holdsSlot) await settled;
+    // Given up on is not ended: as long as anything runs, it keeps its place, and the next of its key waits.
+    await handling.ended();
+  }
+
+  async function settle(delivery: TrackedDelivery, acking: Acking, result: Promise<Handled>): Promise<void> {
+    const startedAt = runtime.monotonic();
+    try {
+      const handled = await result;
+      if (handled === "by-handler") {
+        const durationMs = Math.max(0, runtime.monotonic() - startedAt);
+        telemetry({ name: "delivery.handled", consumer, id: delivery.message.id, durationMs });
+      }
+      await acking.succeeded(handled);
+    } catch (error) {
+      await failed(delivery, error);
+    }
   }
 
   async function unknownType(delivery: TrackedDelivery): Promise<void> {
