@@ -22,7 +22,9 @@ export type ErrorCode =
   | "message-expired"
   | "handler-timeout"
   | "delivery-settled"
+  | "stop-timeout"
   | "attempts-spent"
+  | "message-suspect"
   | "permanent"
   // Transactions and stores.
   | "transaction-missing"

@@ -3,6 +3,7 @@ import { ConfigError, PostboxError } from "../errors.js";
 import type { EventDefinition } from "../event/define-event.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
+import { withTimeout } from "../internal/with-timeout.js";
 import { type Codec, createCodecs } from "../message/codec.js";
 import { callback, checkOptions, count, list, object, oneOf, positive } from "../options.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
@@ -13,7 +14,7 @@ import { checkFits } from "./fits.js";
 import { createHandle, type UntypedHandler } from "./handle.js";
 import type { AnyMiddleware } from "./middleware.js";
 import type { Router } from "./router.js";
-import { createSession, type SessionOptions } from "./session.js";
+import { answerMs, createSession, type SessionOptions } from "./session.js";
 
 export interface RouterOptions {
   /**
@@ -121,19 +122,38 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
       [...registered].map(([type, { event, handler }]) => [type, createHandle(event, handler, middleware, codecs)]),
     );
     const session = createSession(handles, sessionOptions);
-    const close = () => void session.close();
-    signal.addEventListener("abort", close, { once: true });
+    let stop = () => {};
+    const stopped = new Promise<void>((resolve) => {
+      stop = () => resolve(session.close());
+    });
+    signal.addEventListener("abort", stop, { once: true });
+    if (signal.aborted) stop();
     try {
       const events = [...registered.values()].map(({ event }) => event);
-      await receiver.receive({ consumer, events, deliver: session.deliver }, signal);
+      const received = receiver.receive({ consumer, events, deliver: session.deliver }, signal);
+      await Promise.race([received, stopped]);
+      await withTimeout(
+        sessionOptions.runtime,
+        answerMs,
+        () => hangs(receiver),
+        () => received,
+      );
     } catch (cause) {
       const error = PostboxError.from(cause);
       telemetry({ name: "router.failed", consumer, error });
       throw error;
     } finally {
-      signal.removeEventListener("abort", close);
+      signal.removeEventListener("abort", stop);
       await session.close();
     }
+  }
+
+  function hangs(receiver: Receiver): PostboxError {
+    return new PostboxError(
+      "stop-timeout",
+      `router ${consumer} has stopped, but its receiver ${receiver.name} did not end within ${answerMs} ms; ` +
+        "what it has not settled is delivered again when its connection ends",
+    );
   }
 
   const background = startStop(`router ${consumer}`, run);

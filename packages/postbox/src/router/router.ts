@@ -32,7 +32,8 @@ type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"]
 export interface RunsReceiver {
   /**
    * Handles what the receiver brings until the signal is aborted; then takes nothing more, finishes what runs within
-   * `shutdownTimeoutMs`, gives back the rest, and resolves. Never acks what did not commit.
+   * `shutdownTimeoutMs`, gives back the rest, and resolves. Never acks what did not commit. A broker that does not
+   * answer is given up on after some seconds more; then this rejects with `stop-timeout`.
    */
   run(receiver: Receiver, signal?: AbortSignal): Promise<void>;
   /**

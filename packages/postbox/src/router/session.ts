@@ -21,6 +21,9 @@ export interface SessionOptions {
   readonly runtime: Runtime;
 }
 
+/** After the deadline of a stop, a broker still has this long to take a message back, and then to end. */
+export const answerMs = 5000;
+
 /** One run of a router: from the first delivery to the last settlement. */
 export interface Session {
   deliver(delivery: Delivery): Promise<void>;
@@ -112,16 +115,21 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
 
   async function drain(): Promise<void> {
     for (const task of queue.clear()) void task.delivery.release();
-    const finished = new AbortController();
     const settled = (async () => {
       await queue.idle();
       // What a handler left to be settled later counts too.
       if (outstanding.size > 0) await new Promise<void>((resolve) => (emptied = resolve));
     })();
-    await Promise.race([settled, sleep(runtime, options.shutdownTimeoutMs, finished.signal)]);
-    finished.abort();
+    await within(options.shutdownTimeoutMs, settled);
     giveUp.abort(new PostboxError("handler-timeout", `${consumer} stopped before this handler was done`));
-    await Promise.all([...outstanding].map((delivery) => delivery.release()));
+    await within(answerMs, Promise.all([...outstanding].map((delivery) => delivery.release())));
+  }
+
+  /** Resolves when `work` does, or else after `ms`. */
+  async function within(ms: number, work: Promise<unknown>): Promise<void> {
+    const finished = new AbortController();
+    await Promise.race([work, sleep(runtime, ms, finished.signal)]);
+    finished.abort();
   }
 
   return {
