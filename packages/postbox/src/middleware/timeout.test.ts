@@ -1,6 +1,5 @@
 import { gate, manualRuntime, telemetryLog } from "@postbox/testkit";
 import {
-  type AnyMiddleware,
   constant,
   createPublisher,
   createRouter,
@@ -88,16 +87,16 @@ it.each([
   await told.opened;
 });
 
-describe.each<[string, () => AnyMiddleware]>([
-  ["timeout", () => timeout(20)],
-  ["deadline", () => deadline()],
+describe.each([
+  ["timeout", timeout(20)],
+  ["deadline", deadline()],
 ])("a handler that is deaf to its %s", (_, middleware) => {
   /** Handlers that run until they are ended by their number; the first two messages run out of time after 20 ms. */
   async function run(options: RouterOptions & { readonly ack?: "on-success" }, ...numbers: number[]) {
     const w = world({ maxAttempts: 1, ...options });
     const started: number[] = [];
     const ends = new Map<number, () => void>();
-    const router = w.router.use(middleware() as ReturnType<typeof timeout>).on(Placed, ({ n }) => {
+    const router = w.router.use(middleware as ReturnType<typeof timeout>).on(Placed, ({ n }) => {
       started.push(n);
       return new Promise<void>((resolve) => ends.set(n, resolve));
     });

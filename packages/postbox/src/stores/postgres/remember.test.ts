@@ -1,0 +1,31 @@
+import { describeOnEach, postgresTestData, testMessage } from "@postbox/testkit";
+import pg from "pg";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import type { TransactionLibrary } from "../../store.js";
+import { pgTransactions, postgresStore } from "./index.js";
+
+/** A library whose drivers do not all count the rows that a statement wrote. */
+function countingNothing(pool: pg.Pool): TransactionLibrary<pg.ClientBase> {
+  const library = pgTransactions(pool);
+  return {
+    ...library,
+    executor(tx) {
+      const execute = library.executor(tx);
+      return async (text, params) => ({ rows: (await execute(text, params)).rows, rowCount: 0 });
+    },
+  };
+}
+
+describeOnEach("postgres", ({ url }) => {
+  const connect = () => new pg.Pool({ connectionString: url, max: 2 });
+  const data = postgresTestData({ connect, transactions: pgTransactions });
+  beforeAll(data.create);
+  afterAll(data.drop);
+
+  it("remembers a message by the rows that come back, whatever the library counts", async () => {
+    const { pool, schema } = data;
+    const store = postgresStore({ pool, schema, transactions: countingNothing(pool) });
+    const remember = () => store.transaction((tx) => store.remember(tx, "billing", testMessage("m1")));
+    expect([await remember(), await remember()]).toEqual(["new", "duplicate"]);
+  });
+});
