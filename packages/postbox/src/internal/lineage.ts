@@ -6,12 +6,21 @@ export interface Lineage {
   readonly causationid: string;
 }
 
-const lineage = new AsyncLocalStorage<Lineage>();
+const scopes = new AsyncLocalStorage<{ lineage: Lineage | undefined }>();
 
-export function withLineage<R>(current: Lineage, work: () => Promise<R>): Promise<R> {
-  return lineage.run(current, work);
+/**
+ * `lineage` is current as long as `work` runs, and not in what outlives it: a timer, or a connection that is made on
+ * first use and kept, has little to do with the message that happened to start it.
+ */
+export async function withLineage<R>(lineage: Lineage, work: () => Promise<R>): Promise<R> {
+  const scope: { lineage: Lineage | undefined } = { lineage };
+  try {
+    return await scopes.run(scope, work);
+  } finally {
+    scope.lineage = undefined;
+  }
 }
 
 export function currentLineage(): Lineage | undefined {
-  return lineage.getStore();
+  return scopes.getStore()?.lineage;
 }

@@ -4,7 +4,8 @@ import type { Middleware } from "../router/middleware.js";
 
 /**
  * Everything published while a message is handled, returned or published directly, carries that message's
- * `correlationid` (its id where it has none) and names it as `causationid`. What a message sets itself stays.
+ * `correlationid` (its id where it has none) and names it as `causationid`. What a message sets itself stays. What the
+ * handler leaves behind, such as a timer, publishes without.
  */
 export function correlation(): Middleware<"correlation"> {
   return {

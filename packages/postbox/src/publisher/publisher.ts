@@ -1,6 +1,6 @@
 import { ConfigError } from "../errors.js";
 import type { DataIn, Draft, EventDefinition, MessageOptions } from "../event/define-event.js";
-import { currentLineage } from "../internal/lineage.js";
+import { currentLineage, type Lineage } from "../internal/lineage.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
 import { type Codec, createCodecs } from "../message/codec.js";
@@ -87,7 +87,7 @@ export function publisherTo(
   const nextId = uuidv7Generator(runtime);
   const limits = maxMessageBytes === undefined ? {} : { maxMessageBytes };
 
-  const complete = (input: OutgoingMessage): Message =>
+  const complete = (input: OutgoingMessage, lineage: Lineage | undefined): Message =>
     createMessage(
       {
         ...input,
@@ -96,7 +96,7 @@ export function publisherTo(
         time: input.time ?? new Date(runtime.now()),
         subject: input.subject ?? defaults.subject,
         headers: { ...defaults.headers, ...input.headers },
-        extensions: { ...defaults.extensions, ...currentLineage(), ...input.extensions },
+        extensions: { ...defaults.extensions, ...lineage, ...input.extensions },
       },
       limits,
     );
@@ -104,12 +104,14 @@ export function publisherTo(
   const encode = async ({ event, data, options: own }: Draft): Promise<Message> => {
     if (typeof event?.validate !== "function") throw notAnEvent("publishAll([event.message(data)])");
     checkOptions(`publishing ${event.type}`, own, messageRules);
+    // That of the call, which need not wait for the validation below.
+    const lineage = currentLineage();
     const validated = await event.validate(data);
     const contentType = own.contentType ?? event.contentType;
     const { contentType: _, ...attributes } = own;
     const bytes = codecs.encode(contentType, validated);
     await checkSurvives(event, { given: data, validated, contentType, bytes }, codecs);
-    return complete({
+    const input = {
       ...attributes,
       type: event.type,
       topic: event.topic,
@@ -118,7 +120,8 @@ export function publisherTo(
       dataschema: event.dataschema,
       extensions: { ...(event.version === undefined ? {} : { dataversion: event.version }), ...own.extensions },
       data: bytes,
-    });
+    };
+    return complete(input, lineage);
   };
 
   return (sink) => {
@@ -141,7 +144,7 @@ export function publisherTo(
         return publishMessage(await encode(event.message(data, messageOptions)));
       },
       publishAll: async (drafts) => publishMessages(await Promise.all(drafts.map(encode))),
-      send: async (message) => publishMessage(complete(message)),
+      send: async (message) => publishMessage(complete(message, currentLineage())),
     };
   };
 }
