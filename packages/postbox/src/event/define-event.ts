@@ -1,4 +1,4 @@
-import { ConfigError, PermanentError, PostboxError } from "../errors.js";
+import { ConfigError, PostboxError } from "../errors.js";
 import type { Extensions } from "../message/message.js";
 import { topicOfType } from "../message/topic.js";
 import { callback, checkOptions, text } from "../options.js";
@@ -128,18 +128,4 @@ export function defineEvent<const Type extends string, S extends StandardSchema>
     keyOf: (data) => key?.(data),
   };
   return Object.freeze(event);
-}
-
-/** Validates what arrived: here invalid data can never become valid, so the failure is permanent. */
-export async function validateReceived<E extends EventDefinition>(event: E, data: unknown): Promise<DataOut<E>> {
-  try {
-    return (await event.validate(data)) as DataOut<E>;
-  } catch (cause) {
-    if (!(cause instanceof PostboxError) || cause.code !== "data-invalid") throw cause;
-    throw new PermanentError(cause.message.replace(/^\[[^\]]*\] /, ""), {
-      code: "data-invalid",
-      cause,
-      ...(cause.path === undefined ? {} : { path: cause.path }),
-    });
-  }
 }

@@ -12,10 +12,10 @@ const contextAttributes = new Set([
   "dataschema",
   "data",
   "data_base64",
-  "topic",
-  "key",
-  "headers",
 ]);
+
+/** Legal names of extensions, which others may use; in ours they are more likely a field in the wrong place. */
+const fieldsBesideTheEvent = new Set(["topic", "key", "headers"]);
 
 /** What brokers and bindings write themselves: a header of ours under such a name would be taken for theirs. */
 const reservedHeader =
@@ -98,7 +98,9 @@ export function messageBytes(message: Message): number {
 
 function checkExtension(name: string, value: unknown, foreign: boolean): void {
   const path = `extensions.${name}`;
-  if (contextAttributes.has(name)) throw invalid(path, "is a name of the envelope itself", "choose another name");
+  if (contextAttributes.has(name) || (!foreign && fieldsBesideTheEvent.has(name))) {
+    throw invalid(path, "is a name of the envelope itself", "choose another name");
+  }
   if (!(foreign ? foreignExtensionName : extensionName).test(name)) {
     throw invalid(path, "is no extension name", "use 1 to 20 lower-case letters and digits, or put it into headers");
   }
@@ -108,6 +110,7 @@ function checkExtension(name: string, value: unknown, foreign: boolean): void {
     throw invalid(path, `is ${value}`, "a number must be whole and fit into 32 bits; write others as text");
   }
   if (typeof value !== "string") throw invalid(path, "is not a scalar", "give text, a whole number or a flag");
+  if (foreign && value === "") return;
   checkText(path, value, limits.header);
   if (name === "expirytime") checkTime(path, value);
 }

@@ -66,9 +66,26 @@ describe("CloudEvents JSON", () => {
     expect(Buffer.from(fromCloudEventJson(text).data).toString()).toBe("hä");
   });
 
-  it("accepts foreign extension names that the specification only advises against", () => {
-    const text = `{"id":"1","source":"/a","type":"t.T","specversion":"1.0","averylongextensionname123":"x"}`;
-    expect(fromCloudEventJson(text).extensions).toEqual({ averylongextensionname123: "x" });
+  it("accepts foreign extensions that the specification allows, and ours may not have", () => {
+    const foreign = { averylongextensionname123: "x", key: "k", topic: "t", headers: "h", empty: "" };
+    const required = { id: "1", source: "/a", type: "shop.T", specversion: "1.0" };
+    const read = fromCloudEventJson(JSON.stringify({ ...required, ...foreign }));
+    expect(read.extensions).toEqual(foreign);
+    expect(read).toMatchObject({ topic: "shop", headers: {} });
+    expect(read).not.toHaveProperty("key");
+    expect(fromCloudEventJson(toCloudEventJson(read))).toEqual(read);
+  });
+
+  it("keeps a byte order mark, which no JSON text may begin with", () => {
+    const data = Uint8Array.of(0xef, 0xbb, 0xbf, 0x31);
+    const back = fromCloudEventJson(toCloudEventJson(createMessage({ ...message, data })));
+    expect(Buffer.from(back.data).equals(data)).toBe(true);
+  });
+
+  it("takes the bound of its caller", () => {
+    const maxMessageBytes = toCloudEventJson(message).length;
+    expect(fromCloudEventJson(toCloudEventJson(message), { maxMessageBytes })).toEqual(message);
+    expect(() => fromCloudEventJson(toCloudEventJson(message), { maxMessageBytes: 100 })).toThrow("100 are allowed");
   });
 
   it("is what the CloudEvents SDK reads and writes", () => {
@@ -92,6 +109,10 @@ describe("CloudEvents JSON", () => {
     ["no id", '{"source":"/a","type":"t","specversion":"1.0"}'],
     ["an object as an extension", '{"id":"1","source":"/a","type":"t","specversion":"1.0","x":{}}'],
     ["base64 that is no text", '{"id":"1","source":"/a","type":"t","specversion":"1.0","data_base64":1}'],
+    ["base64 that is none", '{"id":"1","source":"/a","type":"t","specversion":"1.0","data_base64":"a?b="}'],
+    ["base64 that was cut", '{"id":"1","source":"/a","type":"t","specversion":"1.0","data_base64":"AAA"}'],
+    ["base64 for URLs", '{"id":"1","source":"/a","type":"t","specversion":"1.0","data_base64":"-_-_"}'],
+    ["an empty key", '{"id":"1","source":"/a","type":"t","specversion":"1.0","partitionkey":""}'],
   ])("refuses %s for good", (_, text) => {
     const refusal = expect.objectContaining({ name: "PermanentError", code: "message-invalid" });
     expect(() => fromCloudEventJson(text)).toThrow(refusal);

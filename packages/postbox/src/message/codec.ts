@@ -27,12 +27,12 @@ const bytesCodec: Codec = {
   decode: (bytes) => bytes,
 };
 
-/** The built-in codecs (JSON, also for every `+json` type, and bytes) with `more` beside or instead of them. */
+/** The built-in codecs (JSON, also for `text/json` and every `+json` type, and bytes) with `more` beside or instead of them. */
 export function createCodecs(more: readonly Codec[] = []): Codecs {
   const byType = new Map([bytesCodec, jsonCodec, ...more].map((codec) => [bareType(codec.contentType), codec]));
   const find = (contentType: string): Codec | undefined => {
     const bare = bareType(contentType);
-    return byType.get(bare) ?? (bare.endsWith("+json") ? byType.get("application/json") : undefined);
+    return byType.get(bare) ?? (isJson(bare) ? byType.get("application/json") : undefined);
   };
   return {
     encode(contentType, data) {

@@ -1,3 +1,4 @@
+import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { PostboxError } from "../errors.js";
@@ -16,6 +17,21 @@ function fault(data: unknown): PostboxError {
 const cyclic: { self?: unknown } = {};
 cyclic.self = cyclic;
 
+class Money {
+  readonly #cents = 5;
+  readonly currency = "EUR";
+  get cents(): number {
+    return this.#cents;
+  }
+}
+
+/** `[[[…]]]`, so deep. */
+function nested(depth: number): unknown {
+  let value: unknown = 1;
+  for (let level = 0; level < depth; level++) value = [value];
+  return value;
+}
+
 describe("the JSON codec", () => {
   it("gives back whatever JSON can carry", () => {
     fc.assert(
@@ -27,7 +43,6 @@ describe("the JSON codec", () => {
   });
 
   it.each<[string, unknown, string]>([
-    ["undefined at the top", undefined, "data"],
     ["undefined in an object", { a: { b: undefined } }, "data.a.b"],
     ["undefined in an array", [1, undefined], "data[1]"],
     ["a hole in an array", Array(1), "data[0]"],
@@ -46,6 +61,16 @@ describe("the JSON codec", () => {
     ["an Error", { e: new Error("x") }, "data.e"],
     ["a RegExp", { r: /x/ }, "data.r"],
     ["a promise that nobody awaited", { p: Promise.resolve(1) }, "data.p"],
+    ["an instance of a class, whose getters and private fields get lost", { m: new Money() }, "data.m"],
+    ["headers", { h: new Headers({ a: "b" }) }, "data.h"],
+    ["search parameters", new URLSearchParams("a=b"), "data"],
+    ["a number in a box", { n: Object(1) }, "data.n"],
+    ["a BigInt in a box", { n: Object(1n) }, "data.n"],
+    ["an array with other keys", { m: "ab".match(/b/) }, "data.m"],
+    ["what toJSON returns when that is lossy", { t: { toJSON: () => ({ x: Number.NaN }) } }, "data.t.x"],
+    ["nothing from toJSON", [{ toJSON: () => undefined }], "data[0]"],
+    ["what is nested too deep", nested(1001), "data"],
+    ["what is nested so deep that it overflows the stack", nested(100_000), "data"],
     ["a cycle", { a: [cyclic] }, "data.a[0].self"],
     ["a path that needs quotes", { "a b": [{ "": undefined }] }, 'data["a b"][0][""]'],
   ])("refuses %s", (_, data, path) => {
@@ -56,22 +81,39 @@ describe("the JSON codec", () => {
 
   it("writes valid dates and what has toJSON, and the same object twice", () => {
     const shared = { x: 1 };
-    const data = { at: new Date(0), a: shared, b: shared };
+    const data = { at: new Date(0), url: new URL("https://example.test"), a: shared, b: shared };
     expect(jsonCodec.decode(jsonCodec.encode(data))).toEqual({
       at: "1970-01-01T00:00:00.000Z",
+      url: "https://example.test/",
       a: { x: 1 },
       b: { x: 1 },
     });
+  });
+
+  it("takes plain objects of whatever realm, without a prototype too, and any depth within reason", () => {
+    for (const data of [runInNewContext("({ a: [1] })"), Object.assign(Object.create(null), { a: [1] })]) {
+      expect(jsonCodec.decode(jsonCodec.encode(data))).toEqual({ a: [1] });
+    }
+    expect(jsonCodec.decode(jsonCodec.encode(nested(1000)))).toEqual(nested(1000));
+  });
+
+  it("writes no data as no bytes", () => {
+    expect(jsonCodec.encode(undefined)).toHaveLength(0);
+    expect(jsonCodec.decode(new Uint8Array())).toBe(undefined);
   });
 });
 
 describe("codecs", () => {
   const codecs = createCodecs();
 
-  it("reads +json and parameters as JSON", () => {
-    const bytes = codecs.encode("application/vnd.shop+json; charset=utf-8", { a: 1 });
-    expect(codecs.decode("Application/JSON;charset=utf-8", bytes)).toEqual({ a: 1 });
-  });
+  it.each(["application/vnd.shop+json; charset=utf-8", "Application/JSON;charset=utf-8", "text/json"])(
+    "takes %s for JSON",
+    (contentType) => {
+      const bytes = codecs.encode(contentType, { a: 1 });
+      expect(Buffer.from(bytes).toString()).toBe('{"a":1}');
+      expect(codecs.decode(contentType, bytes)).toEqual({ a: 1 });
+    },
+  );
 
   it("leaves bytes untouched", () => {
     const bytes = Uint8Array.from({ length: 256 }, (_, index) => index);
@@ -88,7 +130,7 @@ describe("codecs", () => {
   it.each([
     ["text that is no JSON", Buffer.from("{")],
     ["bytes that are no UTF-8", Uint8Array.of(0x22, 0xff, 0x22)],
-    ["nothing", new Uint8Array()],
+    ["a space", Buffer.from(" ")],
   ])("gives up on %s for good", (_, bytes) => {
     const error = expect.objectContaining({ name: "PermanentError", code: "data-not-decodable" });
     expect(() => codecs.decode("application/json", bytes)).toThrow(error);

@@ -3,33 +3,22 @@ import type { Codec } from "./codec.js";
 
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
-/** Objects that JSON would turn into `{}` or into something else entirely, by their built-in tag. */
-const lossyTags = new Set([
-  "Map",
-  "Set",
-  "WeakMap",
-  "WeakSet",
-  "WeakRef",
-  "Promise",
-  "RegExp",
-  "Error",
-  "ArrayBuffer",
-  "SharedArrayBuffer",
-  "DataView",
-]);
+/** Deeper than any message that was meant so, and as deep as other languages' parsers go. */
+const deepest = 1000;
 
 /**
  * JSON that never changes a value silently: what would come back different on the other side
- * (`undefined`, NaN, BigInt, invalid dates, Map, typed arrays, cycles …) throws `data-not-encodable` with its path.
- * Valid dates and other objects with `toJSON` are written as that returns.
+ * (`undefined`, NaN, BigInt, invalid dates, Map and other instances of classes, cycles …) throws `data-not-encodable` with
+ * its path. Valid dates and other objects with `toJSON` are written as that returns. No data at all is no bytes.
  */
 export const jsonCodec: Codec = {
   contentType: "application/json",
   encode(data) {
+    if (data === undefined) return new Uint8Array(0);
     check(data, "data", []);
     return Buffer.from(JSON.stringify(data), "utf8");
   },
-  decode: (bytes) => JSON.parse(decoder.decode(bytes)),
+  decode: (bytes) => (bytes.byteLength === 0 ? undefined : JSON.parse(decoder.decode(bytes))),
 };
 
 function check(value: unknown, path: string, above: object[]): void {
@@ -52,22 +41,44 @@ function check(value: unknown, path: string, above: object[]): void {
 
 function checkObject(value: object, path: string, above: object[]): void {
   if (above.includes(value)) throw lossy(path, "refers back to an object that contains it");
+  if (above.length === deepest) throw lossy("data", `is nested over ${deepest} deep`, "flatten it");
   if (value instanceof Date && Number.isNaN(value.getTime())) throw lossy(path, "is an invalid Date");
-  const tag = Object.prototype.toString.call(value).slice(8, -1);
-  if (ArrayBuffer.isView(value) || lossyTags.has(tag)) throw lossy(path, `is a ${tag}, which JSON does not keep`);
+  // Before toJSON: that of a Buffer makes something else of it.
+  if (ArrayBuffer.isView(value)) throw lossy(path, `is a ${nameOf(value)}, which JSON does not keep`);
   above.push(value);
   if ("toJSON" in value && typeof value.toJSON === "function") {
     check(value.toJSON(""), path, above);
   } else if (Array.isArray(value)) {
-    // Not forEach: it would skip the holes of a sparse array, which JSON fills with null.
-    for (let index = 0; index < value.length; index++) check(value[index], `${path}[${index}]`, above);
+    checkArray(value, path, above);
+  } else if (isPlain(value)) {
+    checkMembers(value, path, above);
   } else {
-    for (const key of Object.getOwnPropertySymbols(value)) {
-      if (Object.prototype.propertyIsEnumerable.call(value, key)) throw lossy(path, `has the key ${String(key)}`);
-    }
-    for (const [key, inner] of Object.entries(value)) check(inner, `${path}${member(key)}`, above);
+    throw lossy(path, `is a ${nameOf(value)}, which JSON does not keep`);
   }
   above.pop();
+}
+
+function checkArray(value: readonly unknown[], path: string, above: object[]): void {
+  // Not forEach: it would skip the holes of a sparse array, which JSON fills with null.
+  for (let index = 0; index < value.length; index++) check(value[index], `${path}[${index}]`, above);
+  if (Object.keys(value).length > value.length) throw lossy(path, "is an array with other keys, which JSON drops");
+}
+
+function checkMembers(value: object, path: string, above: object[]): void {
+  for (const key of Object.getOwnPropertySymbols(value)) {
+    if (Object.prototype.propertyIsEnumerable.call(value, key)) throw lossy(path, `has the key ${String(key)}`);
+  }
+  for (const [key, inner] of Object.entries(value)) check(inner, `${path}${member(key)}`, above);
+}
+
+/** No instance of a class, whose private fields, getters and prototype would be lost; of whatever realm. */
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
+}
+
+function nameOf(value: object): string {
+  return value.constructor?.name || "thing without a name";
 }
 
 function member(key: string): string {

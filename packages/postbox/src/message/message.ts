@@ -69,7 +69,10 @@ export interface MessageInput {
 export interface MessageLimits {
   /** Attributes, headers and data together. Defaults to 1 MiB, which every broker takes as it is installed. */
   readonly maxMessageBytes?: number;
-  /** Made by somebody else: what CloudEvents only advises against (long extension names) is accepted. */
+  /**
+   * Made by somebody else: what CloudEvents allows in extensions is accepted, also what ours may not have (long names,
+   * names of fields beside the event, empty values).
+   */
   readonly foreign?: boolean;
 }
 

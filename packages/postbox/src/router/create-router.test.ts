@@ -166,6 +166,22 @@ describe("a router", () => {
     expect(broker.parked("billing")[0]?.reason).toMatchObject({ code });
   });
 
+  it("handles an event without data where its schema takes nothing", async () => {
+    const broker = memoryBroker();
+    const log = telemetryLog();
+    const Pinged = defineEvent({ type: "shop.Pinged", schema: z.undefined() });
+    broker.bind("billing", [Pinged]);
+    const publisher = createPublisher(broker.sender(), { source: "/test" });
+    await publisher.publish(Pinged, undefined);
+    await publisher.send({ type: "shop.Pinged" });
+    const got: unknown[] = [];
+    const router = createRouter("billing", { telemetry: log.telemetry }).on(Pinged, (data) => void got.push(data));
+    router.start(broker.receiver());
+    await log.until("delivery.acked", 2);
+    await router.stop();
+    expect(got).toEqual([undefined, undefined]);
+  });
+
   it("handles one key in order, and different keys at the same time", async () => {
     const broker = memoryBroker();
     const log = telemetryLog();

@@ -1,5 +1,5 @@
 import { PermanentError } from "../errors.js";
-import { type EventDefinition, validateReceived } from "../event/define-event.js";
+import type { EventDefinition } from "../event/define-event.js";
 import type { Codecs } from "../message/codec.js";
 import type { BaseContext, Outputs } from "./context.js";
 import type { AnyMiddleware } from "./middleware.js";
@@ -32,7 +32,7 @@ export function createHandle(
   const handle = async (context: BaseContext, begun: Promise<unknown>[]): Promise<Handled> => {
     // Before any middleware: data that can never be read should not open a transaction first.
     const decoded = codecs.decode(context.message.datacontenttype, context.message.data);
-    const data = await validateReceived(event, decoded);
+    const data = await event.validate(decoded);
     let handled: Handled = "by-middleware";
     const innermost = async (inner: BaseContext): Promise<Outputs> => {
       handled = "by-middleware";
