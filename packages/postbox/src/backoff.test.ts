@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { constant, exponential } from "./backoff.js";
+import { constant, exponential, reliable } from "./backoff.js";
 
 describe("exponential", () => {
   it("grows, and never exceeds its cap, jitter included", () => {
@@ -27,4 +27,22 @@ describe("exponential", () => {
 it("constant is constant", () => {
   expect(constant(7)(99, Math.random)).toBe(7);
   expect(() => constant(-1)).toThrow(expect.objectContaining({ code: "option-invalid" }));
+});
+
+it.each([
+  [0, 0, 0],
+  [1500, 1500, 0],
+  [1e300, 0x7fffffff, 0],
+  [-1, 1000, 1],
+  [Number.POSITIVE_INFINITY, 1000, 1],
+  ["5" as never, 1000, 1],
+])("reliable makes of %d a delay of %d ms", (answer, expected, told) => {
+  const reports: unknown[] = [];
+  expect(
+    reliable(
+      () => answer,
+      (error) => reports.push(error),
+    )(1, Math.random),
+  ).toBe(expected);
+  expect(reports).toHaveLength(told);
 });

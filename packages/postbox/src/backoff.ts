@@ -1,4 +1,5 @@
 import { ConfigError } from "./errors.js";
+import { longestTimerMs } from "./internal/runtime.js";
 import { checkOptions, type OptionRule, positive } from "./options.js";
 
 const number: OptionRule = { expected: "a number", test: (value) => Number.isFinite(value) };
@@ -44,12 +45,15 @@ export function constant(ms: number): Backoff {
   return () => ms;
 }
 
-/** The same delays, but what a user's function should not do (throw, or answer no number) gets a second and is told. */
+/**
+ * The same delays, but what a user's function should not do (throw, or answer no number) gets a second and is told.
+ * None is longer than the 25 days that a timer can hold, so that no database or broker sees a time that it has no type for.
+ */
 export function reliable(backoff: Backoff, report: (error: unknown) => void): Backoff {
   return (attempt, random) => {
     try {
       const ms = backoff(attempt, random);
-      if (Number.isFinite(ms) && ms >= 0) return ms;
+      if (Number.isFinite(ms) && ms >= 0) return Math.min(ms, longestTimerMs);
       report(new ConfigError("option-invalid", `backoff(${attempt}) answered ${ms}; answer milliseconds, 0 or more`));
     } catch (error) {
       report(error);

@@ -20,7 +20,7 @@ export interface Runtime {
 }
 
 /** Timers hold at most 2^31 - 1 ms and fire at once beyond that; a later time is as good as never for a process. */
-const longestTimerMs = 0x7fffffff;
+export const longestTimerMs = 0x7fffffff;
 
 const systemRuntime: Runtime = {
   now: () => Date.now(),

@@ -147,6 +147,25 @@ describe.each([
   });
 });
 
+it("does not warn of a leak when many handlers have one", async () => {
+  const warnings: Error[] = [];
+  const warned = (warning: Error) => warnings.push(warning);
+  process.on("warning", warned);
+  const w = world({ concurrency: 20 });
+  const hold = gate();
+  const Unkeyed = defineEvent({ type: Placed.type, schema: z.object({ n: z.number() }) });
+  const router = w.router.use(timeout(1000)).on(Unkeyed, () => hold.opened);
+  await w.publisher.publishAll(Array.from({ length: 20 }, (_, n) => Unkeyed.message({ n })));
+  w.start(router);
+  await w.log.until("delivery.received", 20);
+  await w.runtime.advance(0);
+  hold.open();
+  await w.log.until("delivery.acked", 20);
+  await router.stop();
+  process.off("warning", warned);
+  expect(warnings).toEqual([]);
+});
+
 describe("deadline", () => {
   it.each(["park", "drop"] as const)("does not call the handler of what has expired: %s", async (expired) => {
     const w = world();

@@ -1,3 +1,4 @@
+import { setMaxListeners } from "node:events";
 import type { Backoff } from "../backoff.js";
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
@@ -39,6 +40,8 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   );
   const outstanding = new Set<TrackedDelivery>();
   const giveUp = new AbortController();
+  // As many listen as messages are handled at once, and more in handlers: no sign of a leak.
+  setMaxListeners(0, giveUp.signal);
   let closing: Promise<void> | undefined;
   let emptied = () => {};
 
