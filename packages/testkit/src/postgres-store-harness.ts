@@ -1,4 +1,5 @@
 import { randomBytes } from "node:crypto";
+import type { Socket } from "node:net";
 import type { Pool } from "pg";
 import type { TransactionLibrary } from "postbox";
 import { postgresStore } from "postbox/postgres";
@@ -35,7 +36,7 @@ const boxes = ["outbox", "inbox"];
 /** A Postgres store for `storeSuite`, with the transactions of any library. */
 export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): PostgresTestData<Tx> {
   const schema = `test_${randomBytes(6).toString("hex")}`;
-  const pool = options.connect();
+  const pool = named(schema, options.connect());
   const transactions = options.transactions(pool);
   const another = () => postgresStore({ pool, transactions, schema });
   let migrated: Promise<unknown> | undefined;
@@ -109,20 +110,35 @@ async function contentsOf(pool: Pool, schema: string, box: string): Promise<Stor
   };
 }
 
-/** The server ends the connections of the dead process, and so rolls back what was open on them. */
+/** A pool whose sessions the server knows by this name. Behind a pooler, one without a name goes by its predecessor's. */
+function named(name: string, pool: Pool): Pool {
+  Object.assign(pool.options, { application_name: name });
+  return pool;
+}
+
+/**
+ * Its connections are cut on this side, and what was open on them is ended on the server's. There it is known by its name
+ * and not by the process ids that clients were told: a pooler makes those up.
+ */
 function startProcess<Tx>(options: PostgresTestDataOptions<Tx>, pool: Pool, schema: string): StoreProcess<Tx> {
-  const own = options.connect();
-  const backends: number[] = [];
+  const name = `process_${randomBytes(6).toString("hex")}`;
+  const own = named(name, options.connect());
+  const sockets: Socket[] = [];
   own.on("connect", (client) => {
-    backends.push((client as unknown as { readonly processID: number }).processID);
+    sockets.push((client as unknown as { readonly connection: { readonly stream: Socket } }).connection.stream);
     client.on("error", () => {});
   });
   return {
     store: postgresStore({ pool: own, transactions: options.transactions(own), schema }),
     async kill() {
       const ending = own.end().catch(() => {});
-      // The second argument waits until each has ended.
-      await pool.query("SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::integer[]) AS pid", [backends]);
+      for (const socket of sockets) socket.destroy();
+      // A session that is idle has nothing open, and behind a pooler may just be lent to somebody else. The second
+      // argument waits until each has ended.
+      await pool.query(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1 AND state <> 'idle'",
+        [name],
+      );
       if (own.totalCount === 0) await ending;
     },
   };

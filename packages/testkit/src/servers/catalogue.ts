@@ -1,9 +1,10 @@
 import type { Service } from "./service.js";
+import { pgbouncer } from "./services/pgbouncer.js";
 import { postgres } from "./services/postgres.js";
 import { rabbitmq } from "./services/rabbitmq.js";
 
 /** Every service that tests may ask for, in the order in which tables show them. */
-export const catalogue: readonly Service[] = [postgres, rabbitmq];
+export const catalogue: readonly Service[] = [postgres, pgbouncer, rabbitmq];
 
 /**
  * The services without which a run fails: `POSTBOX_TEST_REQUIRE` is `all` or a list of names with commas.

@@ -10,7 +10,10 @@ export function describeOn(server: TestServer, tests: () => void): void {
  * Runs `tests` on every server of that service that this run has: for `postgres`, the embedded one and the one found.
  * Without any, one skipped test says so.
  */
-export function describeOnEach(service: "postgres" | "rabbitmq", tests: (server: FoundServer) => void): void {
+export function describeOnEach(
+  service: "postgres" | "pgbouncer" | "rabbitmq",
+  tests: (server: FoundServer) => void,
+): void {
   const servers = inject("servers").found.filter((server) => server.service === service);
   if (servers.length === 0) test.skip(`no ${service} in this run`);
   for (const server of servers) describeOn(server, () => tests(server));

@@ -18,14 +18,21 @@ export const postgres: Service = {
 };
 
 /** Asks the PostgreSQL server at `url` for its version. */
-export async function postgresVersion(url: string): Promise<string> {
+export function postgresVersion(url: string): Promise<string> {
+  return withClient(url, async (client) => {
+    const { rows } = await client.query<{ server_version: string }>("show server_version");
+    return rows[0]?.server_version.split(" ")[0] ?? "unknown";
+  });
+}
+
+/** Lends `work` a connection that waits for nothing longer than a few seconds. */
+export async function withClient<R>(url: string, work: (client: pg.Client) => Promise<R>): Promise<R> {
   const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: timeoutMs, query_timeout: timeoutMs });
   // A server that goes away between two steps must reject the step, not end the process.
   client.on("error", () => {});
   try {
     await client.connect();
-    const { rows } = await client.query<{ server_version: string }>("show server_version");
-    return rows[0]?.server_version.split(" ")[0] ?? "unknown";
+    return await work(client);
   } finally {
     await client.end().catch(() => {});
   }
