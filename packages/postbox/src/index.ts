@@ -76,6 +76,9 @@ export { createMessage, type MessageInput, type MessageLimits } from "./message/
 export type {
   Box,
   Executor,
+  HintListener,
+  Hints,
+  HintSender,
   Lane,
   LaneGap,
   LaneRead,

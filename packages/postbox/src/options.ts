@@ -19,6 +19,7 @@ export const text: OptionRule = {
   test: (value) => typeof value === "string" && value.length > 0,
 };
 export const callback: OptionRule = { expected: "a function", test: (value) => typeof value === "function" };
+export const flag: OptionRule = { expected: "true or false", test: (value) => typeof value === "boolean" };
 export const object: OptionRule = {
   expected: "an object",
   test: (value) => typeof value === "object" && value !== null && !Array.isArray(value),

@@ -33,8 +33,35 @@ export interface Store<Tx = unknown> {
   remember(tx: Tx, consumer: string, message: Message): Promise<"new" | "duplicate">;
   /** The relay's side of a box. */
   box(name: string): Box;
+  /** Only where the store can wake a relay: see `Hints`. */
+  readonly hints?: Hints<Tx>;
   /** Brings the schema up to date. Safe when many call it at once; never called by the library itself. */
   migrate(): Promise<void>;
+}
+
+/**
+ * An ability of a store: to wake the relays of a box, sooner than they would look. A hint carries nothing, may be lost and
+ * may be wrong; nothing but time ever depends on it.
+ */
+export interface Hints<Tx> {
+  /** What goes wrong is told to `failed`. */
+  sender(box: string, failed: (error: unknown) => void): HintSender<Tx>;
+  /** Listens until the signal is aborted. Rejects when it can hear nothing more, or never could. */
+  listen(box: string, listener: HintListener, signal: AbortSignal): Promise<void>;
+}
+
+export interface HintSender<Tx> {
+  /**
+   * Call it when `tx` has appended to the box. It wakes whoever listens, after the commit where the store opened `tx`, and
+   * at once where it cannot know of the commit. Never in `tx` itself; nobody waits for it; many calls make few hints.
+   */
+  send(tx: Tx): void;
+}
+
+export interface HintListener {
+  /** It hears from now on. What was hinted before was not heard. */
+  listening(): void;
+  hinted(): void;
 }
 
 /** The unit of order and of ownership: a key's hash picks one of 64. A greater epoch ends the lower one's rights. */

@@ -8,6 +8,7 @@ export const memoryStoreFeatures: StoreFeatures = {
   abortsOnError: false,
   foreignTransactions: true,
   processes: true,
+  hints: true,
 };
 
 /** A memory store for `storeSuite`. */

@@ -12,6 +12,7 @@ export const postgresStoreFeatures: StoreFeatures = {
   abortsOnError: true,
   foreignTransactions: false,
   processes: true,
+  hints: true,
 };
 
 export interface PostgresTestDataOptions<Tx> {

@@ -1,5 +1,6 @@
 import { describe } from "vitest";
 import { appendFacts } from "./store-suite/append-facts.js";
+import { hintFacts } from "./store-suite/hint-facts.js";
 import { holdingFacts } from "./store-suite/holding-facts.js";
 import { inboxFacts } from "./store-suite/inbox-facts.js";
 import { migrationFacts } from "./store-suite/migration-facts.js";
@@ -21,6 +22,7 @@ export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     holdingFacts(fact);
     ownershipFacts(fact);
     inboxFacts(fact);
+    hintFacts(fact);
     migrationFacts(fact);
   });
 }

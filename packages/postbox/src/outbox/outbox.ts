@@ -1,10 +1,17 @@
+import { PostboxError } from "../errors.js";
 import { runtimeWith } from "../internal/runtime.js";
-import { callback } from "../options.js";
+import { callback, flag } from "../options.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "../publisher/publisher.js";
 import type { Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
+import { requireHints } from "./require-hints.js";
 
 export interface OutboxOptions extends PublisherOptions {
+  /**
+   * Wakes relays that have `hint` too, instead of letting them find out by looking. It is sent outside of your transaction,
+   * on another connection, and no publish waits for it or fails with it. Defaults to false.
+   */
+  readonly hint?: boolean;
   /** Listens to what happens here. Defaults to nobody. */
   readonly telemetry?: Telemetry;
 }
@@ -24,8 +31,11 @@ export const outboxBox = "outbox";
  * when the process dies right after COMMIT, the relay finds the messages in the database.
  */
 export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outbox<Tx> {
-  const publisherInto = publisherTo("createOutbox", options, { telemetry: callback });
+  const publisherInto = publisherTo("createOutbox", options, { telemetry: callback, hint: flag });
   const emit = quiet(options.telemetry);
+  const hintFailed = (thrown: unknown) =>
+    emit({ name: "hint.failed", box: outboxBox, error: PostboxError.from(thrown, "store-failed") });
+  const hints = options.hint ? requireHints("createOutbox", store).sender(outboxBox, hintFailed) : undefined;
   const runtime = runtimeWith(options.runtime);
   return {
     store,
@@ -34,6 +44,7 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
         await store.append(tx, outboxBox, messages);
         if (runtime.failpoint) await runtime.failpoint("outbox.appended");
         emit({ name: "outbox.appended", box: outboxBox, count: messages.length });
+        hints?.send(tx);
       }),
   };
 }

@@ -3,18 +3,25 @@ import { ConfigError, PostboxError } from "../errors.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
-import { callback, checkOptions, count, object, oneOf, positive } from "../options.js";
+import { callback, checkOptions, count, flag, object, oneOf, positive } from "../options.js";
 import type { Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
 import type { Sender } from "../transport.js";
 import { boundedBox } from "./bounded-box.js";
 import { createEngine, type Engine } from "./engine.js";
+import { hear } from "./hearing.js";
 import { outboxBox } from "./outbox.js";
 import { createOwnership, type Ownership } from "./ownership.js";
+import { requireHints } from "./require-hints.js";
 
 export interface RelayOptions {
   /** The longest pause between two looks at the box; shorter while there is work. Defaults to 500. */
   readonly pollIntervalMs?: number;
+  /**
+   * Listens to the hints of outboxes that have `hint` too, and looks at once when one comes; on Postgres over a connection of
+   * its own. Looking goes on as ever, since a hint may be lost. Defaults to false.
+   */
+  readonly hint?: boolean;
   /** How many messages at most go to the sender in one call. Defaults to 500. */
   readonly batchSize?: number;
   /**
@@ -44,6 +51,7 @@ export interface RelayOptions {
 
 const rules = {
   pollIntervalMs: positive,
+  hint: flag,
   batchSize: count,
   maxInFlight: count,
   maxInFlightBytes: count,
@@ -97,6 +105,7 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
     telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(thrown), retryInMs });
   const backoff = reliable(options.backoff ?? exponential(), (error) => failed(error, 0));
   const box = boundedBox(store.box(outboxBox), leaseMs, runtime);
+  const hints = options.hint ? requireHints("createRelay", store) : undefined;
   const nextOwner = uuidv7Generator(runtime);
   const isFatal = (error: unknown) => fatal.has(PostboxError.from(error).code);
   const engineOptions = {
@@ -142,6 +151,7 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
     });
     const engine: Engine = createEngine({ ...engineOptions, ownership });
     const parts = [ownership.run(stop.signal), engine.run(stop.signal)];
+    if (hints) parts.push(hear({ ...engineOptions, hints, hinted: () => engine.hinted() }, stop.signal));
     try {
       await Promise.all(parts);
     } catch (error) {

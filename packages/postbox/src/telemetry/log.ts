@@ -12,6 +12,9 @@ type Level = keyof Logger;
 
 /** What somebody should look at. Everything else is for debugging. */
 const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
+  "hint.failed": "warn",
+  "relay.listening": "info",
+  "relay.deaf": "warn",
   "relay.owned": "info",
   "relay.released": "info",
   "relay.lost": "warn",

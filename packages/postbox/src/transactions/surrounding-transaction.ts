@@ -3,7 +3,19 @@ import { ConfigError } from "../errors.js";
 import { checkOptions, oneOf } from "../options.js";
 import type { Store, TransactionLibrary } from "../store.js";
 
+interface Held<Tx> {
+  readonly tx: Tx;
+  open: boolean;
+  readonly afterCommit: Set<() => void>;
+}
+
 const isolation = oneOf("read committed", "repeatable read", "serializable");
+
+/** The transactions that a store opens itself. */
+export interface SurroundingTransactions<Tx> extends Pick<Store<Tx>, "transaction" | "current"> {
+  /** Runs `task` once `tx` has committed, and not otherwise; false where `tx` is not the one that surrounds the caller. */
+  afterCommit(tx: Tx, task: () => void): boolean;
+}
 
 /**
  * `transaction` and `current` of a store whose transactions are those of a library. What `transaction` opens surrounds
@@ -15,8 +27,8 @@ const isolation = oneOf("read committed", "repeatable read", "serializable");
 export function surroundingTransactions<Tx>(
   storeName: string,
   library: TransactionLibrary<Tx>,
-): Pick<Store<Tx>, "transaction" | "current"> {
-  const surrounding = new AsyncLocalStorage<{ readonly tx: Tx; open: boolean }>();
+): SurroundingTransactions<Tx> {
+  const surrounding = new AsyncLocalStorage<Held<Tx>>();
 
   /** What a transaction started may outlive it and still run in its context: that one is over, not current. */
   const current = (): Tx | undefined => {
@@ -26,6 +38,12 @@ export function surroundingTransactions<Tx>(
 
   return {
     current,
+    afterCommit(tx, task) {
+      const held = surrounding.getStore();
+      if (held?.tx !== tx || !held.open) return false;
+      held.afterCommit.add(task);
+      return true;
+    },
     async transaction(work, options = {}) {
       checkOptions("transaction", options, { isolation });
       if (current() !== undefined) {
@@ -35,14 +53,17 @@ export function surroundingTransactions<Tx>(
             "use currentTransaction(store)",
         );
       }
-      return library.begin(async (tx) => {
-        const held = { tx, open: true };
+      const afterCommit = new Set<() => void>();
+      const result = await library.begin(async (tx) => {
+        const held = { tx, open: true, afterCommit };
         try {
           return await surrounding.run(held, work, tx);
         } finally {
           held.open = false;
         }
       }, options);
+      for (const task of afterCommit) task();
+      return result;
     },
   };
 }

@@ -1,6 +1,7 @@
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { checkOptions, object } from "../../options.js";
 import { type BoxContents, MemoryBox } from "./memory-box.js";
+import { MemoryHints } from "./memory-hints.js";
 import { MemoryInbox } from "./memory-inbox.js";
 
 export interface MemoryDatabaseOptions {
@@ -18,6 +19,7 @@ export interface MemoryDatabase {
 
 export class MemoryData implements MemoryDatabase {
   readonly inbox = new MemoryInbox();
+  readonly hints = new MemoryHints();
   readonly #boxes = new Map<string, MemoryBox>();
   readonly #runtime: Runtime;
   #offsetMs = 0;

@@ -94,6 +94,16 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       return data.inbox.remember(openTransaction(tx, data, name), consumer, message.id);
     },
 
+    hints: {
+      sender: (box) => ({
+        send(handle) {
+          const tx = openTransaction(handle, data, name);
+          void tx.ended.then(() => tx.committed && data.hints.send(box));
+        },
+      }),
+      listen: (box, listener, signal) => data.hints.listen(box, listener, signal),
+    },
+
     box: (box: string): Box => data.box(box),
     contents: (box) => data.contents(box),
     crash() {

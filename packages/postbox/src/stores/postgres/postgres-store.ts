@@ -1,13 +1,15 @@
 import type { ClientBase, Pool } from "pg";
 import type { Message } from "../../message/message.js";
-import { checkOptions, type OptionRule, object } from "../../options.js";
+import { checkOptions, type OptionRule, object, text } from "../../options.js";
 import type { Store, TransactionLibrary } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
 import { messageColumns, messageValues } from "./message-columns.js";
 import { migrationSteps } from "./migrations.js";
 import { defaultSchema, requireBox, schemaRule } from "./names.js";
+import { ownConnections } from "./own-connection.js";
 import { postgresBox } from "./postgres-box.js";
+import { postgresHints } from "./postgres-hints.js";
 import { statementRunner } from "./run-statement.js";
 import { schemaCheck, schemaError } from "./schema-check.js";
 import { appendManySql, appendOneSql, rememberSql } from "./write-sql.js";
@@ -15,10 +17,16 @@ import { appendManySql, appendOneSql, rememberSql } from "./write-sql.js";
 export interface PostgresStoreOptions {
   /**
    * A pool of `pg`. It stays yours: end it after everything that works on the store has stopped. It needs a connection for
-   * each handler that runs at once, and some for the relay and for whatever else you do with it. Where nobody listens to
+   * each handler that runs at once, and some for the relay and for whatever else you do with it. A relay that has `hint` opens one more
+   * beside it. Where nobody listens to
    * its `error` events, the store does, so that an idle connection that breaks does not end the process.
    */
   readonly pool: Pool;
+  /**
+   * Where the connections of a relay's own go, for hints: the server itself, when the pool's connections end at
+   * a pooler that hands each transaction to another session. Defaults to where the pool connects.
+   */
+  readonly directUrl?: string;
   /** The schema that the tables live in. Defaults to "postbox". */
   readonly schema?: string;
 }
@@ -30,6 +38,8 @@ const poolRule: OptionRule = {
       (method) => typeof (value as Record<string, unknown> | null)?.[method] === "function",
     ),
 };
+
+const rules = { pool: poolRule, directUrl: text, transactions: object, schema: schemaRule };
 
 export interface PostgresStore<Tx> extends Store<Tx> {
   readonly schema: string;
@@ -50,7 +60,7 @@ export function postgresStore<Tx>(
 export function postgresStore(
   options: PostgresStoreOptions & { readonly transactions?: TransactionLibrary<unknown> },
 ): PostgresStore<unknown> {
-  checkOptions("postgresStore", options, { pool: poolRule, transactions: object, schema: schemaRule }, ["pool"]);
+  checkOptions("postgresStore", options, rules, ["pool"]);
   const { pool, schema = defaultSchema } = options;
   const onPool = pgTransactions(pool);
   const library = options.transactions ?? (onPool as TransactionLibrary<unknown>);
@@ -59,6 +69,8 @@ export function postgresStore(
   const name = "postgres";
   const run = statementRunner(pool);
   const checkSchema = schemaCheck(schema);
+  const { transaction, current, afterCommit } = surroundingTransactions(name, library);
+  const open = ownConnections(pool, options.directUrl);
 
   /** One statement in the user's transaction. The library's errors stay as they are: the user knows them. */
   async function write(tx: unknown, text: string, params: readonly unknown[]): Promise<number> {
@@ -74,7 +86,9 @@ export function postgresStore(
   return {
     name,
     schema,
-    ...surroundingTransactions(name, library),
+    transaction,
+    current,
+    ...(open && { hints: postgresHints({ pool, open, schema, afterCommit }) }),
 
     async append(tx, box, messages) {
       requireBox(box);

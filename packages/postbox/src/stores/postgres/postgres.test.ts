@@ -32,7 +32,7 @@ describeOnEach("postgres", ({ url }) => {
 describeOn({ title: "PGlite" }, () => {
   suite(
     "pg",
-    { ...postgresStoreFeatures, concurrentTransactions: false, processes: false },
+    { ...postgresStoreFeatures, concurrentTransactions: false, processes: false, hints: false },
     {
       connect: () => new pg.Pool(createPgConfig(new PGlite())),
       transactions: pgTransactions,

@@ -1,0 +1,73 @@
+import { PostboxError } from "../../errors.js";
+import { type Runtime, sleep } from "../../internal/runtime.js";
+import { uuidv7Generator } from "../../internal/uuidv7.js";
+import { withTimeout } from "../../internal/with-timeout.js";
+import type { HintListener } from "../../store.js";
+import type { OpenConnection, OwnConnection } from "./own-connection.js";
+
+export interface ListenOptions {
+  readonly open: OpenConnection;
+  readonly channel: string;
+  readonly listener: HintListener;
+  /** The pause between two checks. */
+  readonly checkEveryMs: number;
+  /** How long anything may take: to connect, a statement, to hear oneself. */
+  readonly limitMs: number;
+  readonly runtime: Runtime;
+}
+
+/**
+ * Listens on a connection of its own until the signal is aborted. It is only trusted as long as it hears itself: what it
+ * notifies the channel of must come back. A socket that is dead and does not know it, a LISTEN that got lost, and a
+ * pooler that hands each statement to another session all look alike from here: silent.
+ */
+export async function listen(options: ListenOptions, signal: AbortSignal): Promise<void> {
+  try {
+    const connection = await options.open(`listener of ${options.channel}`, options.limitMs, signal);
+    try {
+      await listenOn(connection, options, signal);
+    } finally {
+      await connection.close();
+    }
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
+
+async function listenOn(connection: OwnConnection, options: ListenOptions, signal: AbortSignal): Promise<void> {
+  const { channel, listener, checkEveryMs, limitMs, runtime } = options;
+  const nextNonce = uuidv7Generator(runtime);
+  let awaited = { nonce: "", heard: () => {} };
+  // Hints have no payload; the checks of other listeners have one that is not ours.
+  connection.onNotification(({ payload = "" }) => {
+    if (payload === "") listener.hinted();
+    else if (payload === awaited.nonce) awaited.heard();
+  });
+
+  const hearOneself = () =>
+    new Promise<void>((heard, failed) => {
+      awaited = { nonce: nextNonce(), heard };
+      connection.query("SELECT pg_notify($1, $2)", [channel, awaited.nonce]).catch(failed);
+    });
+  const silent = () =>
+    new PostboxError(
+      "store-failed",
+      `what was notified on ${channel} was not heard within ${limitMs} ms: the connection is dead, or ends at a pooler; ` +
+        "give postgresStore a 'directUrl' if it is the latter",
+    );
+
+  const over = new AbortController();
+  const end = () => over.abort(signal.reason);
+  signal.addEventListener("abort", end, { once: true });
+  void connection.broken.then((error) => over.abort(error));
+  try {
+    await connection.query(`LISTEN "${channel}"`);
+    for (let told = false; !signal.aborted; told = true) {
+      await withTimeout(runtime, limitMs, silent, hearOneself, over.signal);
+      if (!told) listener.listening();
+      await sleep(runtime, checkEveryMs, over.signal);
+    }
+  } finally {
+    signal.removeEventListener("abort", end);
+  }
+}

@@ -1,0 +1,54 @@
+import { createHash } from "node:crypto";
+import type { Pool } from "pg";
+import { coalesced } from "../../internal/coalesced.js";
+import { runtimeWith } from "../../internal/runtime.js";
+import type { Hints } from "../../store.js";
+import { listen } from "./listen.js";
+import { requireBox } from "./names.js";
+import type { OpenConnection } from "./own-connection.js";
+
+export interface PostgresHintsOptions<Tx> {
+  readonly pool: Pool;
+  readonly open: OpenConnection;
+  readonly schema: string;
+  /** Runs `task` after the commit of `tx`, or says that it cannot. */
+  afterCommit(tx: Tx, task: () => void): boolean;
+}
+
+/** Keeps hundreds of appends in a second from being as many transactions of their own; a listener looks that often anyway. */
+const restMs = 10;
+const listening = { checkEveryMs: 5_000, limitMs: 10_000 };
+
+/**
+ * In a transaction of its own, and never in the user's: NOTIFY takes a lock on the whole database until its transaction
+ * has committed, so that those who notify commit one after the other. It need not be durable, so it waits for no disk.
+ */
+const notifySql = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, '')";
+
+/** Hints through NOTIFY and LISTEN: sent on any connection of the pool, heard on one of its own. */
+export function postgresHints<Tx>({ pool, open, schema, afterCommit }: PostgresHintsOptions<Tx>): Hints<Tx> {
+  const runtime = runtimeWith();
+  return {
+    sender(box, failed) {
+      requireBox(box);
+      const params = [channelOf(schema, box)];
+      const notify = coalesced(() => pool.query(notifySql, params).then(() => {}, failed), restMs, runtime);
+      return {
+        send(tx) {
+          if (!afterCommit(tx, notify)) notify();
+        },
+      };
+    },
+
+    listen(box, listener, signal) {
+      requireBox(box);
+      return listen({ ...listening, open, channel: channelOf(schema, box), listener, runtime }, signal);
+    },
+  };
+}
+
+/** Postgres refuses a channel of more than 63 bytes. */
+function channelOf(schema: string, box: string): string {
+  const name = `postbox:${schema}:${box}`;
+  return name.length <= 63 ? name : `postbox:${createHash("sha256").update(name).digest("hex").slice(0, 40)}`;
+}
