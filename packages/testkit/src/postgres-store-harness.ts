@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { Socket } from "node:net";
-import type { Pool } from "pg";
+import type { Client, ClientConfig, Pool } from "pg";
 import type { TransactionLibrary } from "postbox";
 import { postgresStore } from "postbox/postgres";
 import type { StoreFeatures, StoreHarness, StoreHarnessContents, StoreProcess } from "./store-suite/store-harness.js";
@@ -125,13 +125,21 @@ function startProcess<Tx>(options: PostgresTestDataOptions<Tx>, pool: Pool, sche
   const name = `process_${randomBytes(6).toString("hex")}`;
   const own = named(name, options.connect());
   const sockets: Socket[] = [];
-  own.on("connect", (client) => {
-    sockets.push((client as unknown as { readonly connection: { readonly stream: Socket } }).connection.stream);
-    client.on("error", () => {});
-  });
+  let dead = false;
+  const driver = own as unknown as { Client: new (config: ClientConfig) => Client };
+  // Also what is opened beside the pool is this process's.
+  driver.Client = class extends driver.Client {
+    constructor(config: ClientConfig) {
+      if (dead) throw new Error("this process is dead");
+      super(config);
+      sockets.push((this as unknown as { readonly connection: { readonly stream: Socket } }).connection.stream);
+      this.on("error", () => {});
+    }
+  };
   return {
     store: postgresStore({ pool: own, transactions: options.transactions(own), schema }),
     async kill() {
+      dead = true;
       const ending = own.end().catch(() => {});
       for (const socket of sockets) socket.destroy();
       // A session that is idle has nothing open, and behind a pooler may just be lent to somebody else. The second

@@ -1,7 +1,7 @@
 import type { ClientBase, Pool } from "pg";
 import type { Message } from "../../message/message.js";
 import { checkOptions, type OptionRule, object, text } from "../../options.js";
-import type { Store, TransactionLibrary } from "../../store.js";
+import type { Executor, Store, TransactionLibrary } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
 import { messageColumns, messageValues } from "./message-columns.js";
@@ -10,6 +10,7 @@ import { defaultSchema, requireBox, schemaRule } from "./names.js";
 import { ownConnections } from "./own-connection.js";
 import { postgresBox } from "./postgres-box.js";
 import { postgresHints } from "./postgres-hints.js";
+import { withReservedConnections } from "./reserved-connection.js";
 import { statementRunner } from "./run-statement.js";
 import { schemaCheck, schemaError } from "./schema-check.js";
 import { appendManySql, appendOneSql, rememberSql } from "./write-sql.js";
@@ -17,13 +18,13 @@ import { appendManySql, appendOneSql, rememberSql } from "./write-sql.js";
 export interface PostgresStoreOptions {
   /**
    * A pool of `pg`. It stays yours: end it after everything that works on the store has stopped. It needs a connection for
-   * each handler that runs at once, and some for the relay and for whatever else you do with it. A relay that has `hint` opens one more
-   * beside it. Where nobody listens to
+   * each handler that runs at once, and some for the relay and for whatever else you do with it. A relay opens one more
+   * beside it, to renew its lease while the pool is exhausted, and another one to listen to hints. Where nobody listens to
    * its `error` events, the store does, so that an idle connection that breaks does not end the process.
    */
   readonly pool: Pool;
   /**
-   * Where the connections of a relay's own go, for hints: the server itself, when the pool's connections end at
+   * Where the connections of a relay's own go, for hints and renewals: the server itself, when the pool's connections end at
    * a pooler that hands each transaction to another session. Defaults to where the pool connects.
    */
   readonly directUrl?: string;
@@ -105,7 +106,8 @@ export function postgresStore(
 
     box(box) {
       requireBox(box);
-      return postgresBox(schema, box, run, checkSchema);
+      const boxOn = (execute: Executor) => postgresBox(schema, box, execute, checkSchema);
+      return open === undefined ? boxOn(run) : withReservedConnections(`${schema}.${box}`, boxOn, run, open);
     },
 
     async migrate() {

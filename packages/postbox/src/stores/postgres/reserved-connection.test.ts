@@ -1,0 +1,111 @@
+import { describeOnEach, postgresTestData, recordingSender, telemetryLog } from "@postbox/testkit";
+import pg from "pg";
+import { createRelay } from "postbox";
+import { afterAll, beforeEach, expect, it } from "vitest";
+import { pgTransactions } from "../../transactions/pg.js";
+import { postgresStore } from "./postgres-store.js";
+
+const timing = { leaseMs: 3_000, pollIntervalMs: 50, publishTimeoutMs: 900 };
+
+describeOnEach("postgres", ({ url }) => {
+  const connect = () => new pg.Pool({ connectionString: url, max: 4 });
+  const data = postgresTestData({ connect, transactions: pgTransactions });
+  const { pool, schema } = data;
+
+  beforeEach(async () => void (await data.create()));
+  afterAll(data.drop);
+
+  const renewers = async (): Promise<number[]> => {
+    const name = `postbox renewals of ${schema}.outbox`;
+    const { rows } = await pool.query("SELECT pid FROM pg_stat_activity WHERE application_name = $1", [name]);
+    return rows.map(({ pid }) => pid);
+  };
+
+  /** Resolves when the one member has renewed this many times more. */
+  async function renewed(times: number): Promise<void> {
+    const beat = async () => Number((await pool.query(`SELECT max(beat) AS n FROM ${schema}.outbox_member`)).rows[0].n);
+    for (const enough = (await beat()) + times; (await beat()) < enough; );
+  }
+
+  /** A relay with a small pool of its own, that has taken every lane. */
+  async function relayOn(max: number) {
+    const own = new pg.Pool({ connectionString: url, max });
+    const log = telemetryLog();
+    const relay = createRelay(postgresStore({ pool: own, schema }), recordingSender(), {
+      ...timing,
+      telemetry: log.telemetry,
+    });
+    relay.start();
+    await log.until("relay.owned");
+    return {
+      log,
+      pool: own,
+      async stop() {
+        await relay.stop();
+        await own.end();
+      },
+    };
+  }
+
+  /** Takes every connection of a pool until it is told to let go. */
+  async function exhaust(victim: pg.Pool): Promise<() => void> {
+    const clients = await Promise.all(Array.from({ length: victim.options.max }, () => victim.connect()));
+    return () => {
+      for (const client of clients) client.release();
+    };
+  }
+
+  it("keeps a relay's lanes while users have all connections of the pool", async () => {
+    const relay = await relayOn(2);
+    const letGo = await exhaust(relay.pool);
+    // From now on only the connection beside the pool can; what stood of the lease is gone before the second.
+    await renewed(2);
+    await pool.query(`UPDATE ${schema}.outbox_member SET expires_at = expires_at - interval '1500 ms'`);
+    await renewed(1);
+    const another = postgresStore({ pool, schema }).box("outbox");
+    expect(await another.own("another", 64)).toEqual([]);
+    expect(relay.log.of("relay.lost")).toEqual([]);
+    letGo();
+    await relay.stop();
+    expect(await renewers()).toEqual([]);
+  });
+
+  it("leaves at once, though the pool is exhausted", async () => {
+    const relay = await relayOn(2);
+    await renewed(1);
+    const letGo = await exhaust(relay.pool);
+    const stopping = relay.stop();
+    await relay.log.until("relay.released");
+    expect(await renewers()).toEqual([]);
+    letGo();
+    await stopping;
+  });
+
+  it("replaces a connection that was cut, and keeps the lanes", async () => {
+    const relay = await relayOn(2);
+    await renewed(1);
+    const letGo = await exhaust(relay.pool);
+    const [pid] = await renewers();
+    await pool.query("SELECT pg_terminate_backend($1)", [pid]);
+    await renewed(2);
+    expect(await renewers()).not.toContain(pid);
+    expect(relay.log.of("relay.lost")).toEqual([]);
+    expect(relay.log.of("relay.failed")).toEqual([]);
+    letGo();
+    await relay.stop();
+    expect(await renewers()).toEqual([]);
+  });
+
+  it("is closed also when leaving fails", async () => {
+    const own = new pg.Pool({ connectionString: url, max: 2 });
+    const box = postgresStore({ pool: own, schema }).box("outbox");
+    await box.renew("relay-1", 60_000);
+    await box.renew("relay-1", 60_000);
+    expect(await renewers()).toHaveLength(1);
+    await pool.query(`ALTER TABLE ${schema}.outbox_member RENAME TO away`);
+    await expect(box.release("relay-1")).rejects.toThrow("[schema-missing]");
+    await pool.query(`ALTER TABLE ${schema}.away RENAME TO outbox_member`);
+    expect(await renewers()).toEqual([]);
+    await own.end();
+  });
+});
