@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { checkOptions, count, oneOf, text } from "./options.js";
+import { callback, checkOptions, count, list, object, oneOf, positive, text } from "./options.js";
 
 const rules = { pollIntervalMs: count, source: text, mode: oneOf("delete", "keep") };
 
@@ -22,4 +22,17 @@ it("says what a good value looks like", () => {
 
 it("lets undefined stand for the default", () => {
   expect(() => checkOptions("x", { pollIntervalMs: undefined, source: "/a" }, rules, ["source"])).not.toThrow();
+});
+
+it.each([
+  ["positive", positive, [0.5, 1e9], [0, -1, Number.NaN, Number.POSITIVE_INFINITY, "1", null]],
+  ["count", count, [1, 1000], [0, 0.5, -1, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 53, "1"]],
+  ["text", text, ["a"], ["", 1, null, ["a"]]],
+  ["callback", callback, [() => {}], [{}, null, "f"]],
+  ["object", object, [{}], [[], null, "o", () => {}]],
+  ["list", list, [[]], [{}, null, "l"]],
+  ["oneOf", oneOf("a", "b"), ["a", "b"], ["c", "", undefined, 1]],
+])("%s takes what it says and nothing else", (_, rule, good, bad) => {
+  expect(good.filter((value) => !rule.test(value))).toEqual([]);
+  expect(bad.filter((value) => rule.test(value))).toEqual([]);
 });

@@ -21,11 +21,8 @@ export async function withTimeout<R>(
   outer?.addEventListener("abort", follow, { once: true });
   if (outer?.aborted) follow();
   try {
-    const working = work(signal);
-    // Whichever loses the race must not end the process by a rejection that nobody sees.
-    working.catch(() => {});
-    aborted.catch(() => {});
-    return await Promise.race([aborted, working]);
+    // Also work that throws at once must take part in the race: whoever loses it is listened to, and ends no process.
+    return await Promise.race([aborted, (async () => work(signal))()]);
   } finally {
     cancelTimer();
     outer?.removeEventListener("abort", follow);

@@ -40,9 +40,10 @@ describe("createMessage", () => {
   });
 
   it("cannot be changed", () => {
-    const message = createMessage({ ...minimal, headers: { "x-source": "a" } });
+    const message = createMessage({ ...minimal, headers: { "x-source": "a" }, extensions: { a: 1 } });
     expect(() => Object.assign(message, { id: "2" })).toThrow(TypeError);
     expect(() => Object.assign(message.headers, { "x-source": "b" })).toThrow(TypeError);
+    expect(() => Object.assign(message.extensions, { a: 2 })).toThrow(TypeError);
   });
 
   it("keeps headers that are no legal extension names, empty ones included", () => {
@@ -81,7 +82,21 @@ describe("createMessage", () => {
     ["a number beyond 32 bits", { extensions: { a: 2 ** 31 } }, "extensions.a"],
     ["an expiry that is no time", { extensions: { expirytime: "tomorrow" } }, "extensions.expirytime"],
     ["a header that a binding writes", { headers: { "ce-id": "x" } }, "headers.ce-id"],
-    ["a header that a broker writes", { headers: { "x-death": "x" } }, "headers.x-death"],
+    ...[
+      "x-death",
+      "x-first-death-queue",
+      "x-last-death-reason",
+      "x-delivery-count",
+      "Content-Type",
+      "ce_id",
+      "Postbox-Attempt",
+    ].map((name): [string, Record<string, unknown>, string] => [
+      `the header ${name}, which others write`,
+      { headers: { [name]: "x" } },
+      `headers.${name}`,
+    ]),
+    ["an extension named as a field beside the event", { extensions: { key: "x" } }, "extensions.key"],
+    ["an empty extension", { extensions: { a: "" } }, "extensions.a"],
     ["a header with a line break", { headers: { a: "x\ny" } }, "headers.a"],
     ["a header that is not text", { headers: { a: 1 } }, "headers.a"],
     ["data that is not bytes", { data: "text" }, "data"],
@@ -91,6 +106,52 @@ describe("createMessage", () => {
     expect(error.code).toBe("message-invalid");
     expect(error.path).toBe(path);
     expect(error.message).toContain(path);
+  });
+
+  it.each<[string, number, (text: string) => Record<string, unknown>]>([
+    ["id", 255, (id) => ({ id })],
+    ["type", 255, (type) => ({ type, topic: "t" })],
+    ["topic", 255, (topic) => ({ topic })],
+    ["source", 1024, (source) => ({ source })],
+    ["subject", 1024, (subject) => ({ subject })],
+    ["key", 1024, (key) => ({ key })],
+    ["dataschema", 1024, (dataschema) => ({ dataschema })],
+    ["extensions.a", 8192, (a) => ({ extensions: { a } })],
+    ["headers.a", 8192, (a) => ({ headers: { a } })],
+  ])("takes a %s of %i bytes, and no more", (path, bytes, change) => {
+    const message = createMessage({ ...minimal, ...change("x".repeat(bytes)) } as MessageInput);
+    expect(message).toMatchObject(change("x".repeat(bytes)));
+    expect(fault(change("x".repeat(bytes + 1))).path).toBe(path);
+    // Bytes, not characters.
+    expect(fault(change(`${"x".repeat(bytes - 1)}ä`)).path).toBe(path);
+  });
+
+  it("takes names of headers up to 128 characters", () => {
+    const name = "x".repeat(128);
+    expect(createMessage({ ...minimal, headers: { [name]: "" } }).headers).toEqual({ [name]: "" });
+    expect(fault({ headers: { [`${name}x`]: "" } }).path).toBe(`headers.${name}x`);
+  });
+
+  it("counts every attribute, extension and header, by bytes", () => {
+    const input = {
+      id: "1",
+      source: "/ä",
+      type: "t.T",
+      subject: "s",
+      key: "k",
+      time: "2026-01-31T12:00:00Z",
+      dataschema: "d",
+      datacontenttype: "a/b",
+      extensions: { ext: 10 },
+      headers: { h: "ü" },
+      data: new Uint8Array(7),
+    };
+    // id, source, type, topic, subject, key, time, dataschema, datacontenttype, extension, header, data
+    const size = 1 + 3 + 3 + 1 + 1 + 1 + 20 + 1 + 3 + 5 + 3 + 7;
+    expect(createMessage(input, { maxMessageBytes: size }).data).toHaveLength(7);
+    expect(() => createMessage(input, { maxMessageBytes: size - 1 })).toThrow(
+      `has ${size} bytes, ${size - 1} are allowed`,
+    );
   });
 
   it("refuses what is larger than allowed, counting attributes and headers too", () => {

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { PermanentError, TransportDownError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
+import type { Codec } from "../message/codec.js";
 import type { Message } from "../message/message.js";
 import type { Outcome, Sender } from "../transport.js";
 import { createPublisher, type DirectPublisherOptions } from "./create-publisher.js";
@@ -77,6 +78,23 @@ describe("a publisher", () => {
       headers: { a: "call", b: "default" },
       extensions: { x: "call", y: "default", dataversion: "2" },
     });
+  });
+
+  it("encodes as the call says, else as the event says", async () => {
+    const shout: Codec = {
+      contentType: "text/shout",
+      encode: (data) => Buffer.from(`${data}!`),
+      decode: (bytes) => Buffer.from(bytes).toString().slice(0, -1),
+    };
+    const { publisher, messages } = publisherOf({ codecs: [shout] });
+    const Said = defineEvent({ type: "a.Said", schema: z.string(), contentType: "text/shout" });
+    await publisher.publish(Said, "x");
+    await publisher.publish(Said, "x", { contentType: "application/json" });
+    expect(messages.map(({ datacontenttype, data }) => [datacontenttype, Buffer.from(data).toString()])).toEqual([
+      ["text/shout", "x!"],
+      ["application/json", '"x"'],
+    ]);
+    expect(messages[1]).not.toHaveProperty("contentType");
   });
 
   it("publishes many in order, with ids in the same order, and nothing for nothing", async () => {

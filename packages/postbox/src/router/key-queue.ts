@@ -20,7 +20,7 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
   const behind = new Map<string, T[]>();
   let running = 0;
   let buffered = 0;
-  let waiters: (() => void)[] = [];
+  const waiters: (() => void)[] = [];
   const idlers: (() => void)[] = [];
 
   const wake = () => {
@@ -63,9 +63,7 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
       ready = [];
       behind.clear();
       buffered = 0;
-      const released = waiters;
-      waiters = [];
-      for (const waiter of released) waiter();
+      for (const waiter of waiters.splice(0)) waiter();
       return dropped;
     },
     async idle() {

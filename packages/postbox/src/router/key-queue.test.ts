@@ -1,0 +1,116 @@
+import { describe, expect, it } from "vitest";
+import { createKeyQueue } from "./key-queue.js";
+
+/** A queue whose tasks run until they are ended by name; a name is the task's key and a number, or a number alone. */
+function world(concurrency: number, maxBuffered = 100) {
+  const queue = createKeyQueue<{ name: string; key: string | undefined; run(): Promise<void> }>(
+    concurrency,
+    maxBuffered,
+  );
+  const started: string[] = [];
+  const ends = new Map<string, () => void>();
+  return {
+    queue,
+    started,
+    push: (name: string) => {
+      const run = () => {
+        started.push(name);
+        return new Promise<void>((resolve) => ends.set(name, resolve));
+      };
+      return watched(queue.push({ name, key: /^[a-z]+/.exec(name)?.[0], run }));
+    },
+    async end(...names: string[]) {
+      for (const name of names) ends.get(name)?.();
+      await new Promise(setImmediate);
+    },
+  };
+}
+
+/** Whether a promise has resolved, to be looked at. */
+function watched(promise: Promise<void>) {
+  const state = { done: false };
+  void promise.then(() => {
+    state.done = true;
+  });
+  return state;
+}
+
+const soon = () => new Promise(setImmediate);
+
+describe("a key queue", () => {
+  it("runs as many at once as it may, and the next when one ends", async () => {
+    const { push, started, end } = world(2);
+    for (const name of ["1", "2", "3", "4"]) push(name);
+    expect(started).toEqual(["1", "2"]);
+    await end("2");
+    expect(started).toEqual(["1", "2", "3"]);
+    await end("1", "3");
+    expect(started).toEqual(["1", "2", "3", "4"]);
+  });
+
+  it("runs those of one key one after the other, and lets others pass", async () => {
+    const { push, started, end } = world(3);
+    for (const name of ["a1", "a2", "b1", "a3", "1"]) push(name);
+    expect(started).toEqual(["a1", "b1", "1"]);
+    await end("a1");
+    expect(started.slice(3)).toEqual(["a2"]);
+    await end("a2");
+    expect(started.slice(3)).toEqual(["a2", "a3"]);
+    await end("a3");
+    push("a4");
+    expect(started.slice(3)).toEqual(["a2", "a3", "a4"]);
+  });
+
+  it("has room for so many that wait, and tells when there is more", async () => {
+    const { push, end } = world(1, 2);
+    const [first, second, third, fourth] = ["1", "2", "3", "4"].map(push);
+    await soon();
+    expect([first, second, third, fourth]).toMatchObject([
+      { done: true },
+      { done: true },
+      { done: false },
+      { done: false },
+    ]);
+    await end("1");
+    expect([third, fourth]).toMatchObject([{ done: false }, { done: false }]);
+    await end("2");
+    expect([third, fourth]).toMatchObject([{ done: true }, { done: true }]);
+  });
+
+  it("counts those that wait for their key among them", async () => {
+    const { push, end } = world(2, 1);
+    push("a1");
+    const second = push("a2");
+    await soon();
+    expect(second.done).toBe(false);
+    await end("a1");
+    expect(second.done).toBe(true);
+  });
+
+  it("takes out what has not started, in order, and lets go whoever waits for room", async () => {
+    const { push, queue, started, end } = world(1, 2);
+    const pushed = ["a1", "a2", "1", "a3", "b1"].map(push);
+    expect(queue.clear().map(({ name }) => name)).toEqual(["1", "b1", "a2", "a3"]);
+    await soon();
+    expect(pushed.every(({ done }) => done)).toBe(true);
+    await end("a1");
+    expect(started).toEqual(["a1"]);
+    expect(queue.clear()).toEqual([]);
+    const again = ["1", "2"].map(push);
+    await soon();
+    expect(again).toMatchObject([{ done: true }, { done: true }]);
+    expect(started).toEqual(["a1", "1"]);
+  });
+
+  it("is idle when nothing runs", async () => {
+    const { push, queue, end } = world(2);
+    const before = watched(queue.idle());
+    push("1");
+    push("2");
+    const [one, other] = [watched(queue.idle()), watched(queue.idle())];
+    await end("1");
+    expect([before, one, other]).toMatchObject([{ done: true }, { done: false }, { done: false }]);
+    await end("2");
+    expect([one, other]).toMatchObject([{ done: true }, { done: true }]);
+  });
+});
