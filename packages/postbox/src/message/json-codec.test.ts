@@ -115,6 +115,10 @@ describe("codecs", () => {
     },
   );
 
+  it("reads past a byte order mark", () => {
+    expect(codecs.decode("application/json", Uint8Array.of(0xef, 0xbb, 0xbf, 0x31))).toBe(1);
+  });
+
   it("leaves bytes untouched", () => {
     const bytes = Uint8Array.from({ length: 256 }, (_, index) => index);
     expect(codecs.encode("application/octet-stream", bytes)).toBe(bytes);

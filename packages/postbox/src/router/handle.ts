@@ -14,7 +14,7 @@ export type UntypedHandler = (data: unknown, context: BaseContext) => unknown;
 export type Handled = "by-handler" | "by-middleware";
 
 /** The handling of one message. How it ended for the message may be known before all that was begun for it has ended. */
-export interface Handling {
+interface Handling {
   readonly result: Promise<Handled>;
   /** Resolves when nothing runs any more, not even what a middleware gave up on: a handler that is deaf to its signal. */
   ended(): Promise<void>;
