@@ -166,6 +166,22 @@ describe("a router", () => {
     expect(broker.parked("billing")[0]?.reason).toMatchObject({ code });
   });
 
+  it("takes middleware that answers without a promise, from callers without types", async () => {
+    const broker = memoryBroker();
+    const log = telemetryLog();
+    await publish(broker, 1);
+    const passing = defineMiddleware({ name: "passing", run: (_, next) => next() });
+    const skipping = defineMiddleware({ name: "skipping", run: (() => []) as never });
+    const router = createRouter("billing", { telemetry: log.telemetry })
+      .use(passing)
+      .use(skipping)
+      .on(Placed, () => {});
+    router.start(broker.receiver());
+    await log.until("delivery.acked");
+    await router.stop();
+    expect(log.of("router.failed")).toEqual([]);
+  });
+
   it("handles an event without data where its schema takes nothing", async () => {
     const broker = memoryBroker();
     const log = telemetryLog();

@@ -53,7 +53,7 @@ export function createHandle(
       result,
       async ended() {
         // One by one, since what runs may begin more.
-        for (const running of begun) await running.catch(() => {});
+        for (const running of begun) await Promise.allSettled([running]);
       },
     };
   };
