@@ -17,7 +17,8 @@ const rules = { maxAttempts: count, backoff: callback, when: callback };
 
 /**
  * Tries what is inside again, in place, before the broker hears of a failure. Keeps the message's place in the order of
- * its key meanwhile. Must stand outside of a transaction: inside, the first failure has already doomed it.
+ * its key meanwhile; a try that was given up on (by `timeout` inside) has to end before the next begins. Must stand
+ * outside of a transaction: inside, the first failure has already doomed it.
  */
 export function retry(options: RetryOptions = {}): Middleware<"retry", None, None, "tx"> {
   checkOptions("retry", options, rules);

@@ -6,6 +6,7 @@ import {
   deadline,
   defineEvent,
   type RouterOptions,
+  retry,
   timeout,
   transaction,
 } from "postbox";
@@ -145,6 +146,25 @@ describe.each([
     await w.runtime.advance(1);
     await stopped;
   });
+});
+
+it("a retry around it waits for the end of the try before", async () => {
+  const w = world();
+  const started: number[] = [];
+  const first = gate();
+  const router = w.router
+    .use(retry({ maxAttempts: 2, backoff: constant(1) }))
+    .use(timeout(20))
+    .on(Placed, () => (started.push(w.runtime.monotonic()) === 1 ? first.opened : undefined));
+  await w.publish(1);
+  w.start(router);
+  await w.log.until("delivery.received");
+  await w.runtime.advance(50);
+  expect(started).toEqual([0]);
+  first.open();
+  await w.log.until("delivery.acked");
+  expect(started).toEqual([0, 50]);
+  await router.stop();
 });
 
 it("does not warn of a leak when many handlers have one", async () => {

@@ -13,15 +13,15 @@ export type UntypedHandler = (data: unknown, context: BaseContext) => unknown;
  */
 export type Handled = "by-handler" | "by-middleware";
 
-/** The handling of one message. How it ended for the message may be known before all that was begun for it has ended. */
-interface Handling {
-  readonly result: Promise<Handled>;
-  /** Resolves when nothing runs any more, not even what a middleware gave up on: a handler that is deaf to its signal. */
-  ended(): Promise<void>;
+/** Something under way. Its result may be known before it has ended: a middleware can give up on what is inside of it. */
+interface Running<R> {
+  readonly result: Promise<R>;
+  /** Resolves when nothing of it runs any more, not even a handler that is deaf to its signal. Never rejects. */
+  readonly ended: Promise<void>;
 }
 
 /** Takes one message through decoding, validation, all middleware and its handler. */
-export type Handle = (context: BaseContext) => Handling;
+export type Handle = (context: BaseContext) => Running<Handled>;
 
 export function createHandle(
   event: EventDefinition,
@@ -29,49 +29,60 @@ export function createHandle(
   middleware: readonly AnyMiddleware[],
   codecs: Codecs,
 ): Handle {
-  const handle = async (context: BaseContext, begun: Promise<unknown>[]): Promise<Handled> => {
-    // Before any middleware: data that can never be read should not open a transaction first.
-    const decoded = codecs.decode(context.message.datacontenttype, context.message.data);
-    const data = await event.validate(decoded);
-    let handled: Handled = "by-middleware";
-    const innermost = async (inner: BaseContext): Promise<Outputs> => {
-      handled = "by-middleware";
-      const outputs = outputsOf(await handler(data, inner), event, inner);
-      handled = "by-handler";
-      if (inner.runtime.failpoint) await inner.runtime.failpoint("handler.returned");
-      return outputs;
-    };
-    const left = await compose(middleware, innermost, begun)(context);
-    if (left.length > 0) throw unpublished(event);
-    return handled;
-  };
   return (context) => {
-    const begun: Promise<unknown>[] = [];
-    const result = handle(context, begun);
-    begun.push(result);
-    return {
-      result,
-      async ended() {
-        // One by one, since what runs may begin more.
-        for (const running of begun) await Promise.allSettled([running]);
-      },
+    let chain: Running<Outputs> | undefined;
+    const handle = async (): Promise<Handled> => {
+      // Before any middleware: data that can never be read should not open a transaction first.
+      const decoded = codecs.decode(context.message.datacontenttype, context.message.data);
+      const data = await event.validate(decoded);
+      let handled: Handled = "by-middleware";
+      const innermost = async (inner: BaseContext): Promise<Outputs> => {
+        handled = "by-middleware";
+        const outputs = outputsOf(await handler(data, inner), event, inner);
+        handled = "by-handler";
+        if (inner.runtime.failpoint) await inner.runtime.failpoint("handler.returned");
+        return outputs;
+      };
+      chain = compose(middleware, (inner) => running(() => innermost(inner)))(context);
+      const left = await chain.result;
+      if (left.length > 0) throw unpublished(event);
+      return handled;
     };
+    return running(handle, () => chain?.ended);
   };
 }
 
-type Step = (context: BaseContext) => Promise<Outputs>;
+type Step = (context: BaseContext) => Running<Outputs>;
 
 /** By composition, not by an index: `next` may be called again (a retry) and runs everything inside anew. */
-function compose(middleware: readonly AnyMiddleware[], innermost: Step, begun: Promise<unknown>[]): Step {
+function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
   return middleware.reduceRight<Step>(
-    (inside, current) => (context) =>
-      current.run(context, (added?: object) => {
-        const running = inside(added === undefined ? context : { ...context, ...added });
-        begun.push(running);
-        return running;
-      }),
+    (inside, current) => (context) => {
+      let before: Promise<void> | undefined;
+      const next = async (added?: object): Promise<Outputs> => {
+        // What the call before was given up on, and still runs: a message is never handled twice at once.
+        await before;
+        const { result, ended } = inside(added === undefined ? context : { ...context, ...added });
+        before = ended;
+        return result;
+      };
+      return running(
+        () => current.run(context, next),
+        () => before,
+      );
+    },
     innermost,
   );
+}
+
+/** Starts `work`, which has ended when it is settled, and then what it has `left` behind has ended. */
+function running<R>(work: () => Promise<R>, left: () => Promise<void> | undefined = () => undefined): Running<R> {
+  const result = (async () => work())();
+  const ended = (async () => {
+    await Promise.allSettled([result]);
+    await left();
+  })();
+  return { result, ended };
 }
 
 function outputsOf(returned: unknown, event: EventDefinition, context: BaseContext): Outputs {

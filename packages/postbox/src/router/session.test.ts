@@ -142,7 +142,7 @@ function session(
   const runtime = manualRuntime();
   const log = telemetryLog();
   const made = createSession(
-    new Map([[Placed.type, (context) => ({ result: handle(context), ended: async () => {} })]]),
+    new Map([[Placed.type, (context) => ({ result: handle(context), ended: Promise.resolve() })]]),
     {
       consumer: "billing",
       ack: "on-success",

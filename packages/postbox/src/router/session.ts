@@ -59,7 +59,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     const settled = settle(delivery, acking, handling.result).catch(giveBack(delivery));
     if (acking.holdsSlot) await settled;
     // Given up on is not ended: as long as anything runs, it keeps its place, and the next of its key waits.
-    await handling.ended();
+    await handling.ended;
   }
 
   async function settle(delivery: TrackedDelivery, acking: Acking, result: Promise<Handled>): Promise<void> {
