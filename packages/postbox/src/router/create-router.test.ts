@@ -182,6 +182,35 @@ describe("a router", () => {
     expect(log.of("router.failed")).toEqual([]);
   });
 
+  it("waits for a handler whose middleware throws instead of waiting for it", async () => {
+    const broker = memoryBroker();
+    const log = telemetryLog();
+    await publish(broker, 1, 3);
+    const hold = gate();
+    const started: number[] = [];
+    const hasty = defineMiddleware({
+      name: "hasty",
+      run(_, next) {
+        void next();
+        throw new PermanentError("at once");
+      },
+    });
+    const router = createRouter("billing", { telemetry: log.telemetry })
+      .use(hasty)
+      .on(Placed, ({ n }) => {
+        started.push(n);
+        return hold.opened;
+      });
+    router.start(broker.receiver());
+    await log.until("delivery.parked");
+    await new Promise(setImmediate);
+    expect(started).toEqual([1]);
+    hold.open();
+    await log.until("delivery.parked", 2);
+    await router.stop();
+    expect(started).toEqual([1, 3]);
+  });
+
   it("handles an event without data where its schema takes nothing", async () => {
     const broker = memoryBroker();
     const log = telemetryLog();
