@@ -1,5 +1,6 @@
 import type { Backoff } from "../backoff.js";
 import { PermanentError } from "../errors.js";
+import { scrub } from "../internal/scrub.js";
 import type { Row, Settlement } from "../store.js";
 import type { TelemetryEvent } from "../telemetry/events.js";
 import type { Outcome } from "../transport.js";
@@ -35,17 +36,19 @@ export function judge(
   }
   if (ahead !== undefined) return queueBehind(row, ahead, options);
   const { error } = outcome;
+  // Whoever may read the tables need not know the broker's password.
+  const text = scrub(error.message);
   const attempts = row.attempts + 1;
   const permanent = outcome.status === "rejected" || error instanceof PermanentError || options.isPermanent(error);
   if (permanent || attempts >= options.maxAttempts) {
     return {
-      settlement: { row, to: "parked", attempts, error: error.message },
+      settlement: { row, to: "parked", attempts, error: text },
       event: { name: "message.parked", box, id, error },
     };
   }
   const retryInMs = options.backoff(attempts, options.random);
   return {
-    settlement: { row, to: "wait", attempts, retryInMs, error: error.message },
+    settlement: { row, to: "wait", attempts, retryInMs, error: text },
     event: { name: "message.failed", box, id, attempt: attempts, retryInMs, error },
   };
 }

@@ -1,3 +1,4 @@
+import { scrub } from "../internal/scrub.js";
 import type { Telemetry, TelemetryEvent } from "./events.js";
 
 /** What `console`, pino and most other loggers have. */
@@ -28,7 +29,8 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
 
 /**
  * A telemetry listener that writes one line per event: parked messages and failures as errors, retries as warnings, the
- * ordinary course of things for debugging. `createRelay(store, sender, { telemetry: logTo(console) })`
+ * ordinary course of things for debugging. Passwords and tokens in the text of an error are left out.
+ * `createRelay(store, sender, { telemetry: logTo(console) })`
  */
 export function logTo(logger: Logger): Telemetry {
   return (event) => {
@@ -39,6 +41,6 @@ export function logTo(logger: Logger): Telemetry {
 }
 
 function shown(value: unknown): string {
-  if (value instanceof Error) return JSON.stringify(value.message);
+  if (value instanceof Error) return JSON.stringify(scrub(value.message));
   return typeof value === "string" && /^[\w.:/-]+$/.test(value) ? value : JSON.stringify(value);
 }
