@@ -74,6 +74,7 @@ export {
 export type { Codec } from "./message/codec.js";
 export { createMessage, type MessageInput, type MessageLimits } from "./message/message.js";
 export type {
+  AppendOptions,
   Box,
   Executor,
   HintListener,

@@ -14,6 +14,15 @@ export interface TransactionOptions {
   readonly isolation?: IsolationLevel;
 }
 
+export interface AppendOptions {
+  /**
+   * Before a message gets its position, waits until every other transaction that has appended to its key in this way has
+   * ended: then the order of positions is that of the commits. Messages without a key wait for nobody. Transactions
+   * that wait for each other are a deadlock, which the database ends. Defaults to false.
+   */
+  readonly strictKeyOrder?: boolean;
+}
+
 export interface Store<Tx = unknown> {
   readonly name: string;
   /**
@@ -25,7 +34,7 @@ export interface Store<Tx = unknown> {
   /** The transaction that surrounds the caller, through any number of awaits; undefined outside of one. */
   current(): Tx | undefined;
   /** Writes messages into a box within `tx`, in one statement. Throws before touching `tx` when it is no transaction. */
-  append(tx: Tx, box: string, messages: readonly Message[]): Promise<void>;
+  append(tx: Tx, box: string, messages: readonly Message[], options?: AppendOptions): Promise<void>;
   /**
    * Remembers within `tx` that `consumer` handles this message; "duplicate" when it already did. Never aborts `tx`.
    * A second call for the same message waits until the first one's transaction has ended.

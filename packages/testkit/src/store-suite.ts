@@ -8,6 +8,7 @@ import { ownershipFacts } from "./store-suite/ownership-facts.js";
 import { settlingFacts } from "./store-suite/settling-facts.js";
 import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
+import { strictOrderFacts } from "./store-suite/strict-order-facts.js";
 import { transactionFacts } from "./store-suite/transaction-facts.js";
 
 /**
@@ -18,6 +19,7 @@ export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   describe(`${options.name} as a store`, () => {
     transactionFacts(fact, options);
     appendFacts(fact);
+    strictOrderFacts(fact);
     settlingFacts(fact);
     holdingFacts(fact);
     ownershipFacts(fact);

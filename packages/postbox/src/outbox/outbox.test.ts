@@ -1,4 +1,4 @@
-import { telemetryLog } from "@postbox/testkit";
+import { gate, settlesWithin, telemetryLog } from "@postbox/testkit";
 import { createOutbox, defineEvent } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it } from "vitest";
@@ -45,4 +45,23 @@ it("refuses options it does not know", () => {
   expect(() => createOutbox(memoryStore(), { source: "/a", telemetri: () => {} } as never)).toThrow(
     "createOutbox: unknown option 'telemetri'; did you mean 'telemetry'?",
   );
+});
+
+it("lets publishes to a key take turns where it is asked to", async () => {
+  const store = memoryStore();
+  const keyed = { key: "k" };
+  for (const strictKeyOrder of [true, false]) {
+    const outbox = createOutbox(store, { source: "/orders", strictKeyOrder });
+    const [published, go] = [gate(), gate()];
+    const first = store.transaction(async (tx) => {
+      await outbox.in(tx).publish(Placed, { n: 1 }, keyed);
+      published.open();
+      await go.opened;
+    });
+    await published.opened;
+    const second = store.transaction((tx) => outbox.in(tx).publish(Placed, { n: 2 }, keyed));
+    expect(await settlesWithin(second, 20)).toBe(!strictKeyOrder);
+    go.open();
+    await Promise.all([first, second]);
+  }
 });

@@ -12,6 +12,12 @@ export interface OutboxOptions extends PublisherOptions {
    * on another connection, and no publish waits for it or fails with it. Defaults to false.
    */
   readonly hint?: boolean;
+  /**
+   * Keeps the order of a key also for messages whose transactions overlap: the second waits in its publish until the
+   * first has ended. Transactions that publish to several keys in several calls, in different orders, may wait for each
+   * other; the database then fails one (`40P01` in Postgres), to be run again. Defaults to false: their order is open.
+   */
+  readonly strictKeyOrder?: boolean;
   /** Listens to what happens here. Defaults to nobody. */
   readonly telemetry?: Telemetry;
 }
@@ -31,17 +37,18 @@ export const outboxBox = "outbox";
  * when the process dies right after COMMIT, the relay finds the messages in the database.
  */
 export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outbox<Tx> {
-  const publisherInto = publisherTo("createOutbox", options, { telemetry: callback, hint: flag });
+  const publisherInto = publisherTo("createOutbox", options, { telemetry: callback, hint: flag, strictKeyOrder: flag });
   const emit = quiet(options.telemetry);
   const hintFailed = (thrown: unknown) =>
     emit({ name: "hint.failed", box: outboxBox, error: PostboxError.from(thrown, "store-failed") });
   const hints = options.hint ? requireHints("createOutbox", store).sender(outboxBox, hintFailed) : undefined;
   const runtime = runtimeWith(options.runtime);
+  const appendOptions = { strictKeyOrder: options.strictKeyOrder ?? false };
   return {
     store,
     in: (tx) =>
       publisherInto(async (messages) => {
-        await store.append(tx, outboxBox, messages);
+        await store.append(tx, outboxBox, messages, appendOptions);
         if (runtime.failpoint) await runtime.failpoint("outbox.appended");
         emit({ name: "outbox.appended", box: outboxBox, count: messages.length });
         hints?.send(tx);

@@ -3,6 +3,8 @@ import { checkOptions, object } from "../../options.js";
 import { type BoxContents, MemoryBox } from "./memory-box.js";
 import { MemoryHints } from "./memory-hints.js";
 import { MemoryInbox } from "./memory-inbox.js";
+import { MemoryKeyLocks } from "./memory-key-locks.js";
+import { MemoryWaits } from "./memory-waits.js";
 
 export interface MemoryDatabaseOptions {
   /** Where its clock comes from. Defaults to the system's. */
@@ -18,7 +20,9 @@ export interface MemoryDatabase {
 }
 
 export class MemoryData implements MemoryDatabase {
-  readonly inbox = new MemoryInbox();
+  readonly #waits = new MemoryWaits();
+  readonly inbox = new MemoryInbox(this.#waits);
+  readonly keyLocks = new MemoryKeyLocks(this.#waits);
   readonly hints = new MemoryHints();
   readonly #boxes = new Map<string, MemoryBox>();
   readonly #runtime: Runtime;

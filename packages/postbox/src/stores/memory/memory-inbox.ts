@@ -1,5 +1,5 @@
-import { PostboxError } from "../../errors.js";
 import type { OpenTransaction } from "./memory-transaction.js";
+import type { MemoryWaits } from "./memory-waits.js";
 
 /**
  * What consumers have handled: a unique index on (consumer, message id) with the locks that a database puts on it.
@@ -7,7 +7,11 @@ import type { OpenTransaction } from "./memory-transaction.js";
  */
 export class MemoryInbox {
   readonly #rows = new Map<string, OpenTransaction>();
-  readonly #waitsFor = new Map<OpenTransaction, OpenTransaction>();
+  readonly #waits: MemoryWaits;
+
+  constructor(waits: MemoryWaits) {
+    this.#waits = waits;
+  }
 
   async remember(tx: OpenTransaction, consumer: string, id: string): Promise<"new" | "duplicate"> {
     const row = JSON.stringify([consumer, id]);
@@ -19,23 +23,7 @@ export class MemoryInbox {
         return "new";
       }
       if (by === tx || by.committed) return "duplicate";
-      await this.#wait(tx, by);
+      await this.#waits.untilEnded(by, tx);
     }
-  }
-
-  async #wait(tx: OpenTransaction, by: OpenTransaction): Promise<void> {
-    for (let next: OpenTransaction | undefined = by; next !== undefined; next = this.#waitsFor.get(next)) {
-      if (next !== tx) continue;
-      tx.rollback();
-      throw new PostboxError(
-        "transaction-conflict",
-        "two transactions wait for each other, so this one was rolled back; run it again",
-      );
-    }
-    this.#waitsFor.set(tx, by);
-    await by.ended;
-    this.#waitsFor.delete(tx);
-    // Its own function may have returned without awaiting this.
-    tx.check();
   }
 }

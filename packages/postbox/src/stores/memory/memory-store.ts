@@ -86,8 +86,11 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       }
     },
 
-    async append(tx: MemoryTransaction, box: string, messages: readonly Message[]): Promise<void> {
-      openTransaction(tx, data, name).stage(data.box(box), messages);
+    async append(handle, box, messages, { strictKeyOrder = false } = {}) {
+      const tx = openTransaction(handle, data, name);
+      const keys = strictKeyOrder ? messages.flatMap(({ key }) => key ?? []) : [];
+      if (keys.length > 0) await data.keyLocks.lock(tx, box, keys);
+      tx.stage(data.box(box), messages);
     },
 
     async remember(tx: MemoryTransaction, consumer: string, message: Message): Promise<"new" | "duplicate"> {

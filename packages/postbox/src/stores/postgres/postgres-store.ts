@@ -4,6 +4,7 @@ import { checkOptions, type OptionRule, object, text } from "../../options.js";
 import type { Executor, Store, TransactionLibrary } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
+import { keyLocks } from "./key-lock.js";
 import { messageColumns, messageValues } from "./message-columns.js";
 import { migrationSteps } from "./migrations.js";
 import { defaultSchema, requireBox, schemaRule } from "./names.js";
@@ -13,7 +14,7 @@ import { postgresHints } from "./postgres-hints.js";
 import { withReservedConnections } from "./reserved-connection.js";
 import { statementRunner } from "./run-statement.js";
 import { schemaCheck, schemaError } from "./schema-check.js";
-import { appendManySql, appendOneSql, rememberSql } from "./write-sql.js";
+import { appendManyInTurnSql, appendManySql, appendOneInTurnSql, appendOneSql, rememberSql } from "./write-sql.js";
 
 export interface PostgresStoreOptions {
   /**
@@ -91,12 +92,19 @@ export function postgresStore(
     current,
     ...(open && { hints: postgresHints({ pool, open, schema, afterCommit }) }),
 
-    async append(tx, box, messages) {
+    async append(tx, box, messages, { strictKeyOrder = false } = {}) {
       requireBox(box);
       const [first] = messages;
+      const locks = strictKeyOrder ? keyLocks(schema, box, messages) : [];
+      const inTurn = locks.length > 0;
       if (first === undefined) library.executor(tx);
-      else if (messages.length === 1) await write(tx, appendOneSql(schema, box), oneMessage(first));
-      else await write(tx, appendManySql(schema, box), [manyMessages(messages)]);
+      else if (messages.length === 1) {
+        const text = inTurn ? appendOneInTurnSql(schema, box) : appendOneSql(schema, box);
+        await write(tx, text, [...oneMessage(first), ...locks]);
+      } else {
+        const text = inTurn ? appendManyInTurnSql(schema, box) : appendManySql(schema, box);
+        await write(tx, text, [manyMessages(messages), ...(inTurn ? [JSON.stringify(locks)] : [])]);
+      }
     },
 
     async remember(tx, consumer, { id, type, source, topic, extensions }) {

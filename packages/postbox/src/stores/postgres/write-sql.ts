@@ -6,13 +6,24 @@ import { boxTables, inboxTable } from "./names.js";
  */
 
 const names = messageColumns.map(([name]) => name);
+const oneMessage = ["$1::smallint", ...messageColumns.map(([, type], index) => `$${index + 2}::${type}`)];
 
 /** One message: $1 is its lane, then come its columns in order, JSON as text. */
 export function appendOneSql(schema: string, box: string): string {
-  const values = messageColumns.map(([, type], index) => `$${index + 2}::${type}`);
   return `
     INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
-    VALUES ($1::smallint, ${values.join(", ")})`;
+    VALUES (${oneMessage.join(", ")})`;
+}
+
+/**
+ * The same, behind the lock that the last parameter names. The row comes out of the lock's own, so that it gets its
+ * position after the lock was got, however long that took.
+ */
+export function appendOneInTurnSql(schema: string, box: string): string {
+  return `
+    WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock($${oneMessage.length + 1}::bigint))
+    INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
+    SELECT ${oneMessage.join(", ")} FROM locked`;
 }
 
 /**
@@ -20,12 +31,24 @@ export function appendOneSql(schema: string, box: string): string {
  * since an identity column is filled after the sort.
  */
 export function appendManySql(schema: string, box: string): string {
+  return appendFrom(schema, box, "");
+}
+
+/** The same, behind the locks that $2 lists, a JSON array; got in its order, and before any position, as above. */
+export function appendManyInTurnSql(schema: string, box: string): string {
+  return `
+    WITH locked AS MATERIALIZED (
+      SELECT count(pg_advisory_xact_lock(number::bigint)) FROM json_array_elements_text($2::json) AS number)
+    ${appendFrom(schema, box, "locked, ")}`;
+}
+
+function appendFrom(schema: string, box: string, first: string): string {
   const fields = messageColumns.map(([name, type]) => `${name} ${type === "bytea" ? "text" : type}`);
   const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(${name}, 'base64')` : name));
   return `
     INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
     SELECT lane, ${values.join(", ")}
-    FROM ROWS FROM (json_to_recordset($1::json) AS (lane smallint, ${fields.join(", ")}))
+    FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane smallint, ${fields.join(", ")}))
       WITH ORDINALITY AS m (lane, ${names.join(", ")}, place)
     ORDER BY place`;
 }

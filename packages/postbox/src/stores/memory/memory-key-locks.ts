@@ -1,0 +1,28 @@
+import type { OpenTransaction } from "./memory-transaction.js";
+import type { MemoryWaits } from "./memory-waits.js";
+
+/** Lets the transactions that append to a key take turns: each holds it until it has ended. */
+export class MemoryKeyLocks {
+  readonly #holders = new Map<string, OpenTransaction>();
+  readonly #waits: MemoryWaits;
+
+  constructor(waits: MemoryWaits) {
+    this.#waits = waits;
+  }
+
+  /** Resolves when `tx` holds all of these keys. In one order for everybody, so that two calls never deadlock. */
+  async lock(tx: OpenTransaction, box: string, keys: readonly string[]): Promise<void> {
+    for (const key of [...new Set(keys)].sort()) await this.#lock(tx, JSON.stringify([box, key]));
+  }
+
+  async #lock(tx: OpenTransaction, name: string): Promise<void> {
+    for (let holder = this.#holders.get(name); holder !== tx; holder = this.#holders.get(name)) {
+      if (holder !== undefined) {
+        await this.#waits.untilEnded(holder, tx);
+        continue;
+      }
+      this.#holders.set(name, tx);
+      void tx.ended.then(() => this.#holders.delete(name));
+    }
+  }
+}
