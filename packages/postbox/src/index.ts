@@ -84,10 +84,15 @@ export type {
   LaneGap,
   LaneRead,
   LateRow,
+  Member,
   Membership,
+  Order,
+  OwnOptions,
   Row,
   Settlement,
   SettleOptions,
+  Snapshot,
+  TakenLane,
   TransactionLibrary,
 } from "./store.js";
 export type { Delivery, Outcome, Receiver, Sender, Subscription } from "./transport.js";

@@ -79,12 +79,49 @@ export interface Lane {
   readonly epoch: number;
 }
 
+/** A lane that was just taken. */
+export interface TakenLane extends Lane {
+  /** Whether its last owner gave it back. Else that one died, or lost it, with messages on their way. */
+  readonly clean: boolean;
+}
+
+/** What order a relay keeps. All relays of a box keep the same. */
+export type Order = "key" | "total" | "none";
+
+/** Another one who shares the lanes of a box, or did. */
+export interface Member {
+  readonly owner: string;
+  readonly order: Order;
+  /** Counts its renewals: who does not live does not beat, whatever the database's clock says. */
+  readonly beat: number;
+  readonly leaseMs: number;
+  /** Whether its lease stands, by the database's clock. */
+  readonly lives: boolean;
+  /** Whether it has renewed within the last half of a lease: who has not is most likely dead, and needs no share. */
+  readonly shares: boolean;
+}
+
 /** What a member of a box sees when it has renewed its lease. */
 export interface Membership {
-  /** How many share the lanes, itself included: those who have renewed within the last half of a lease. */
-  readonly members: number;
+  readonly others: readonly Member[];
   /** The lanes that are still its own. */
   readonly lanes: readonly Lane[];
+}
+
+export interface OwnOptions {
+  /** Members whose lanes may be taken though their lease stands, unless they have beaten again. Defaults to none. */
+  readonly dead?: readonly Pick<Member, "owner" | "beat">[];
+  /** Takes lanes only if all of the box are its own afterwards. Defaults to false. */
+  readonly all?: boolean;
+}
+
+/**
+ * Which transactions were open at a moment, by numbers that are given when they begin: all below `oldest` have ended, and
+ * none from `next` on had begun. What was appended by one that has ended is visible, or never will be.
+ */
+export interface Snapshot {
+  readonly oldest: number;
+  readonly next: number;
 }
 
 /** Where to go on reading a lane. */
@@ -117,6 +154,8 @@ export interface Row {
   readonly message: Message;
   /** Failed tries so far. */
   readonly attempts: number;
+  /** How often it was on its way when a process or a connection died, as far as it was counted. */
+  readonly crashes: number;
   /** From `wait`: it failed, or stands behind one of its key that did. Else from `pending`. */
   readonly waiting: boolean;
   /** In `pending`, but its key is held: it must go behind those that wait, not out. */
@@ -126,13 +165,20 @@ export interface Row {
 export interface SettleOptions {
   /** Keeps what was sent in `done` instead of deleting it. Defaults to false. */
   readonly keep?: boolean;
+  /** What goes to `wait` is held by itself and not by its key. Defaults to false. */
+  readonly alone?: boolean;
 }
 
-/** What becomes of a row. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it. */
+/**
+ * What becomes of a row. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it.
+ * `parked` with `hold` holds its key until somebody frees it. `pending` counts a failure and leaves the row in its place.
+ * Whatever it is, its crashes are forgotten.
+ */
 export type Settlement = { readonly row: Row } & (
   | { readonly to: "sent" }
   | { readonly to: "wait"; readonly attempts: number; readonly retryInMs?: number; readonly error?: string }
-  | { readonly to: "parked"; readonly attempts: number; readonly error: string }
+  | { readonly to: "parked"; readonly attempts: number; readonly error: string; readonly hold?: boolean }
+  | { readonly to: "pending"; readonly attempts: number; readonly error: string }
 );
 
 /**
@@ -141,21 +187,25 @@ export type Settlement = { readonly row: Row } & (
  */
 export interface Box {
   /** Joins those who share the lanes of this box, or stays among them, for `leaseMs`. Keeps what it owns that long. */
-  renew(owner: string, leaseMs: number): Promise<Membership>;
+  renew(owner: string, leaseMs: number, order: Order): Promise<Membership>;
   /**
-   * Takes up to `most` more lanes for a member, of those that are nobody's or whose owner's lease has run out. Answers
-   * with the ones it got, each with a higher epoch than before.
+   * Takes up to `most` more lanes for a member whose lease stands, of those that are nobody's or whose owner's lease has
+   * run out. Answers with the ones it got, each with a higher epoch than before.
    */
-  own(owner: string, most: number): Promise<readonly Lane[]>;
+  own(owner: string, most: number, options?: OwnOptions): Promise<readonly TakenLane[]>;
   /** Gives these lanes back at once, those of them that are still its own; without any named, gives all back and leaves. */
   release(owner: string, lanes?: readonly Lane[]): Promise<void>;
   /**
-   * Of each lane, the first `limit` rows of `pending` beyond a position, and the first `limit` of `wait` whose hold is
-   * due: each of the two in order of position.
+   * Of each lane, the first `limit` rows of `pending` beyond a position; and of `wait`, the first ones of each key whose
+   * hold is due, those due longest first, at most twice `limit` in all. Each of the two in order of position.
    */
   read(lanes: readonly LaneRead[]): Promise<readonly Row[]>;
   /** Of each lane, the rows of `pending` in a range of positions that the reader does not know, in order of position. */
   late(gaps: readonly LaneGap[]): Promise<readonly LateRow[]>;
+  /** The transactions that are open now. What ended before this is called is seen by every later `read` and `late`. */
+  snapshot(): Promise<Snapshot>;
+  /** Notes the crashes of rows, before they are sent; answers with the lanes whose epoch still stands. */
+  suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>>;
   /** Moves rows to what became of them, all in one step; answers with the lanes whose epoch still stands. */
   settle(
     lanes: readonly Lane[],

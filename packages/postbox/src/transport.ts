@@ -27,6 +27,8 @@ export interface Sender {
   readonly name: string;
   /** Whether a failure in the middle of a batch also holds back the later messages of the same key. */
   readonly keepsOrder: boolean;
+  /** Makes sure that the broker can be reached; rejects with a `TransportDownError` if not. Without it, it counts as so. */
+  connect?(signal: AbortSignal): Promise<void>;
   send(
     messages: readonly Message[],
     settled: (index: number, outcome: Outcome) => void,

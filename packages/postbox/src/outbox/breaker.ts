@@ -1,5 +1,15 @@
 import type { Backoff } from "../backoff.js";
+import type { PostboxError } from "../errors.js";
 import type { Runtime } from "../internal/runtime.js";
+import type { Telemetry } from "../telemetry/events.js";
+
+export interface BreakerOptions {
+  readonly boxName: string;
+  readonly sender: { readonly name: string };
+  readonly backoff: Backoff;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+}
 
 /**
  * Stops sending while the transport is away. After each delay one batch tries; when it gets through, all may follow.
@@ -11,23 +21,25 @@ export interface Breaker {
   /** The transport answered. */
   close(): void;
   /** It did not: answers with how long to wait. */
-  open(): number;
+  open(error: PostboxError): number;
   /** How long until the next try; undefined while nothing is to be waited for. */
   waitMs(): number | undefined;
 }
 
-export function createBreaker(backoff: Backoff, runtime: Runtime): Breaker {
+export function createBreaker({ boxName, sender, backoff, runtime, telemetry }: BreakerOptions): Breaker {
   let failures = 0;
   let until = 0;
   return {
     allows: (batchesInFlight) => failures === 0 || (batchesInFlight === 0 && runtime.monotonic() >= until),
     close() {
+      if (failures > 0) telemetry({ name: "breaker.closed", box: boxName, sender: sender.name });
       failures = 0;
     },
-    open() {
-      const delay = backoff(++failures, runtime.random);
-      until = runtime.monotonic() + delay;
-      return delay;
+    open(error) {
+      const retryInMs = backoff(++failures, runtime.random);
+      until = runtime.monotonic() + retryInMs;
+      telemetry({ name: "breaker.opened", box: boxName, sender: sender.name, retryInMs, error });
+      return retryInMs;
     },
     waitMs() {
       const left = until - runtime.monotonic();

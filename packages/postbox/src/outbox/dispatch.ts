@@ -4,9 +4,16 @@ import { withTimeout } from "../internal/with-timeout.js";
 import type { Row } from "../store.js";
 import type { Outcome, Sender } from "../transport.js";
 
+export interface Dispatched {
+  readonly undecided: readonly Row[];
+  readonly down?: PostboxError;
+  readonly died?: boolean;
+}
+
 /**
  * Sends one batch, and reports each row's outcome as soon as it is known. Answers with the rows that have none because
- * the transport went down: those may or may not have arrived.
+ * the transport went down: those may or may not have arrived. `died` says that a connection which stood was lost with
+ * them; an outage and a timeout are not that.
  */
 export async function dispatch(
   batch: readonly Row[],
@@ -14,10 +21,13 @@ export async function dispatch(
   publishTimeoutMs: number,
   runtime: Runtime,
   report: (row: Row, outcome: Outcome) => void,
-): Promise<{ readonly undecided: readonly Row[]; readonly down?: PostboxError }> {
+): Promise<Dispatched> {
   const open = new Set(batch);
   const late = () =>
-    new TransportDownError("send", `${sender.name} did not confirm within ${publishTimeoutMs} ms; it is tried again`);
+    new PostboxError(
+      "publish-timeout",
+      `${sender.name} did not confirm ${open.size} messages within ${publishTimeoutMs} ms; they are sent again`,
+    );
   const settled = (index: number, outcome: Outcome) => {
     const row = batch[index];
     // Once each; and after a timeout the rows are somebody else's business: a late report must not settle them.
@@ -32,7 +42,8 @@ export async function dispatch(
   } catch (cause) {
     const undecided = batch.filter((row) => open.has(row));
     open.clear();
-    return { undecided, down: PostboxError.from(cause, "transport-down") };
+    const died = cause instanceof TransportDownError && cause.during === "send";
+    return { undecided, down: PostboxError.from(cause, "transport-down"), died };
   }
 }
 

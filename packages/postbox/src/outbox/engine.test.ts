@@ -10,12 +10,13 @@ async function engineOn(sender: Sender, messages: readonly Message[], beforeSett
   const store = memoryStore();
   await store.transaction((tx) => store.append(tx, "outbox", messages));
   const box = store.box("outbox");
-  await box.renew("me", 60_000);
+  await box.renew("me", 60_000, "key");
   const lanes = await box.own("me", 64);
   const settled: string[][] = [];
   const watched = {
     read: (...args: Parameters<Box["read"]>) => box.read(...args),
     late: (...args: Parameters<Box["late"]>) => box.late(...args),
+    snapshot: () => box.snapshot(),
     async settle(...args: Parameters<Box["settle"]>) {
       settled.push(args[1].map(({ row }) => row.message.id));
       await beforeSettle();
@@ -27,8 +28,16 @@ async function engineOn(sender: Sender, messages: readonly Message[], beforeSett
   const engine = createEngine({
     box: watched,
     boxName: "outbox",
-    ownership: { epochs, trusted: () => true, lose: () => {}, run: async () => {} },
+    ownership: {
+      epochs,
+      trusted: () => true,
+      of: (rows) => lanes.filter(({ lane }) => rows.some((row) => row.lane === lane)),
+      lose: () => {},
+      run: async () => {},
+    },
     sender,
+    order: "key",
+    holdParked: false,
     batchSize: 100,
     maxInFlight: 100,
     maxInFlightBytes: 1_000_000,

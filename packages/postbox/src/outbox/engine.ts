@@ -1,15 +1,18 @@
 import type { Backoff } from "../backoff.js";
+import { PostboxError } from "../errors.js";
 import type { Runtime } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
-import type { Box, Lane, Row } from "../store.js";
+import type { Box, Order, Row, TakenLane } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Outcome, Sender } from "../transport.js";
 import { createBreaker } from "./breaker.js";
-import { dispatch } from "./dispatch.js";
+import { countCrashes } from "./count-crashes.js";
+import { type Dispatched, dispatch } from "./dispatch.js";
 import { judge, queueBehind } from "./judge.js";
 import type { Ownership } from "./ownership.js";
 import { createReader } from "./reader.js";
 import { createSettler } from "./settler.js";
+import { createSuspicion, hopeless } from "./suspicion.js";
 import { createWindow } from "./window.js";
 
 export interface EngineOptions {
@@ -17,10 +20,12 @@ export interface EngineOptions {
   readonly boxName: string;
   readonly ownership: Ownership;
   readonly sender: Sender;
+  readonly order: Order;
   readonly batchSize: number;
   readonly maxInFlight: number;
   readonly maxInFlightBytes: number;
   readonly maxAttempts: number;
+  readonly holdParked: boolean;
   readonly pollIntervalMs: number;
   readonly publishTimeoutMs: number;
   readonly keep: boolean;
@@ -36,7 +41,7 @@ export interface EngineOptions {
 
 /** Moves the rows of whatever lanes it is given: reading, sending and settling go on side by side. */
 export interface Engine {
-  gained(lanes: readonly Lane[]): void;
+  gained(lanes: readonly TakenLane[]): void;
   lost(lanes: readonly number[]): void;
   /** There may be something new: looks at once. */
   hinted(): void;
@@ -51,9 +56,10 @@ export interface Engine {
 
 export function createEngine(options: EngineOptions): Engine {
   const { boxName, ownership, sender, runtime, backoff } = options;
-  const judgeOptions = { ...options, box: boxName, random: runtime.random };
-  const window = createWindow(sender.keepsOrder);
-  const breaker = createBreaker(backoff, runtime);
+  const judgeOptions = { ...options, box: boxName, inPlace: false, random: runtime.random };
+  const window = createWindow(sender.keepsOrder, options.order === "key");
+  const suspicion = createSuspicion(options.maxInFlight);
+  const breaker = createBreaker(options);
   const dispatching = createWake(runtime);
   const settling = createWake(runtime);
   /** Ends reading and sending; and, once nothing is on its way, settling. */
@@ -61,11 +67,14 @@ export function createEngine(options: EngineOptions): Engine {
   const finish = new AbortController();
   let fatal: { readonly error: unknown } | undefined;
   let readFailures = 0;
+  /** Whether the sender has sent something since a connection died: else it may be the broker that kills them. */
+  let proven = true;
 
   const settler = createSettler({
     ...options,
-    settled(row, to) {
-      window.settled(row, to);
+    alone: options.order === "none",
+    settled({ row, ...became }) {
+      window.settled(row, became.to === "parked" && became.hold ? "wait" : became.to);
       dispatching.wake();
       settling.wake();
     },
@@ -73,6 +82,7 @@ export function createEngine(options: EngineOptions): Engine {
   const reader = createReader({
     ...options,
     window,
+    seen: (rows) => suspicion.mark(rows),
     failed(error) {
       if (options.isFatal(error)) {
         fatal = { error };
@@ -94,26 +104,40 @@ export function createEngine(options: EngineOptions): Engine {
     if (!window.isOnItsWay(row)) return;
     const ahead = window.ahead(row);
     const judgement = judge(row, outcome, ahead, judgeOptions);
-    const { to } = judgement.settlement;
-    if (to === "wait") {
+    const { settlement } = judgement;
+    if (settlement.to === "wait" || (settlement.to === "parked" && settlement.hold)) {
       const behind = window.failed(row).map((other) => queueBehind(other, ahead ?? "held", judgeOptions));
       settler.add([judgement, ...behind]);
     } else {
-      if (to === "sent") window.sent(row);
+      if (settlement.to === "sent") window.sent(row);
       else window.parked(row);
       settler.add([judgement]);
     }
+    if (outcome.status === "sent") proven = true;
     dispatching.wake();
+  }
+
+  async function attempt(batch: readonly Row[]): Promise<Dispatched> {
+    try {
+      await countCrashes(batch, options);
+    } catch (error) {
+      return { undecided: batch, down: PostboxError.from(error) };
+    }
+    // Some may have turned out to be another's.
+    const ours = batch.filter((row) => window.isOnItsWay(row));
+    return dispatch(ours, sender, options.publishTimeoutMs, runtime, report);
   }
 
   const sending = new Set<Promise<void>>();
   function send(batch: readonly Row[]): void {
-    const done = dispatch(batch, sender, options.publishTimeoutMs, runtime, report).then(({ undecided, down }) => {
+    const done = attempt(batch).then(({ undecided, down, died }) => {
       sending.delete(done);
-      const behind = window.undecided(undecided.filter((row) => window.isOnItsWay(row)));
+      const unknown = undecided.filter((row) => window.isOnItsWay(row));
+      const behind = window.undecided(unknown, died && proven);
+      if (died) proven = false;
       if (behind.length > 0) settler.add(behind.map((row) => queueBehind(row, "held", judgeOptions)));
       if (down === undefined) breaker.close();
-      else options.failed(down, breaker.open());
+      else options.failed(down, breaker.open(down));
       dispatching.wake();
     });
     sending.add(done);
@@ -131,9 +155,12 @@ export function createEngine(options: EngineOptions): Engine {
         window.inFlightBytes < maxInFlightBytes
       ) {
         const most = Math.min(batchSize, maxInFlight - window.inFlight);
-        const batch = window.take(most, maxInFlightBytes - window.inFlightBytes);
-        if (batch.length === 0) break;
-        send(batch);
+        const batch = window.take(most, maxInFlightBytes - window.inFlightBytes, proven);
+        const [first] = batch;
+        if (first === undefined) break;
+        const end = hopeless(first);
+        if (end === undefined) send(batch);
+        else report(first, end);
       }
       reader.roomLeft();
       await dispatching.wait(stop.signal, breaker.waitMs());
@@ -143,12 +170,16 @@ export function createEngine(options: EngineOptions): Engine {
   }
 
   return {
-    gained: (lanes) => reader.add(lanes.map(({ lane }) => lane)),
+    gained(lanes) {
+      for (const { lane, clean } of lanes) if (!clean) suspicion.add(lane);
+      reader.add(lanes.map(({ lane }) => lane));
+    },
     hinted: () => reader.hinted(),
 
     lost(lanes) {
       for (const lane of lanes) {
         reader.remove(lane);
+        suspicion.remove(lane);
         window.drop(lane);
         settler.drop(lane);
       }

@@ -8,6 +8,10 @@ import type { Outcome } from "../transport.js";
 export interface JudgeOptions {
   readonly box: string;
   readonly maxAttempts: number;
+  /** Whether a parked message holds its key. */
+  readonly holdParked: boolean;
+  /** Whether what failed keeps its place, instead of waiting aside. */
+  readonly inPlace: boolean;
   readonly backoff: Backoff;
   readonly isPermanent: (error: Error) => boolean;
   readonly random: () => number;
@@ -41,14 +45,17 @@ export function judge(
   const attempts = row.attempts + 1;
   const permanent = outcome.status === "rejected" || error instanceof PermanentError || options.isPermanent(error);
   if (permanent || attempts >= options.maxAttempts) {
+    const hold = options.holdParked && row.message.key !== undefined;
     return {
-      settlement: { row, to: "parked", attempts, error: text },
+      settlement: { row, to: "parked", attempts, error: text, ...(hold && { hold }) },
       event: { name: "message.parked", box, id, error },
     };
   }
   const retryInMs = options.backoff(attempts, options.random);
   return {
-    settlement: { row, to: "wait", attempts, retryInMs, error: text },
+    settlement: options.inPlace
+      ? { row, to: "pending", attempts, error: text }
+      : { row, to: "wait", attempts, retryInMs, error: text },
     event: { name: "message.failed", box, id, attempt: attempts, retryInMs, error },
   };
 }

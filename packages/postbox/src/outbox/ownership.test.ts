@@ -1,5 +1,5 @@
 import { gate, telemetryLog } from "@postbox/testkit";
-import { type Box, constant, type Lane } from "postbox";
+import { type Box, constant, type Lane, type Member } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
@@ -19,6 +19,7 @@ function ownershipOn(change: (box: Box) => Partial<Box>, monotonic?: () => numbe
     box: { ...unchanged, ...change(box) } as Box,
     boxName: "outbox",
     owner: "me",
+    order: "key",
     leaseMs,
     pollIntervalMs: 5,
     backoff: constant(1),
@@ -89,14 +90,15 @@ it("renews after it has taken lanes, not while: an old answer would take them aw
 });
 
 it("gives the surplus back when another joins, and takes it when that one leaves", async () => {
-  let members = 1;
+  let others: readonly Member[] = [];
   const { ownership, log } = ownershipOn((box) => ({
-    renew: async (owner) => ({ ...(await box.renew(owner, 3_000)), members }),
+    renew: async (...args) => ({ ...(await box.renew(...args)), others }),
   }));
   const controller = new AbortController();
   const running = ownership.run(controller.signal);
   expect(await log.until("relay.owned")).toMatchObject({ lanes: 64 });
-  members = 3;
+  const member = { order: "key", beat: 1, leaseMs: 3_000, lives: true, shares: true } as const;
+  others = ["a", "b"].map((owner) => ({ owner, ...member }));
   expect(await log.until("relay.released")).toMatchObject({ lanes: 64 - 22 });
   expect(ownership.epochs.size).toBe(22);
   controller.abort();

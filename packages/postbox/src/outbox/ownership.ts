@@ -1,13 +1,16 @@
 import type { Backoff } from "../backoff.js";
+import { ConfigError } from "../errors.js";
 import { laneCount } from "../internal/lane.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
-import type { Box, Lane } from "../store.js";
+import type { Box, Lane, Member, Order, TakenLane } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 
 export interface OwnershipOptions {
   readonly box: Box;
   readonly boxName: string;
   readonly owner: string;
+  /** With `total`, one relay has all the lanes, and the others stand by. */
+  readonly order: Order;
   readonly leaseMs: number;
   readonly pollIntervalMs: number;
   readonly backoff: Backoff;
@@ -16,7 +19,7 @@ export interface OwnershipOptions {
   failed(error: unknown, retryInMs: number): void;
   isFatal(error: unknown): boolean;
   /** These are ours from now on. */
-  gained(lanes: readonly Lane[]): void;
+  gained(lanes: readonly TakenLane[]): void;
   /** These are somebody else's: what is on its way there no longer concerns us. */
   lost(lanes: readonly number[]): void;
   /** Finishes what is on its way in these lanes. False: it took too long, and they should be kept. */
@@ -29,6 +32,8 @@ export interface Ownership {
   readonly epochs: ReadonlyMap<number, number>;
   /** Whether our lease certainly still stands. Ask before every send; settling is fenced by the store itself. */
   trusted(): boolean;
+  /** The lanes of these rows that are ours. */
+  of(rows: readonly Pick<Lane, "lane">[]): readonly Lane[];
   /** A settle has found that these are somebody else's. */
   lose(lanes: readonly number[]): void;
   /** Renews and shares until the signal is aborted. Rejects for what no retry can mend. */
@@ -40,20 +45,24 @@ export interface Ownership {
  * host's clock may jump. Renewing and sharing are two loops, so that a drain never delays a renewal.
  */
 export function createOwnership(options: OwnershipOptions): Ownership {
-  const { box, boxName, owner, leaseMs, runtime, telemetry } = options;
+  const { box, boxName, owner, order, leaseMs, runtime, telemetry } = options;
   const epochs = new Map<number, number>();
   let trustedUntil = 0;
   let members = 1;
+  /** The last beat of each other member, and since when it has been the last. */
+  let beats = new Map<string, Pick<Member, "beat" | "leaseMs"> & { readonly since: number }>();
   const trusted = () => runtime.monotonic() < trustedUntil;
 
-  function gain(lanes: readonly Lane[]): void {
+  function gain(lanes: readonly TakenLane[]): void {
     if (lanes.length === 0) return;
     for (const { lane, epoch } of lanes) epochs.set(lane, epoch);
     options.gained(lanes);
     telemetry({ name: "relay.owned", box: boxName, owner, lanes: lanes.length });
   }
 
-  function lose(lanes: readonly number[]): void {
+  function lose(lost: readonly number[]): void {
+    // An order of everything needs everything.
+    const lanes = order === "total" && lost.length > 0 ? [...epochs.keys()] : lost;
     const known = lanes.filter((lane) => epochs.delete(lane));
     if (known.length === 0) return;
     options.lost(known);
@@ -73,13 +82,42 @@ export function createOwnership(options: OwnershipOptions): Ownership {
 
   async function renew(): Promise<void> {
     const sentAt = runtime.monotonic();
-    const { lanes, members: count } = await box.renew(owner, leaseMs);
+    const { lanes, others } = await box.renew(owner, leaseMs, order);
     trustedUntil = sentAt + leaseMs;
-    members = count;
+    watch(others);
+    members = 1 + others.filter(({ shares }) => shares).length;
     const ours = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
     lose([...epochs].filter(([lane, epoch]) => ours.get(lane) !== epoch).map(([lane]) => lane));
     // Ours all the while, though we had given up on them.
-    gain(lanes.filter(({ lane }) => !epochs.has(lane)));
+    gain(lanes.filter(({ lane }) => !epochs.has(lane)).map((lane) => ({ ...lane, clean: true })));
+  }
+
+  function watch(others: readonly Member[]): void {
+    // Of two who disagree, the one who came later gives way: owners are numbered by time.
+    const rival = others.find((other) => other.lives && other.order !== order && other.owner < owner);
+    if (rival !== undefined) {
+      throw new ConfigError(
+        "option-invalid",
+        `createRelay: another relay of the box ${boxName} runs with order "${rival.order}", this one with "${order}"; ` +
+          "give all of them the same, and stop the others before you change it",
+        { path: "order" },
+      );
+    }
+    const now = runtime.monotonic();
+    beats = new Map(
+      others.map(({ owner, beat, leaseMs }) => {
+        const before = beats.get(owner);
+        return [owner, before?.beat === beat ? before : { beat, leaseMs, since: now }];
+      }),
+    );
+  }
+
+  /** Who has not renewed for so long is dead, even if the database's clock was set back and its lease seems to stand. */
+  function dead(): Pick<Member, "owner" | "beat">[] {
+    const now = runtime.monotonic();
+    return [...beats]
+      .filter(([, { since, leaseMs }]) => now - since > 1.5 * leaseMs)
+      .map(([owner, { beat }]) => ({ owner, beat }));
   }
 
   /** Runs `step` again and again, each time after the pause that it asks for, and after growing ones when it fails. */
@@ -102,10 +140,11 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   }
 
   async function share(): Promise<number> {
-    const fair = Math.ceil(laneCount / members);
+    const all = order === "total";
+    const fair = all ? laneCount : Math.ceil(laneCount / members);
     if (epochs.size < fair && trusted()) {
       await inTurn(async () => {
-        const gained = await box.own(owner, fair - epochs.size);
+        const gained = await box.own(owner, fair - epochs.size, { dead: dead(), all });
         if (gained.length > 0 && runtime.failpoint) await runtime.failpoint("relay.owned");
         gain(gained);
       });
@@ -129,6 +168,11 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     epochs,
     trusted,
     lose,
+    of: (rows) =>
+      [...new Set(rows.map(({ lane }) => lane))].flatMap((lane) => {
+        const epoch = epochs.get(lane);
+        return epoch === undefined ? [] : [{ lane, epoch }];
+      }),
     async run(signal) {
       const stop = new AbortController();
       const abort = () => stop.abort();

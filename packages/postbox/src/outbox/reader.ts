@@ -2,7 +2,7 @@ import type { Runtime } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
 import type { Box, LaneGap, Row } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
-import type { Window } from "./window.js";
+import type { Arrival, Window } from "./window.js";
 
 export interface ReaderOptions {
   readonly box: Box;
@@ -14,6 +14,8 @@ export interface ReaderOptions {
   readonly telemetry: Telemetry;
   /** How long to wait after a failure. Ends the engine for what no retry can mend. */
   failed(error: unknown): number;
+  /** What is read of these rows, before they are taken into the window. */
+  seen<R extends Row>(rows: readonly R[]): readonly R[];
   /** Rows were taken into the window; these of them are held. */
   arrived(held: readonly Row[]): void;
 }
@@ -24,6 +26,13 @@ interface LaneState {
   cursor: number;
   limit: number;
   count: number;
+}
+
+/** How far the lanes had been read at a moment, and the first transaction that had not begun by then. */
+interface Mark {
+  readonly at: number;
+  readonly next: number;
+  readonly cursors: ReadonlyMap<number, number>;
 }
 
 /** Brings rows into the window: new ones from the tip of each lane, and those that committed late. */
@@ -66,15 +75,16 @@ export function createReader(options: ReaderOptions): Reader {
   async function readTips(): Promise<"full" | "some" | "none"> {
     const read = window.beginRead();
     let rows: readonly Row[] = [];
-    let held: readonly Row[] = [];
+    let arrival: Arrival;
     try {
       const asked = lanes;
       rows = await box.read(asked.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit })));
       if (rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
-      rows = stillAsked(asked, rows);
+      rows = options.seen(stillAsked(asked, rows));
     } finally {
-      held = window.endRead(read, rows);
+      arrival = window.endRead(read, rows);
     }
+    const { fresh, held } = arrival;
     for (const state of lanes) state.count = 0;
     for (const { lane, position, waiting } of rows) {
       const state = byLane.get(lane);
@@ -93,9 +103,10 @@ export function createReader(options: ReaderOptions): Reader {
     const most = 4 * batchSize;
     if (wanted > most)
       for (const state of lanes) state.limit = Math.max(smallest(), Math.floor((state.limit * most) / wanted));
-    if (rows.length > 0) telemetry({ name: "relay.read", box: boxName, count: rows.length });
-    if (rows.length > 0) options.arrived(held);
-    return full ? "full" : rows.length > 0 ? "some" : "none";
+    // What waits is read again as long as its outcome is not stored: that is no news, and no reason to look again at once.
+    if (fresh > 0) telemetry({ name: "relay.read", box: boxName, count: fresh });
+    if (fresh > 0) options.arrived(held);
+    return full ? "full" : fresh > 0 ? "some" : "none";
   }
 
   async function tipLoop(signal: AbortSignal): Promise<void> {
@@ -123,51 +134,69 @@ export function createReader(options: ReaderOptions): Reader {
     const gaps: LaneGap[] = [];
     const asked = lanes;
     for (const { lane, cursor } of asked) {
-      const [after, upTo] = range(lane, cursor);
+      const [after, end] = range(lane, cursor);
+      const upTo = Math.min(end, cursor);
       if (upTo > after) gaps.push({ lane, after, upTo, known: window.known(lane) });
     }
     if (gaps.length === 0) return 0;
     const read = window.beginRead();
     let rows: Awaited<ReturnType<Box["late"]>> = [];
-    let held: readonly Row[] = [];
+    let arrival: Arrival;
     try {
       rows = await box.late(gaps);
-      rows = stillAsked(asked, rows);
+      rows = options.seen(stillAsked(asked, rows));
     } finally {
-      held = window.endRead(read, rows);
+      arrival = window.endRead(read, rows);
     }
     for (const { message, ageMs } of rows) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
-    if (rows.length > 0) options.arrived(held);
+    if (rows.length > 0) options.arrived(arrival.held);
     return runtime.monotonic() - startedAt;
   }
 
-  /** Twice: often and close behind the tip, and seldom and all the way down. Each is paced by its own cost. */
+  /**
+   * Twice: often and close behind the tip, and seldom and all the way down. Each is paced by its own cost, since it walks
+   * over what was settled and not yet vacuumed away.
+   *
+   * Close means: down to where no transaction is open any more that may have drawn a position; or, where one stays open for
+   * long, down to where the tips were some seconds ago. Below, the seldom look finds what that one brings.
+   */
   async function lateLoop(signal: AbortSignal): Promise<void> {
     const never = createWake(runtime);
-    let passed: { readonly at: number; readonly cursors: ReadonlyMap<number, number> }[] = [];
-    let floors: ReadonlyMap<number, number> = new Map();
-    let [recentAt, oldAt] = [runtime.monotonic() + 250, runtime.monotonic() + 1000];
+    let marks: Mark[] = [];
+    let closed: Mark | undefined;
+    let floor: Mark | undefined;
+    const recent = { at: runtime.monotonic(), cost: 0 };
+    const old = { at: runtime.monotonic(), cost: 0 };
+
+    async function lookClose(): Promise<number> {
+      if (lanes.every(({ lane, cursor }) => cursor <= cursorOf(floor, lane))) return 0;
+      const mark = { at: runtime.monotonic(), cursors: new Map(lanes.map(({ lane, cursor }) => [lane, cursor])) };
+      // Before the look, which so sees everything of the transactions that have ended by now.
+      const { oldest, next } = await box.snapshot();
+      const ended = marks.findLast((earlier) => earlier.next <= oldest) ?? closed;
+      // What one that has ended may have left below: once all the way down, before it counts as closed.
+      const from = ended === closed ? floor : closed;
+      const cost = await readLate((lane, cursor) => [cursorOf(from, lane), cursor]);
+      marks.push({ ...mark, next });
+      const longAgo = marks.findLast(({ at }) => at <= mark.at - recentMs);
+      closed = ended;
+      floor = later(closed, later(longAgo, floor));
+      marks = marks.filter((earlier) => earlier === closed || earlier.at >= (longAgo?.at ?? 0));
+      return cost;
+    }
+
     while (!signal.aborted) {
+      const recentAt = recent.at + interval(recent.cost, 250);
+      // With nothing open below, it is for what no snapshot tells: a database that was restored, say.
+      const oldAt = old.at + interval(old.cost, floor === closed ? longestIntervalMs : 1000);
       await never.wait(signal, Math.max(0, Math.min(recentAt, oldAt) - runtime.monotonic()));
       if (signal.aborted) return;
-      const now = runtime.monotonic();
-      passed.push({ at: now, cursors: new Map(lanes.map(({ lane, cursor }) => [lane, cursor])) });
-      const old = passed.findLast(({ at }) => at <= now - recentMs);
-      if (old !== undefined) {
-        floors = old.cursors;
-        passed = passed.filter(({ at }) => at >= old.at);
-      }
+      const look = runtime.monotonic() >= oldAt ? old : recent;
       try {
-        if (now >= oldAt) {
-          const cost = await readLate((lane, cursor) => [0, Math.min(floors.get(lane) ?? 0, cursor)]);
-          oldAt = runtime.monotonic() + interval(cost, 1000);
-        }
-        if (now >= recentAt) {
-          const cost = await readLate((lane, cursor) => [Math.min(floors.get(lane) ?? 0, cursor), cursor]);
-          recentAt = runtime.monotonic() + interval(cost, 250);
-        }
+        look.cost = look === recent ? await lookClose() : await readLate((lane) => [0, cursorOf(floor, lane)]);
+        look.at = runtime.monotonic();
       } catch (error) {
-        recentAt = oldAt = runtime.monotonic() + Math.max(250, options.failed(error));
+        recent.at = old.at = runtime.monotonic() + options.failed(error);
       }
     }
   }
@@ -193,6 +222,14 @@ export function createReader(options: ReaderOptions): Reader {
     },
     run: async (signal) => void (await Promise.all([tipLoop(signal), lateLoop(signal)])),
   };
+}
+
+function cursorOf(mark: Mark | undefined, lane: number): number {
+  return mark?.cursors.get(lane) ?? 0;
+}
+
+function later(a: Mark | undefined, b: Mark | undefined): Mark | undefined {
+  return (a?.at ?? 0) >= (b?.at ?? 0) ? a : b;
 }
 
 function interval(costMs: number, shortestMs: number): number {

@@ -14,6 +14,8 @@ function withBox(store: MemoryStore, change: (box: Box) => Partial<Box>): Store 
     release: (...args) => box.release(...args),
     read: (...args) => box.read(...args),
     late: (...args) => box.late(...args),
+    snapshot: () => box.snapshot(),
+    suspect: (...args) => box.suspect(...args),
     settle: (...args) => box.settle(...args),
   };
   return { ...store, box: () => ({ ...unchanged, ...change(box) }) } as Store;
@@ -152,7 +154,7 @@ describe("a relay's lease", () => {
     const store = memoryStore();
     let renewals = 0;
     const stolen = withBox(store, (box) => ({
-      renew: async (...args) => (++renewals === 3 ? { members: 1, lanes: [] } : box.renew(...args)),
+      renew: async (...args) => (++renewals === 3 ? { others: [], lanes: [] } : box.renew(...args)),
     }));
     const { relay, log, sender } = relayWith(stolen, recordingSender(), {
       leaseMs: 100,

@@ -4,7 +4,7 @@ import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
 import { callback, checkOptions, count, flag, object, oneOf, positive } from "../options.js";
-import type { Store } from "../store.js";
+import type { Order, Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
 import type { Sender } from "../transport.js";
 import { boundedBox } from "./bounded-box.js";
@@ -13,8 +13,15 @@ import { hear } from "./hearing.js";
 import { outboxBox } from "./outbox.js";
 import { createOwnership, type Ownership } from "./ownership.js";
 import { requireHints } from "./require-hints.js";
+import { createTotalEngine } from "./total-engine.js";
 
 export interface RelayOptions {
+  /**
+   * `key`: messages of one key go out in order, all others side by side. `total`: all go out in the order of their
+   * appends, one at a time; one relay works, others stand by, and one that fails holds up everything. `none`: each goes for
+   * itself. The same for all relays of a box; change it when the box is empty. Defaults to `key`.
+   */
+  readonly order?: Order;
   /** The longest pause between two looks at the box; shorter while there is work. Defaults to 500. */
   readonly pollIntervalMs?: number;
   /**
@@ -39,6 +46,11 @@ export interface RelayOptions {
   readonly backoff?: Backoff;
   /** Which failures can never succeed, beside those the sender rejects: parked at once. Defaults to none. */
   readonly isPermanent?: (error: Error) => boolean;
+  /**
+   * What a parked message does to its key: `continue` lets the next ones go, `hold` lets them wait until somebody sets
+   * `due_at` of the key in `outbox_hold`. For `order: "key"`. Defaults to `continue`.
+   */
+  readonly onPark?: "continue" | "hold";
   /** How long lanes stay this relay's without a renewal; after a crash others take over then. Defaults to 15,000. */
   readonly leaseMs?: number;
   /** How long a batch may take to be confirmed; below a third of `leaseMs`. Defaults to 4,000. */
@@ -50,6 +62,7 @@ export interface RelayOptions {
 }
 
 const rules = {
+  order: oneOf("key", "total", "none"),
   pollIntervalMs: positive,
   hint: flag,
   batchSize: count,
@@ -59,6 +72,7 @@ const rules = {
   maxAttempts: count,
   backoff: callback,
   isPermanent: callback,
+  onPark: oneOf("continue", "hold"),
   leaseMs: positive,
   publishTimeoutMs: positive,
   telemetry: callback,
@@ -100,6 +114,12 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
   const runtime = runtimeWith(options.runtime);
   checkBelowThird("pollIntervalMs", pollIntervalMs, leaseMs);
   checkBelowThird("publishTimeoutMs", publishTimeoutMs, leaseMs);
+  const { order = "key", onPark = "continue" } = options;
+  if (onPark === "hold" && order !== "key") {
+    throw new ConfigError("option-invalid", `createRelay: onPark: "hold" holds keys, which order: "${order}" has not`, {
+      path: "onPark",
+    });
+  }
   const telemetry = quiet(options.telemetry);
   const failed = (thrown: unknown, retryInMs: number) =>
     telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(thrown), retryInMs });
@@ -107,11 +127,13 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
   const box = boundedBox(store.box(outboxBox), leaseMs, runtime);
   const hints = options.hint ? requireHints("createRelay", store) : undefined;
   const nextOwner = uuidv7Generator(runtime);
-  const isFatal = (error: unknown) => fatal.has(PostboxError.from(error).code);
+  const isFatal = (error: unknown) => error instanceof ConfigError || fatal.has(PostboxError.from(error).code);
   const engineOptions = {
     box,
     boxName: outboxBox,
     sender,
+    order,
+    holdParked: onPark === "hold",
     batchSize,
     maxInFlight: options.maxInFlight ?? 1000,
     maxInFlightBytes: options.maxInFlightBytes ?? 16 * 1024 * 1024,
@@ -149,7 +171,7 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
       lost: (lanes) => engine.lost(lanes),
       drain: (lanes) => engine.drain(lanes),
     });
-    const engine: Engine = createEngine({ ...engineOptions, ownership });
+    const engine: Engine = (order === "total" ? createTotalEngine : createEngine)({ ...engineOptions, ownership });
     const parts = [ownership.run(stop.signal), engine.run(stop.signal)];
     if (hints) parts.push(hear({ ...engineOptions, hints, hinted: () => engine.hinted() }, stop.signal));
     try {

@@ -2,7 +2,7 @@ import type { Backoff } from "../backoff.js";
 import type { Runtime } from "../internal/runtime.js";
 import { sleep } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
-import type { Box, Row, Settlement } from "../store.js";
+import type { Box, Settlement } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Judgement } from "./judge.js";
 import type { Ownership } from "./ownership.js";
@@ -12,12 +12,14 @@ export interface SettlerOptions {
   readonly boxName: string;
   readonly ownership: Ownership;
   readonly keep: boolean;
+  /** Whether each row that waits does so by itself. */
+  readonly alone: boolean;
   readonly backoff: Backoff;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
   failed(error: unknown, retryInMs: number): void;
-  /** The row's settle has committed; not called for rows of lanes that turned out to be somebody else's. */
-  settled(row: Row, to: Settlement["to"]): void;
+  /** It has committed; not called for rows of lanes that turned out to be somebody else's. */
+  settled(settlement: Settlement): void;
 }
 
 /** Stores what became of rows: one statement at a time, with everything that has gathered meanwhile. */
@@ -44,14 +46,11 @@ export function createSettler(options: SettlerOptions): Settler {
     if (runtime.failpoint) await runtime.failpoint("relay.sent");
     const settlements = judgements.map(({ settlement }) => settlement);
     // The epochs of now: what was queued under an earlier one of a lane was dropped when the lane was lost.
-    const lanes = [...new Set(settlements.map(({ row }) => row.lane))].flatMap((lane) => {
-      const epoch = ownership.epochs.get(lane);
-      return epoch === undefined ? [] : [{ lane, epoch }];
-    });
+    const lanes = ownership.of(settlements.map(({ row }) => row));
     let owned: ReadonlySet<number> | undefined;
     for (let failures = 0; owned === undefined; ) {
       try {
-        owned = await box.settle(lanes, settlements, { keep: options.keep });
+        owned = await box.settle(lanes, settlements, { keep: options.keep, alone: options.alone });
       } catch (error) {
         const retryInMs = options.backoff(++failures, runtime.random);
         options.failed(error, retryInMs);
@@ -78,7 +77,7 @@ export function createSettler(options: SettlerOptions): Settler {
       if (!owned.has(settlement.row.lane)) continue;
       if (settlement.to === "sent") sent++;
       if (settlement.to === "wait") waiting++;
-      options.settled(settlement.row, settlement.to);
+      options.settled(settlement);
       telemetry(event);
     }
     telemetry({ name: "relay.settled", box: boxName, sent, waiting });

@@ -7,11 +7,11 @@ let position = 0;
 function row(key: string | undefined, more: Partial<Row> = {}): Row {
   const id = `${key}-${++position}`;
   const message = testMessage(id, key === undefined ? {} : { key });
-  return { lane: 1, position, message, attempts: 0, waiting: false, held: false, ...more };
+  return { lane: 1, position, message, attempts: 0, crashes: 0, waiting: false, held: false, ...more };
 }
 
 function arrive(window: Window, ...rows: Row[]): readonly Row[] {
-  return window.endRead(window.beginRead(), rows);
+  return window.endRead(window.beginRead(), rows).held;
 }
 
 const take = (window: Window, most = 100) => window.take(most, Number.POSITIVE_INFINITY);
@@ -64,7 +64,7 @@ describe("the window", () => {
     const early = window.beginRead();
     for (const settled of [a1, a2, a3]) window.settled(settled, "wait");
     // That read began before the hold was stored, so its flag says nothing.
-    expect(window.endRead(early, [a4])).toEqual([a4]);
+    expect(window.endRead(early, [a4]).held).toEqual([a4]);
     window.settled(a4, "wait");
     const later = row("a");
     expect(arrive(window, later)).toEqual([]);
@@ -86,7 +86,7 @@ describe("the window", () => {
     expect(arrive(window, w2)).toEqual([]);
     window.settled(w1, "wait");
     // w2 looked due to that read, but w1 must go first.
-    expect(window.endRead(early, [w2])).toEqual([]);
+    expect(window.endRead(early, [w2]).held).toEqual([]);
     expect(take(window)).toEqual([]);
     arrive(window, w1, w2);
     expect(take(window)).toEqual([w1]);

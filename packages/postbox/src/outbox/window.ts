@@ -1,4 +1,5 @@
-import type { Row } from "../store.js";
+import type { Row, Settlement } from "../store.js";
+import { aloneFrom } from "./suspicion.js";
 
 /** The rows of one key that this relay knows of. A message without a key has none: it waits for nobody. */
 interface KeyState {
@@ -21,6 +22,12 @@ interface KeyState {
 /** Rough, but proportional: attributes and the objects around them. */
 const overheadBytes = 512;
 
+/** What a read brought that was not known yet. */
+export interface Arrival {
+  readonly fresh: number;
+  readonly held: readonly Row[];
+}
+
 /**
  * What a relay holds between reading and settling: which rows wait for their key, which may be sent, which are on their
  * way. Knows nothing of time, senders or stores.
@@ -31,10 +38,16 @@ const overheadBytes = 512;
 export interface Window {
   /** Begins a read: its number. */
   beginRead(): number;
-  /** Takes in what a read brought, and ends it. Answers with the rows whose key is held: they go to `wait`. */
-  endRead(read: number, rows: readonly Row[]): readonly Row[];
-  /** The next rows to send, in order per key, and puts them on their way. */
-  take(maxRows: number, maxBytes: number): Row[];
+  /**
+   * Takes in what a read brought, and ends it. Answers with the rows that were not known, and those of them whose key is
+   * held: they go to `wait`.
+   */
+  endRead(read: number, rows: readonly Row[]): Arrival;
+  /**
+   * The next rows to send, in order per key, and puts them on their way. One that is to be sent alone comes alone, and
+   * nothing with it until it has landed: when `alone` allows it, or when there is nothing else.
+   */
+  take(maxRows: number, maxBytes: number, alone?: boolean): Row[];
   /** It was sent: the next one of its key may go. */
   sent(row: Row): void;
   /** It failed: answers with those behind it, which go to `wait` with it. */
@@ -44,12 +57,12 @@ export interface Window {
   /** Whether an earlier one of its key has failed (held) or been parked in the batch that this row was sent in. */
   ahead(row: Row): "held" | "parked" | undefined;
   /**
-   * Nobody knows whether they were sent: back to the front, in their order. Answers with those behind one that failed in
-   * the same batch: they go to `wait`.
+   * Nobody knows whether they were sent: back to the front, in their order, with one crash more each if they may be the
+   * cause. Answers with those behind one that failed in the same batch: they go to `wait`.
    */
-  undecided(rows: readonly Row[]): readonly Row[];
+  undecided(rows: readonly Row[], crashed?: boolean): readonly Row[];
   /** Its settle has committed. */
-  settled(row: Row, to: "sent" | "wait" | "parked"): void;
+  settled(row: Row, to: Settlement["to"]): void;
   /** Whether it is on its way. Not any more when its lane was dropped: whatever becomes of it is another's business. */
   isOnItsWay(row: Row): boolean;
   /** Whether nothing of a lane is on its way or unsettled, and nothing is buffered. */
@@ -66,10 +79,14 @@ export interface Window {
   readonly inFlightBytes: number;
 }
 
-export function createWindow(keepsOrder: boolean): Window {
+/** `ordered: false` lets every row go for itself, whatever its key. */
+export function createWindow(keepsOrder: boolean, ordered = true): Window {
   const keys = new Map<string, KeyState>();
   const ready: (Row | KeyState)[] = [];
   let readyHead = 0;
+  /** Taken from `ready`: what is to be sent next of these goes alone. */
+  let suspects: (Row | KeyState)[] = [];
+  let isolating = false;
   const live = new Map<number, Set<number>>();
   /** Settled while a read was under way: that read may still bring them. */
   const gone = new Map<number, Set<number>>();
@@ -80,6 +97,7 @@ export function createWindow(keepsOrder: boolean): Window {
   let inFlight = 0;
   let inFlightBytes = 0;
 
+  const keyOf = (row: Row): string | undefined => (ordered ? row.message.key : undefined);
   const positions = (of: Map<number, Set<number>>, lane: number): Set<number> => {
     const found = of.get(lane) ?? new Set();
     of.set(lane, found);
@@ -126,13 +144,37 @@ export function createWindow(keepsOrder: boolean): Window {
   const landed = (row: Row): KeyState | undefined => {
     flying.delete(row);
     inFlight--;
+    if (inFlight === 0) isolating = false;
     inFlightBytes -= row.message.data.byteLength + overheadBytes;
-    const { key } = row.message;
+    const key = keyOf(row);
     if (key === undefined) return undefined;
     const state = stateOf(key, row.lane);
     state.inFlight--;
     if (state.inFlight === 0) state.parkedAhead = state.failedAhead = false;
     return state;
+  };
+
+  const depart = (batch: readonly Row[], bytes: number): void => {
+    for (const row of batch) flying.add(row);
+    buffered -= batch.length;
+    inFlight += batch.length;
+    inFlightBytes += bytes;
+  };
+  const isSuspect = (entry: Row | KeyState): boolean => {
+    const row = "queue" in entry ? entry.queue[0] : entry;
+    return row !== undefined && row.crashes >= aloneFrom;
+  };
+  const isolate = (): Row[] => {
+    const entry = suspects.shift() as Row | KeyState;
+    let row = entry as Row;
+    if ("queue" in entry) {
+      entry.queued = false;
+      entry.inFlight++;
+      row = entry.queue.shift() as Row;
+    }
+    isolating = true;
+    depart([row], row.message.data.byteLength + overheadBytes);
+    return [row];
   };
 
   return {
@@ -143,14 +185,16 @@ export function createWindow(keepsOrder: boolean): Window {
 
     endRead(read, rows) {
       const held: Row[] = [];
+      let fresh = 0;
       for (const row of rows) {
         if (live.get(row.lane)?.has(row.position) || gone.get(row.lane)?.has(row.position)) continue;
-        const { key } = row.message;
+        const key = keyOf(row);
         const state = key === undefined ? undefined : keys.get(key);
         const tooOld = state !== undefined && (state.unsettledWaits > 0 || read <= state.staleUpTo);
         // What waits under a hold that has been set anew since is not due after all; it will be read again.
         if (row.waiting && tooOld) continue;
         positions(live, row.lane).add(row.position);
+        fresh++;
         if (key === undefined) {
           ready.push(row);
           buffered++;
@@ -169,10 +213,12 @@ export function createWindow(keepsOrder: boolean): Window {
         gone.clear();
         for (const [key, state] of keys) if (state.staleUpTo > 0) tidy(key, state);
       }
-      return held;
+      return { fresh, held };
     },
 
-    take(maxRows, maxBytes) {
+    take(maxRows, maxBytes, alone = true) {
+      if (isolating) return [];
+      if (suspects.length > 0 && alone) return inFlight > 0 ? [] : isolate();
       const batch: Row[] = [];
       let bytes = 0;
       const put = (row: Row) => {
@@ -182,6 +228,10 @@ export function createWindow(keepsOrder: boolean): Window {
       const room = () => batch.length < maxRows && (batch.length === 0 || bytes < maxBytes);
       while (room() && readyHead < ready.length) {
         const next = ready[readyHead++] as Row | KeyState;
+        if (isSuspect(next)) {
+          suspects.push(next);
+          continue;
+        }
         if (!("queue" in next)) {
           put(next);
           continue;
@@ -189,7 +239,7 @@ export function createWindow(keepsOrder: boolean): Window {
         next.queued = false;
         const most = keepsOrder ? next.queue.length : 1;
         let taken = 0;
-        while (taken < most && room()) put(next.queue[taken++] as Row);
+        while (taken < most && room() && !isSuspect(next.queue[taken] as Row)) put(next.queue[taken++] as Row);
         next.queue.splice(0, taken);
         next.inFlight += taken;
       }
@@ -198,10 +248,8 @@ export function createWindow(keepsOrder: boolean): Window {
         ready.splice(0, readyHead);
         readyHead = 0;
       }
-      for (const row of batch) flying.add(row);
-      buffered -= batch.length;
-      inFlight += batch.length;
-      inFlightBytes += bytes;
+      if (batch.length === 0 && inFlight === 0 && suspects.length > 0) return isolate();
+      depart(batch, bytes);
       return batch;
     },
 
@@ -209,7 +257,7 @@ export function createWindow(keepsOrder: boolean): Window {
       const state = landed(row);
       if (state === undefined) return;
       enqueue(state);
-      tidy(row.message.key as string, state);
+      tidy(keyOf(row) as string, state);
     },
 
     failed(row) {
@@ -234,15 +282,16 @@ export function createWindow(keepsOrder: boolean): Window {
     },
 
     ahead(row) {
-      const state = row.message.key === undefined ? undefined : keys.get(row.message.key);
+      const key = keyOf(row);
+      const state = key === undefined ? undefined : keys.get(key);
       if (state === undefined) return undefined;
       return state.failedAhead ? "held" : state.parkedAhead ? "parked" : undefined;
     },
 
-    undecided(rows) {
+    undecided(rows, crashed = false) {
       const behind: Row[] = [];
       for (const row of [...rows].reverse()) {
-        const { key } = row.message;
+        const key = keyOf(row);
         const held = key !== undefined && keys.get(key)?.failedAhead === true;
         const state = landed(row);
         if (held && state !== undefined) {
@@ -254,17 +303,21 @@ export function createWindow(keepsOrder: boolean): Window {
           continue;
         }
         buffered++;
-        if (state === undefined) ready.push(row);
-        else state.queue.unshift(row);
+        const again = crashed ? { ...row, crashes: row.crashes + 1 } : row;
+        if (state === undefined) ready.push(again);
+        else state.queue.unshift(again);
       }
-      for (const { message, lane } of rows) if (message.key !== undefined) enqueue(stateOf(message.key, lane));
+      for (const row of rows) {
+        const key = keyOf(row);
+        if (key !== undefined) enqueue(stateOf(key, row.lane));
+      }
       return behind;
     },
 
     settled(row, to) {
       const known = live.get(row.lane)?.delete(row.position) ?? false;
       if (activeReads.size > 0) positions(gone, row.lane).add(row.position);
-      const { key } = row.message;
+      const key = keyOf(row);
       const state = key === undefined ? undefined : keys.get(key);
       // Its lane may have been dropped, and even be ours again, since its settle was sent: then nobody counts on this.
       if (!known || key === undefined || state === undefined) return;
@@ -282,13 +335,15 @@ export function createWindow(keepsOrder: boolean): Window {
     isIdle: (lane) => (live.get(lane)?.size ?? 0) === 0,
 
     forget(lane) {
-      const rest = ready.slice(readyHead).filter((entry) => {
+      const stays = (entry: Row | KeyState) => {
         if (entry.lane !== lane) return true;
         if (!("queue" in entry)) discard(entry);
         return false;
-      });
+      };
+      const rest = ready.slice(readyHead).filter(stays);
       ready.splice(0, ready.length, ...rest);
       readyHead = 0;
+      suspects = suspects.filter(stays);
       for (const state of keys.values()) {
         if (state.lane !== lane) continue;
         state.queued = false;

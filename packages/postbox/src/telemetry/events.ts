@@ -16,6 +16,14 @@ export type TelemetryEvent =
   | { readonly name: "relay.settled"; readonly box: string; readonly sent: number; readonly waiting: number }
   | { readonly name: "relay.drained"; readonly box: string }
   | { readonly name: "relay.failed"; readonly box: string; readonly error: PostboxError; readonly retryInMs: number }
+  | {
+      readonly name: "breaker.opened";
+      readonly box: string;
+      readonly sender: string;
+      readonly retryInMs: number;
+      readonly error: PostboxError;
+    }
+  | { readonly name: "breaker.closed"; readonly box: string; readonly sender: string }
   | { readonly name: "message.sent"; readonly box: string; readonly id: string; readonly attempt: number }
   | {
       readonly name: "message.failed";
@@ -27,6 +35,7 @@ export type TelemetryEvent =
     }
   | { readonly name: "message.late"; readonly box: string; readonly id: string; readonly ageMs: number }
   | { readonly name: "message.held"; readonly box: string; readonly id: string; readonly key: string }
+  | { readonly name: "message.suspected"; readonly box: string; readonly id: string; readonly crashes: number }
   | { readonly name: "message.parked"; readonly box: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.received"; readonly consumer: string; readonly id: string; readonly attempt: number }
   | { readonly name: "delivery.skipped"; readonly consumer: string; readonly id: string }

@@ -156,7 +156,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       const relay = relayOn(harness.store, inner, { publishTimeoutMs: 30, backoff: constant(1) });
       await whileRunning(relay, () => inner.until(1));
       expect(inner.ids()).toEqual(["m"]);
-      expect(relay.log.of("relay.failed")[0]?.error.message).toContain("did not confirm within 30 ms");
+      expect(relay.log.of("relay.failed")[0]?.error.message).toContain("did not confirm 1 messages within 30 ms");
     });
   });
 }

@@ -56,10 +56,10 @@ export function takeOverFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, testMessage("1", { key: "k" }), testMessage("2", { key: "k" }));
       relayOn(harness.another(), first, { runtime }).start();
       await reached;
+      await commit(harness, testMessage("3", { key: "k" }));
+      await harness.advance(timing.leaseMs);
       const heir = relayOn(harness.another(), second);
       await whileRunning(heir, async () => {
-        await commit(harness, testMessage("3", { key: "k" }));
-        await harness.advance(timing.leaseMs);
         await second.until(3);
         await heir.log.until("relay.settled");
       });
@@ -89,8 +89,8 @@ export function takeOverFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, testMessage("1", { key: "k" }));
       stale.start();
       await paused.opened;
+      await harness.advance(timing.leaseMs);
       await whileRunning(heir, async () => {
-        await harness.advance(timing.leaseMs);
         await heir.log.until("relay.settled");
         await commit(harness, testMessage("2", { key: "k" }));
         await second.until(2);

@@ -1,4 +1,4 @@
-import { type Box, type Lane, laneCount, type Message, type Row, type Settlement } from "postbox";
+import { type Box, type Lane, laneCount, type Message, type Row, type Settlement, type TakenLane } from "postbox";
 import type { StoreHarness } from "./store-harness.js";
 
 /** The box that facts about one box use. */
@@ -40,8 +40,8 @@ export function rowOf(rows: readonly Row[], id: string): Row {
 }
 
 /** Becomes a member, and takes every lane that is to be had. */
-export async function join(box: Box, owner: string, forMs = leaseMs): Promise<readonly Lane[]> {
-  await box.renew(owner, forMs);
+export async function join(box: Box, owner: string, forMs = leaseMs): Promise<readonly TakenLane[]> {
+  await box.renew(owner, forMs, "key");
   return box.own(owner, laneCount);
 }
 

@@ -17,7 +17,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("own", () => {
     fact("takes every lane once, or as many as asked for", async (harness) => {
       const { store } = harness;
-      await store.box(outbox).renew("relay-1", leaseMs);
+      await store.box(outbox).renew("relay-1", leaseMs, "key");
       const some = await store.box(outbox).own("relay-1", 10);
       expect(some).toHaveLength(10);
       const rest = await store.box(outbox).own("relay-1", 1000);
@@ -52,6 +52,48 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       }
     });
 
+    fact("takes none for one whose own lease has run out: the next one would take them at once", async (harness) => {
+      const { second } = await twoRelays(harness);
+      expect(await join(second, "relay-2")).toEqual([]);
+      await harness.advance(leaseMs + 1);
+      expect(await second.own("relay-2", laneCount)).toEqual([]);
+      await second.renew("relay-2", leaseMs, "key");
+      expect(await second.own("relay-2", laneCount)).toHaveLength(laneCount);
+    });
+
+    fact("tells whether the last owner gave a lane back, or died", async (harness) => {
+      const { first, second, lanes } = await twoRelays(harness);
+      expect(lanes.every(({ clean }) => clean)).toBe(true);
+      await first.release("relay-1", lanes.slice(0, 5));
+      const given = await join(second, "relay-2");
+      expect(given.map(({ clean }) => clean)).toEqual(Array(5).fill(true));
+      await harness.advance(leaseMs + 1);
+      const taken = await join(harness.another().box(outbox), "relay-3");
+      expect(taken.map(({ clean }) => clean)).toEqual(Array(laneCount).fill(false));
+    });
+
+    fact("takes all lanes or none, where all are asked for", async (harness) => {
+      const { first, second, lanes } = await twoRelays(harness);
+      await first.release("relay-1", lanes.slice(1));
+      await second.renew("relay-2", leaseMs, "total");
+      expect(await second.own("relay-2", laneCount, { all: true })).toEqual([]);
+      await first.release("relay-1");
+      expect(await second.own("relay-2", laneCount, { all: true })).toHaveLength(laneCount);
+      await second.release("relay-2", (await second.renew("relay-2", leaseMs, "total")).lanes.slice(1));
+      // With the one that it has, it has all.
+      expect(await second.own("relay-2", laneCount, { all: true })).toHaveLength(laneCount - 1);
+    });
+
+    fact("takes from one who counts as dead though its lease stands, unless it has beaten since", async (harness) => {
+      const { first, second } = await twoRelays(harness);
+      const seen = async () => (await second.renew("relay-2", leaseMs, "key")).others;
+      const dead = await seen();
+      await first.renew("relay-1", leaseMs, "key");
+      expect(await second.own("relay-2", laneCount, { dead })).toEqual([]);
+      expect(await second.own("relay-2", laneCount, { dead: await seen() })).toHaveLength(laneCount);
+      expect((await first.renew("relay-1", leaseMs, "key")).lanes).toEqual([]);
+    });
+
     fact("takes at once, with higher epochs, what was released, and no more", async (harness) => {
       const { first, second, lanes } = await twoRelays(harness);
       const given = lanes.slice(0, 5);
@@ -65,24 +107,32 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("renew", () => {
-    fact("tells how many share, and what is one's own", async (harness) => {
+    fact("tells who else shares, and what is one's own", async (harness) => {
       const { first, second, lanes } = await twoRelays(harness);
-      expect(await first.renew("relay-1", leaseMs)).toEqual({ members: 1, lanes });
-      expect(await second.renew("relay-2", leaseMs)).toEqual({ members: 2, lanes: [] });
+      const standing = lanes.map(({ lane, epoch }) => ({ lane, epoch }));
+      expect(await first.renew("relay-1", leaseMs, "key")).toEqual({ others: [], lanes: standing });
+      const member = { owner: "relay-1", order: "key", beat: 2, leaseMs, lives: true, shares: true };
+      expect(await second.renew("relay-2", leaseMs, "key")).toEqual({ others: [member], lanes: [] });
       await first.release("relay-1");
-      expect(await second.renew("relay-2", leaseMs)).toEqual({ members: 1, lanes: [] });
+      expect(await second.renew("relay-2", leaseMs, "key")).toEqual({ others: [], lanes: [] });
     });
 
-    fact("no longer counts whose lease has run out", async (harness) => {
+    fact("no longer counts whose lease has run out, and lets go of a share earlier", async (harness) => {
       const { second } = await twoRelays(harness);
-      await harness.advance(leaseMs + 1);
-      expect((await second.renew("relay-2", leaseMs)).members).toBe(1);
+      const seen = async () => {
+        const { others } = await second.renew("relay-2", leaseMs, "key");
+        return others.map(({ lives, shares }) => ({ lives, shares }));
+      };
+      await harness.advance(leaseMs / 2 + 1);
+      expect(await seen()).toEqual([{ lives: true, shares: false }]);
+      await harness.advance(leaseMs / 2);
+      expect(await seen()).toEqual([{ lives: false, shares: false }]);
     });
 
     fact("extends the lease", async (harness) => {
       const { first, second } = await twoRelays(harness);
       await harness.advance(leaseMs - 5000);
-      expect((await first.renew("relay-1", leaseMs)).lanes).toHaveLength(laneCount);
+      expect((await first.renew("relay-1", leaseMs, "key")).lanes).toHaveLength(laneCount);
       await harness.advance(leaseMs - 5000);
       expect(await join(second, "relay-2")).toEqual([]);
     });
@@ -90,7 +140,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
     fact("still works on a lease that ran out and that nobody took", async (harness) => {
       const { first, second } = await twoRelays(harness);
       await harness.advance(leaseMs + 1);
-      expect((await first.renew("relay-1", leaseMs)).lanes).toHaveLength(laneCount);
+      expect((await first.renew("relay-1", leaseMs, "key")).lanes).toHaveLength(laneCount);
       expect(await join(second, "relay-2")).toEqual([]);
     });
 
@@ -98,7 +148,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       const { first, second } = await twoRelays(harness);
       await harness.advance(leaseMs + 1);
       await join(second, "relay-2", 1000);
-      expect((await first.renew("relay-1", leaseMs)).lanes).toEqual([]);
+      expect((await first.renew("relay-1", leaseMs, "key")).lanes).toEqual([]);
       await harness.advance(1001);
       expect(await join(harness.another().box(outbox), "relay-3")).toHaveLength(laneCount);
     });

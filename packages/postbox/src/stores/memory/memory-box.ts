@@ -1,6 +1,21 @@
 import { laneCount, laneOf } from "../../internal/lane.js";
 import type { Message } from "../../message/message.js";
-import type { Box, Lane, LaneGap, LaneRead, LateRow, Membership, Row, Settlement, SettleOptions } from "../../store.js";
+import type {
+  Box,
+  Lane,
+  LaneGap,
+  LaneRead,
+  LateRow,
+  Member,
+  Membership,
+  Order,
+  OwnOptions,
+  Row,
+  Settlement,
+  SettleOptions,
+  Snapshot,
+  TakenLane,
+} from "../../store.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
 
 /** What a box holds, for tests and operators. Only what is committed; each list in order of position. */
@@ -17,6 +32,20 @@ export interface BoxContents {
 interface Ownership {
   epoch: number;
   owner: string | undefined;
+  clean: boolean;
+}
+
+interface Lease {
+  readonly order: Order;
+  readonly beat: number;
+  readonly leaseMs: number;
+  readonly expiresAt: number;
+}
+
+/** Rows that have their positions and are not visible yet. The number is that of their append. */
+export interface Placed {
+  readonly number: number;
+  readonly rows: readonly StoredRow[];
 }
 
 /**
@@ -29,57 +58,87 @@ export class MemoryBox implements Box {
   readonly #ownership: Ownership[] = Array.from({ length: laneCount }, () => ({
     epoch: 0,
     owner: undefined,
+    clean: true,
   }));
-  /** Until when each member's lease lasts. */
-  readonly #members = new Map<string, number>();
+  readonly #members = new Map<string, Lease>();
   readonly #parked: StoredRow[] = [];
   readonly #done: StoredRow[] = [];
+  /** The appends whose transactions have not ended, in order: the first one is the oldest. */
+  readonly #open = new Set<number>();
+  #lastAppend = 0;
   #lastPosition = 0;
 
   constructor(now: () => number) {
     this.#now = now;
   }
 
-  /** Gives a message its position, as an identity column does: before the commit, and for good even without one. */
-  place(message: Message): StoredRow {
-    const lane = laneOf(message.key ?? message.id);
-    return { lane, position: ++this.#lastPosition, message: copyOf(message), attempts: 0, createdAt: this.#now() };
+  /** Gives messages their positions, as an identity column does: before the commit, and for good even without one. */
+  place(messages: readonly Message[]): Placed {
+    const number = ++this.#lastAppend;
+    this.#open.add(number);
+    const rows = messages.map((message) => {
+      const lane = laneOf(message.key ?? message.id);
+      const position = ++this.#lastPosition;
+      return { lane, position, message: copyOf(message), attempts: 0, crashes: 0, createdAt: this.#now() };
+    });
+    return { number, rows };
   }
 
   /** Makes placed rows visible. */
-  insert(rows: readonly StoredRow[]): void {
+  insert({ number, rows }: Placed): void {
+    this.#open.delete(number);
     for (const row of rows) this.#lane(row.lane).add(row);
   }
 
-  async renew(owner: string, leaseMs: number): Promise<Membership> {
-    this.#members.set(owner, this.#now() + leaseMs);
-    return {
-      members: [...this.#members.values()].filter((expiresAt) => expiresAt > this.#now() + leaseMs / 2).length,
-      lanes: this.#lanesOf(owner),
-    };
+  /** Never makes them visible. */
+  discard({ number }: Placed): void {
+    this.#open.delete(number);
   }
 
-  async own(owner: string, most: number): Promise<readonly Lane[]> {
-    const taken: Lane[] = [];
-    for (const [lane, state] of this.#ownership.entries()) {
-      if (taken.length >= most) break;
-      if (state.owner === owner || this.#lives(state.owner)) continue;
-      Object.assign(state, { owner, epoch: state.epoch + 1 });
-      taken.push({ lane, epoch: state.epoch });
+  async snapshot(): Promise<Snapshot> {
+    const next = this.#lastAppend + 1;
+    const [oldest = next] = this.#open;
+    return { oldest, next };
+  }
+
+  async renew(owner: string, leaseMs: number, order: Order): Promise<Membership> {
+    const now = this.#now();
+    const beat = (this.#members.get(owner)?.beat ?? 0) + 1;
+    this.#members.set(owner, { order, beat, leaseMs, expiresAt: now + leaseMs });
+    const others: Member[] = [];
+    for (const [other, { expiresAt, ...lease }] of this.#members) {
+      if (other === owner) continue;
+      others.push({ owner: other, ...lease, lives: expiresAt > now, shares: expiresAt > now + lease.leaseMs / 2 });
     }
-    return taken;
+    return { others, lanes: this.#lanesOf(owner) };
+  }
+
+  async own(owner: string, most: number, { dead = [], all = false }: OwnOptions = {}): Promise<readonly TakenLane[]> {
+    const isDead = (member: string) =>
+      dead.some((one) => one.owner === member && one.beat === this.#members.get(member)?.beat);
+    const free = [...this.#ownership.entries()].filter(
+      ([, state]) =>
+        state.owner !== owner && (state.owner === undefined || !this.#lives(state.owner) || isDead(state.owner)),
+    );
+    if (!this.#lives(owner)) return [];
+    if (all && free.length + this.#lanesOf(owner).length < laneCount) return [];
+    return free.slice(0, most).map(([lane, state]) => {
+      const { clean } = state;
+      Object.assign(state, { owner, epoch: state.epoch + 1, clean: false });
+      return { lane, epoch: state.epoch, clean };
+    });
   }
 
   async release(owner: string, lanes?: readonly Lane[]): Promise<void> {
     for (const { lane, epoch } of lanes ?? this.#lanesOf(owner)) {
       const state = this.#ownership[lane];
-      if (state?.owner === owner && state.epoch === epoch) state.owner = undefined;
+      if (state?.owner === owner && state.epoch === epoch) Object.assign(state, { owner: undefined, clean: true });
     }
     if (lanes === undefined) this.#members.delete(owner);
   }
 
-  #lives(member: string | undefined): boolean {
-    return member !== undefined && (this.#members.get(member) ?? 0) > this.#now();
+  #lives(member: string): boolean {
+    return (this.#members.get(member)?.expiresAt ?? 0) > this.#now();
   }
 
   #lanesOf(owner: string): readonly Lane[] {
@@ -99,21 +158,30 @@ export class MemoryBox implements Box {
   async settle(
     lanes: readonly Lane[],
     settlements: readonly Settlement[],
-    { keep = false }: SettleOptions = {},
+    { keep = false, alone = false }: SettleOptions = {},
   ): Promise<ReadonlySet<number>> {
     const now = this.#now();
-    const standing = new Set(
-      lanes.filter(({ lane, epoch }) => this.#ownership[lane]?.epoch === epoch).map(({ lane }) => lane),
-    );
+    const standing = this.#standing(lanes);
     const fenced = settlements.filter(({ row }) => standing.has(row.lane));
     for (const settlement of fenced) {
-      const taken = this.#lane(settlement.row.lane).settle(settlement, now);
+      const taken = this.#lane(settlement.row.lane).settle(settlement, now, alone);
       if (taken === undefined) continue;
       if (settlement.to === "parked") this.#parked.push(taken);
       else if (keep) this.#done.push(taken);
     }
-    for (const { row } of fenced) this.#lane(row.lane).freeHold(row.message);
+    for (const { row } of fenced) this.#lane(row.lane).freeHolds(row.message);
     return standing;
+  }
+
+  async suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>> {
+    const standing = this.#standing(lanes);
+    for (const row of rows) if (standing.has(row.lane)) this.#lane(row.lane).suspect(row);
+    return standing;
+  }
+
+  /** The lanes whose epoch still stands. */
+  #standing(lanes: readonly Lane[]): ReadonlySet<number> {
+    return new Set(lanes.filter(({ lane, epoch }) => this.#ownership[lane]?.epoch === epoch).map(({ lane }) => lane));
   }
 
   contents(): BoxContents {

@@ -8,13 +8,13 @@ export interface StoredRow {
   readonly position: number;
   readonly message: Message;
   readonly attempts: number;
+  readonly crashes: number;
   readonly error?: string;
   readonly createdAt: number;
 }
 
-/** A key whose next message waits for a retry, with everything that waits behind it. There is none without rows. */
+/** A key whose next message waits for a retry, with everything that waits behind it. */
 interface Hold {
-  readonly key: string;
   dueAt: number;
   readonly rows: OrderedRows<StoredRow>;
 }
@@ -28,16 +28,15 @@ export class MemoryLane {
     this.#pending.set(row.position, row);
   }
 
-  /** The first rows of `pending` beyond `after`, and the first of `wait` whose hold is due, at most `limit` of either. */
   read(after: number, limit: number, now: number): Row[] {
-    const due: StoredRow[] = [];
-    for (const hold of this.#holds.values()) {
-      if (hold.dueAt <= now) due.push(...hold.rows.first(limit));
-    }
-    due.sort(byPosition);
+    const due = [...this.#holds.values()]
+      .filter(({ dueAt, rows }) => dueAt <= now && rows.size > 0)
+      .sort((a, b) => a.dueAt - b.dueAt)
+      .slice(0, limit);
+    const waiting = due.flatMap((hold) => hold.rows.first(Math.ceil(limit / due.length))).sort(byPosition);
     return [
-      ...due.slice(0, limit).map((row) => shown(row, true, false)),
-      ...this.#pending.first(limit, after).map((row) => shown(row, false, this.#holds.has(holdName(row.message)))),
+      ...waiting.map((row) => shown(row, true, false)),
+      ...this.#pending.first(limit, after).map((row) => shown(row, false, this.#isHeld(row.message))),
     ];
   }
 
@@ -46,36 +45,61 @@ export class MemoryLane {
     return this.#pending
       .first(Number.POSITIVE_INFINITY, after)
       .filter(({ position }) => position <= upTo && !seen.has(position))
-      .map((row) => ({ ...shown(row, false, this.#holds.has(holdName(row.message))), ageMs: now - row.createdAt }));
+      .map((row) => ({ ...shown(row, false, this.#isHeld(row.message)), ageMs: now - row.createdAt }));
   }
 
-  /** Moves one row to what became of it, and answers with it unless it waits here. A row that is gone stays gone. */
-  settle(settlement: Settlement, now: number): StoredRow | undefined {
-    const row = this.#take(settlement.row);
-    if (row === undefined || settlement.to === "sent") return row;
-    const { attempts, error } = settlement;
-    const moved: StoredRow = { ...row, attempts, ...(error === undefined ? {} : { error }) };
-    if (settlement.to === "parked") return moved;
-    const name = holdName(row.message);
-    let hold = this.#holds.get(name);
-    if (hold === undefined) {
-      // Its key's hold may have gone since the row was read. It is due at once then: without a hold nothing in `wait`
-      // would ever be read.
-      hold = { key: row.message.key ?? row.message.id, dueAt: now, rows: new OrderedRows() };
-      this.#holds.set(name, hold);
+  /** A message without a key stands behind nobody, not even another one of the same id. */
+  #isHeld({ key }: Message): boolean {
+    return key !== undefined && this.#holds.has(keyHold(key));
+  }
+
+  /** Notes how often a row was on its way when something died. */
+  suspect({ position, message, waiting, crashes }: Row): void {
+    for (const rows of waiting ? holdsOf(message).map((name) => this.#holds.get(name)?.rows) : [this.#pending]) {
+      const row = rows?.get(position);
+      if (row !== undefined) rows?.set(position, { ...row, crashes });
     }
+  }
+
+  /** Moves one row to what became of it, and answers with it unless it stays here. A row that is gone stays gone. */
+  settle(settlement: Settlement, now: number, alone: boolean): StoredRow | undefined {
+    const found = this.#take(settlement.row);
+    if (found === undefined || settlement.to === "sent") return found?.row;
+    const { attempts, error } = settlement;
+    const row: StoredRow = { ...found.row, attempts, crashes: 0, ...(error === undefined ? {} : { error }) };
+    const [byId, byKey = byId] = holdsOf(row.message);
+    const name = found.hold ?? (alone ? byId : byKey);
+    if (settlement.to === "parked") {
+      if (settlement.hold) this.#hold(name, now).dueAt = Number.POSITIVE_INFINITY;
+      return row;
+    }
+    if (settlement.to === "pending") {
+      this.#pending.set(row.position, row);
+      return undefined;
+    }
+    // Its key's hold may have gone since the row was read. It is due at once then: without a hold nothing in `wait`
+    // would ever be read.
+    const hold = this.#hold(name, now);
     if (settlement.retryInMs !== undefined) hold.dueAt = now + settlement.retryInMs;
-    hold.rows.set(row.position, moved);
+    hold.rows.set(row.position, row);
     return undefined;
   }
 
   /**
-   * Ends the hold of this message's key when nothing waits behind it any more. Called after a whole settle: in between,
-   * the last row of a key may have left before the next one arrives.
+   * Ends the holds of this message behind which nothing waits any more. Called after a whole settle: in between, the last row of a key may
+   * have left before the next one arrives. Those that somebody has to free stay.
    */
-  freeHold(message: Message): void {
-    const name = holdName(message);
-    if (this.#holds.get(name)?.rows.size === 0) this.#holds.delete(name);
+  freeHolds(message: Message): void {
+    for (const name of holdsOf(message)) {
+      const hold = this.#holds.get(name);
+      if (hold?.rows.size === 0 && hold.dueAt !== Number.POSITIVE_INFINITY) this.#holds.delete(name);
+    }
+  }
+
+  #hold(name: string, now: number): Hold {
+    const hold = this.#holds.get(name) ?? { dueAt: now, rows: new OrderedRows<StoredRow>() };
+    this.#holds.set(name, hold);
+    return hold;
   }
 
   contents(): { readonly pending: StoredRow[]; readonly wait: StoredRow[]; readonly holds: string[] } {
@@ -83,13 +107,21 @@ export class MemoryLane {
     return {
       pending: this.#pending.first(Number.POSITIVE_INFINITY),
       wait: holds.flatMap((hold) => hold.rows.first(Number.POSITIVE_INFINITY)),
-      holds: holds.map((hold) => hold.key),
+      holds: [...this.#holds.keys()].map((name) => name.slice(name.indexOf(" ") + 1)),
     };
   }
 
-  #take(row: Row): StoredRow | undefined {
-    const rows = row.waiting ? this.#holds.get(holdName(row.message))?.rows : this.#pending;
-    return rows?.delete(row.position);
+  /** Takes a row out, and tells under which hold it waited. */
+  #take({ position, message, waiting }: Row): { readonly row: StoredRow; readonly hold?: string } | undefined {
+    if (!waiting) {
+      const row = this.#pending.delete(position);
+      return row && { row };
+    }
+    for (const hold of holdsOf(message)) {
+      const row = this.#holds.get(hold)?.rows.delete(position);
+      if (row !== undefined) return { row, hold };
+    }
+    return undefined;
   }
 }
 
@@ -102,12 +134,16 @@ export function copyOf(message: Message): Message {
   return Object.freeze({ ...message, data: new Uint8Array(message.data) });
 }
 
-/** A message without a key waits alone, under its id; the prefix keeps an id from meeting another message's key. */
-function holdName(message: Message): string {
-  return message.key === undefined ? `id ${message.id}` : `key ${message.key}`;
+/** What a message may be held under: by itself, and by its key. The prefix keeps an id from meeting another's key. */
+function holdsOf({ key, id }: Message): [string] | [string, string] {
+  return key === undefined ? [`id ${id}`] : [`id ${id}`, keyHold(key)];
+}
+
+function keyHold(key: string): string {
+  return `key ${key}`;
 }
 
 function shown(row: StoredRow, waiting: boolean, held: boolean): Row {
-  const { lane, position, message, attempts } = row;
-  return { lane, position, message: copyOf(message), attempts, waiting, held };
+  const { lane, position, message, attempts, crashes } = row;
+  return { lane, position, message: copyOf(message), attempts, crashes, waiting, held };
 }

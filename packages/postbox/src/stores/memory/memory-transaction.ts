@@ -1,7 +1,6 @@
 import { PostboxError } from "../../errors.js";
 import type { Message } from "../../message/message.js";
-import type { MemoryBox } from "./memory-box.js";
-import type { StoredRow } from "./memory-lane.js";
+import type { MemoryBox, Placed } from "./memory-box.js";
 
 /** The handle of a transaction in memory. */
 export interface MemoryTransaction {
@@ -21,7 +20,7 @@ export class OpenTransaction implements MemoryTransaction {
   readonly ended: Promise<void>;
   #end!: () => void;
   #state: "open" | "committed" | "rolled back" = "open";
-  readonly #staged: { readonly box: MemoryBox; readonly rows: readonly StoredRow[] }[] = [];
+  readonly #staged: { readonly box: MemoryBox; readonly placed: Placed }[] = [];
   readonly #effects: (() => void)[] = [];
   readonly #undos: (() => void)[] = [];
 
@@ -46,7 +45,7 @@ export class OpenTransaction implements MemoryTransaction {
   }
 
   stage(box: MemoryBox, messages: readonly Message[]): void {
-    this.#staged.push({ box, rows: messages.map((message) => box.place(message)) });
+    this.#staged.push({ box, placed: box.place(messages) });
   }
 
   /** Runs `undo` when this transaction rolls back. */
@@ -68,12 +67,13 @@ export class OpenTransaction implements MemoryTransaction {
       this.rollback();
       throw cause;
     }
-    for (const { box, rows } of this.#staged) box.insert(rows);
+    for (const { box, placed } of this.#staged) box.insert(placed);
     this.#finish("committed");
   }
 
   rollback(): void {
     if (!this.open) return;
+    for (const { box, placed } of this.#staged) box.discard(placed);
     for (const undo of this.#undos) undo();
     this.#finish("rolled back");
   }

@@ -10,22 +10,27 @@ import type { BoxTables } from "./names.js";
 const inMs = (ms: string) => `clock_timestamp() + (${ms})::double precision * interval '1 millisecond'`;
 
 /**
- * Touches the member only, so that a renewal never waits for a settle. Answers with who shares and what is its own. Who
- * has not renewed for half a lease is most likely dead, and keeps its lanes for the rest of it, but no share of others.
+ * Touches the member only, so that a renewal never waits for a settle. Answers with what is its own, and with the other
+ * members.
  */
 export function renewSql(t: BoxTables): string {
   return `
     WITH beat AS (
-      INSERT INTO ${t.member} AS m (owner, beat, expires_at) VALUES ($1::text, 1, ${inMs("$2::double precision")})
+      INSERT INTO ${t.member} AS m (owner, relay_order, beat, lease_ms, expires_at)
+      VALUES ($1::text, $3::text, 1, $2::double precision, ${inMs("$2::double precision")})
       ON CONFLICT (owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at
     )
-    SELECT others.count + 1 AS members, k.lane, k.epoch
-    FROM (SELECT count(*) FROM ${t.member} WHERE owner <> $1::text AND expires_at > ${inMs("$2::double precision / 2")}) AS others
-    LEFT JOIN ${t.lane} k ON k.owner = $1::text`;
+    SELECT lane, epoch, NULL AS owner, NULL AS relay_order, NULL AS beat, NULL AS lease_ms, NULL AS lives, NULL AS shares
+    FROM ${t.lane} WHERE owner = $1::text
+    UNION ALL
+    SELECT NULL, NULL, owner, relay_order, beat, lease_ms,
+           expires_at > clock_timestamp(), expires_at > ${inMs("lease_ms / 2")}
+    FROM ${t.member} WHERE owner <> $1::text`;
 }
 
 /**
- * Takes up to $2 lanes for $1, beginning at lane $3, so that several who come at once do not all want the same.
+ * Takes up to $2 lanes for $1, beginning at lane $3, so that several who come at once do not all want the same. Who is
+ * among the owners $4, and has not beaten since the beats $5, counts as dead. With $6 it takes all or none.
  *
  * It looks first and locks only what seems free, so that a relay that stands by disturbs nobody. What it locked may
  * have changed while it waited, though, and a statement sees the other tables as they were when it began: a lane whose
@@ -33,27 +38,33 @@ export function renewSql(t: BoxTables): string {
  * a renewal in progress is waited for, and then it stands.
  */
 export function ownSql(t: BoxTables): string {
+  const lives = (m: string) => `${m}.expires_at > clock_timestamp() AND NOT EXISTS (
+          SELECT FROM unnest($4::text[], $5::bigint[]) AS d (owner, beat) WHERE d.owner = ${m}.owner AND d.beat = ${m}.beat)`;
   return `
     WITH seen AS MATERIALIZED (
       SELECT k.lane, k.epoch FROM ${t.lane} k
       WHERE k.owner IS DISTINCT FROM $1::text AND NOT EXISTS (
-        SELECT FROM ${t.member} m WHERE m.owner = k.owner AND m.expires_at > clock_timestamp())
+        SELECT FROM ${t.member} m WHERE m.owner = k.owner AND ${lives("m")})
+        AND EXISTS (SELECT FROM ${t.member} WHERE owner = $1::text AND expires_at > clock_timestamp())
       ORDER BY (k.lane + $3::integer) % ${laneCount} LIMIT $2::integer
     ), locked AS MATERIALIZED (
-      SELECT lane, epoch, owner FROM ${t.lane} WHERE lane IN (SELECT lane FROM seen) ORDER BY lane FOR UPDATE
+      SELECT lane, epoch, owner, clean FROM ${t.lane} WHERE lane IN (SELECT lane FROM seen) ORDER BY lane FOR UPDATE
     ), rival AS MATERIALIZED (
-      SELECT m.owner, m.expires_at FROM ${t.member} m
+      SELECT m.owner, m.expires_at, m.beat FROM ${t.member} m
       WHERE m.owner IN (SELECT owner FROM locked)
       ORDER BY m.owner FOR UPDATE OF m
     ), free AS MATERIALIZED (
-      SELECT l.lane FROM locked l JOIN seen USING (lane, epoch)
-      WHERE NOT EXISTS (SELECT FROM rival r WHERE r.owner = l.owner AND r.expires_at > clock_timestamp())
+      SELECT l.lane, l.clean FROM locked l JOIN seen USING (lane, epoch)
+      WHERE NOT EXISTS (SELECT FROM rival r WHERE r.owner = l.owner AND ${lives("r")})
+    ), enough AS MATERIALIZED (
+      SELECT NOT $6::boolean OR
+        (SELECT count(*) FROM free) + (SELECT count(*) FROM ${t.lane} WHERE owner = $1::text) = ${laneCount} AS yes
     ), left_behind AS (
       DELETE FROM ${t.member} m USING rival r WHERE m.owner = r.owner AND r.expires_at <= clock_timestamp()
     )
     UPDATE ${t.lane} k SET epoch = k.epoch + 1, owner = $1::text, clean = false
-    FROM free WHERE k.lane = free.lane
-    RETURNING k.lane, k.epoch`;
+    FROM free, enough WHERE k.lane = free.lane AND enough.yes
+    RETURNING k.lane, k.epoch, free.clean`;
 }
 
 /** Gives back the lanes $2 of the epochs $3. The epoch stays: until somebody takes a lane, what was sent may be settled. */
@@ -80,21 +91,24 @@ export function leaveSql(t: BoxTables): string {
 }
 
 /**
- * Of the lanes $1, the first $2 rows of `wait` that are due and the first $2 of `pending` beyond the positions $3. Each
- * lane is a short walk along the primary key; sorting across lanes would read all of them, and starting from the front
- * each time would walk over everything that was deleted and not yet vacuumed away.
+ * Of the lanes $1, the first $2 rows of `pending` beyond the positions $3, and as many of `wait` that are due, shared among
+ * the keys that are due longest. Each lane is a short walk along the primary key; sorting across lanes would read all of
+ * them, and starting from the front each time would walk over everything that was deleted and not yet vacuumed away.
+ * Each due key is a short walk as well, however many wait there.
  */
 export function readSql(t: BoxTables): string {
   return `
     SELECT r.*
     FROM unnest($1::smallint[], $2::integer[], $3::bigint[]) AS l (lane, n, after)
     CROSS JOIN LATERAL (
-      (SELECT w.lane, w.position, w.attempts, true AS waiting, false AS held, ${messageSelection("w")}
-       FROM ${t.hold} h JOIN ${t.wait} w ON w.lane = h.lane AND w.hold_key = h.key
-       WHERE h.lane = l.lane AND h.due_at <= clock_timestamp()
-       ORDER BY w.position LIMIT l.n)
+      (SELECT w.lane, w.position, w.attempts, w.crashes, true AS waiting, false AS held, ${messageSelection("w")}
+       FROM (SELECT h.key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
+             FROM (SELECT key FROM ${t.hold} WHERE lane = l.lane AND due_at <= clock_timestamp()
+                   ORDER BY due_at LIMIT l.n) AS h) AS due
+       CROSS JOIN LATERAL (
+         SELECT * FROM ${t.wait} WHERE lane = l.lane AND hold_key = due.key ORDER BY position LIMIT due.share) AS w)
       UNION ALL
-      (SELECT p.lane, p.position, p.attempts, false,
+      (SELECT p.lane, p.position, p.attempts, p.crashes, false,
               EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key), ${messageSelection("p")}
        FROM ${t.pending} p
        WHERE p.lane = l.lane AND p.position > l.after
@@ -105,7 +119,7 @@ export function readSql(t: BoxTables): string {
 /** Of the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age. */
 export function lateSql(t: BoxTables): string {
   return `
-    SELECT p.lane, p.position, p.attempts, false AS waiting,
+    SELECT p.lane, p.position, p.attempts, p.crashes, false AS waiting,
            EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key) AS held,
            extract(epoch FROM clock_timestamp() - p.created_at) * 1000 AS age_ms, ${messageSelection("p")}
     FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS g (lane, after, up_to)
@@ -115,3 +129,7 @@ export function lateSql(t: BoxTables): string {
       WHERE k.lane = p.lane AND k.position = p.position)
     ORDER BY p.lane, p.position`;
 }
+
+/** Which transactions are open. A position is drawn by a transaction that has its number already, or gets it right then. */
+export const snapshotSql =
+  "SELECT pg_snapshot_xmin(s)::text AS oldest, pg_snapshot_xmax(s)::text AS next FROM pg_current_snapshot() AS s";

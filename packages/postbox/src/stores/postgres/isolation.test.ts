@@ -32,7 +32,7 @@ describeOnEach("postgres", ({ url }) => {
     const boxes = Array.from({ length: 8 }, () => postgresStore({ pool, schema }).box("outbox"));
     const taken = await Promise.all(
       boxes.map(async (box, index) => {
-        await box.renew(`relay-${index}`, 60_000);
+        await box.renew(`relay-${index}`, 60_000, "key");
         return box.own(`relay-${index}`, 64);
       }),
     );
@@ -44,7 +44,7 @@ describeOnEach("postgres", ({ url }) => {
   it("lets a settle that meets a take-over wait for it, and then change nothing", async () => {
     await store.transaction((tx) => store.append(tx, "outbox", [testMessage("m1")]));
     const box = store.box("outbox");
-    await box.renew("relay-1", 60_000);
+    await box.renew("relay-1", 60_000, "key");
     const lanes = await box.own("relay-1", 64);
     const rows = await box.read(everyLane(1));
     const [taken, go] = [gate(), gate()];
@@ -67,7 +67,7 @@ describeOnEach("postgres", ({ url }) => {
 
   it("lets a relay read and settle amid appends, and fails neither", async () => {
     const box = store.box("outbox");
-    await box.renew("relay-1", 60_000);
+    await box.renew("relay-1", 60_000, "key");
     const lanes = await box.own("relay-1", 64);
     const appends = Array.from({ length: 5 }, async (_, writer) => {
       for (const message of testMessages(`w${writer}`, 20, { key: `k${writer}` })) {

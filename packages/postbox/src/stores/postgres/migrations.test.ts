@@ -67,7 +67,7 @@ describeOnEach("postgres", ({ url }) => {
     await client.query("ROLLBACK");
     client.release();
     await expect(appendOne(store)).rejects.toMatchObject(newer);
-    await expect(store.box("outbox").renew("relay-1", 1000)).rejects.toMatchObject(newer);
+    await expect(store.box("outbox").renew("relay-1", 1000, "key")).rejects.toMatchObject(newer);
   });
 
   it("says that the schema is outdated", async () => {

@@ -38,8 +38,8 @@ const vacuumSoon = ["", "toast."]
   .join(", ");
 
 /**
- * All tables of one box, also what only later versions will use (`scheduled`, `floor`, `clean`, `beat`): large tables are
- * easier made than altered. `hold_key` is under which key a waiting row is held: a row without a key waits alone.
+ * All tables of one box, also what only later versions will use (`scheduled`, `floor`): large tables are easier made than
+ * altered. `hold_key` is what a waiting row is held under: its key, or for one that waits alone its id behind chr(1).
  */
 function createBox(schema: string, box: string): string {
   const t = boxTables(schema, box);
@@ -48,6 +48,8 @@ function createBox(schema: string, box: string): string {
       lane smallint NOT NULL,
       position bigint GENERATED ALWAYS AS IDENTITY,${messageColumnsOfStep1},
       attempts integer NOT NULL DEFAULT 0,
+      crashes integer NOT NULL DEFAULT 0,
+      last_error text,
       PRIMARY KEY (lane, position)
     ) WITH (${vacuumSoon});
 
@@ -55,9 +57,10 @@ function createBox(schema: string, box: string): string {
       lane smallint NOT NULL,
       position bigint NOT NULL,${messageColumnsOfStep1},
       attempts integer NOT NULL,
+      crashes integer NOT NULL DEFAULT 0,
       last_error text,
       updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-      hold_key text NOT NULL GENERATED ALWAYS AS (coalesce(key, chr(1) || id)) STORED,
+      hold_key text NOT NULL,
       PRIMARY KEY (lane, position)
     ) WITH (${vacuumSoon});
     CREATE INDEX ON ${t.wait} (lane, hold_key, position);
@@ -68,6 +71,7 @@ function createBox(schema: string, box: string): string {
       due_at timestamptz NOT NULL,
       PRIMARY KEY (lane, key)
     );
+    CREATE INDEX ON ${t.hold} (lane, due_at);
 
     -- A settle locks (lane, epoch) as a foreign key would. Only because both are unique together does a change of the
     -- epoch wait for it.
@@ -83,7 +87,9 @@ function createBox(schema: string, box: string): string {
 
     CREATE TABLE ${t.member} (
       owner text PRIMARY KEY,
+      relay_order text NOT NULL,
       beat bigint NOT NULL,
+      lease_ms double precision NOT NULL,
       expires_at timestamptz NOT NULL
     ) WITH (fillfactor = 50);
 

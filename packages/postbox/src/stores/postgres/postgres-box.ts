@@ -1,13 +1,13 @@
 import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
-import type { Box, Executor, Lane, Row, Settlement } from "../../store.js";
+import type { Box, Executor, Lane, Member, Row, Settlement, TakenLane } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
-import { lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
+import { lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql, snapshotSql } from "./box-sql.js";
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { boxTables } from "./names.js";
 import { schemaError } from "./schema-check.js";
-import { settleSentSql, settleSql } from "./settle-sql.js";
+import { settleSentSql, settleSql, suspectSql } from "./settle-sql.js";
 
 /**
  * A box in Postgres. Each verb is one statement in a transaction of its own: a crash leaves all of it or nothing, and a
@@ -27,14 +27,16 @@ export function postgresBox(
     leave: leaveSql(tables),
     read: readSql(tables),
     late: lateSql(tables),
+    snapshot: snapshotSql,
+    suspect: suspectSql(tables),
     settle: settleSql(tables),
-    "settle the sent rows of": settleSentSql(tables),
   };
+  const settleSent = settleSentSql(tables);
 
-  async function query(verb: keyof typeof statements, params: readonly unknown[]) {
+  async function query(verb: keyof typeof statements, params: readonly unknown[], text = statements[verb]) {
     try {
       await checkSchema(run);
-      return (await run(statements[verb], params)).rows;
+      return (await run(text, params)).rows;
     } catch (thrown) {
       const error = schemaError(thrown, schema);
       if (error instanceof PostboxError) throw error;
@@ -45,18 +47,22 @@ export function postgresBox(
   }
 
   return {
-    async renew(owner, leaseMs) {
-      const rows = await query("renew", [owner, leaseMs]);
-      return { members: Number(rows[0]?.members), lanes: lanesFrom(rows.filter(({ lane }) => lane !== null)) };
+    async renew(owner, leaseMs, order) {
+      const rows = await query("renew", [owner, leaseMs, order]);
+      return {
+        others: rows.filter((row) => row.lane === null).map(memberFrom),
+        lanes: lanesFrom(rows.filter((row) => row.lane !== null)).map(({ lane, epoch }) => ({ lane, epoch })),
+      };
     },
 
-    async own(owner, most) {
-      return lanesFrom(await query("own", [owner, most, laneOf(owner)]));
+    async own(owner, most, { dead = [], all = false } = {}) {
+      const [owners, beats] = [dead.map((member) => member.owner), dead.map(({ beat }) => beat)];
+      return lanesFrom(await query("own", [owner, most, laneOf(owner), owners, beats, all]));
     },
 
     async release(owner, lanes) {
       if (lanes === undefined) await query("leave", [owner]);
-      else await query("release", [owner, lanes.map(({ lane }) => lane), lanes.map(({ epoch }) => epoch)]);
+      else await query("release", [owner, ...fenceOf(lanes)]);
     },
 
     async read(lanes) {
@@ -83,23 +89,55 @@ export function postgresBox(
       return rows.map((record) => ({ ...rowFrom(record), ageMs: Number(record.age_ms) }));
     },
 
-    async settle(lanes, settlements, { keep = false } = {}) {
-      const fence = [lanes.map(({ lane }) => lane), lanes.map(({ epoch }) => epoch)];
+    async snapshot() {
+      const [row] = await query("snapshot", []);
+      return { oldest: Number(row?.oldest), next: Number(row?.next) };
+    },
+
+    async suspect(lanes, rows) {
+      const columns = (["lane", "position", "waiting", "crashes"] as const).map((name) => rows.map((row) => row[name]));
+      return lanesIn(await query("suspect", [...fenceOf(lanes), ...columns]));
+    },
+
+    async settle(lanes, settlements, { keep = false, alone = false } = {}) {
+      const fence = fenceOf(lanes);
       const onlySent = !keep && settlements.every(({ row, to }) => to === "sent" && !row.waiting);
-      const rows = onlySent
-        ? await query("settle the sent rows of", [
-            ...fence,
-            settlements.map(({ row }) => row.lane),
-            settlements.map(({ row }) => row.position),
-          ])
-        : await query("settle", [...fence, ...settlementColumns(settlements), keep]);
-      return new Set(rows.map(({ lane }) => Number(lane)));
+      if (onlySent) {
+        const [of, at] = [settlements.map(({ row }) => row.lane), settlements.map(({ row }) => row.position)];
+        return lanesIn(await query("settle", [...fence, of, at], settleSent));
+      }
+      const rows = await query("settle", [...fence, ...settlementColumns(settlements), keep, alone]);
+      return lanesIn(rows);
     },
   };
 }
 
-function lanesFrom(rows: readonly Record<string, unknown>[]): Lane[] {
-  return rows.map(({ lane, epoch }) => ({ lane: Number(lane), epoch: Number(epoch) })).sort((a, b) => a.lane - b.lane);
+/** A row as the driver gives it. */
+type StatementRow = Readonly<Record<string, unknown>>;
+
+function lanesFrom(rows: readonly StatementRow[]): TakenLane[] {
+  return rows
+    .map(({ lane, epoch, clean }) => ({ lane: Number(lane), epoch: Number(epoch), clean: clean === true }))
+    .sort((a, b) => a.lane - b.lane);
+}
+
+function lanesIn(rows: readonly StatementRow[]): ReadonlySet<number> {
+  return new Set(rows.map(({ lane }) => Number(lane)));
+}
+
+function fenceOf(lanes: readonly Lane[]): [number[], number[]] {
+  return [lanes.map(({ lane }) => lane), lanes.map(({ epoch }) => epoch)];
+}
+
+function memberFrom({ owner, relay_order, beat, lease_ms, lives, shares }: StatementRow): Member {
+  return {
+    owner: String(owner),
+    order: relay_order as Member["order"],
+    beat: Number(beat),
+    leaseMs: Number(lease_ms),
+    lives: lives === true,
+    shares: shares === true,
+  };
 }
 
 /** One array per column: lane, position, waiting, fate, tries, retry_in_ms, error. */
@@ -111,18 +149,22 @@ function settlementColumns(settlements: readonly Settlement[]): unknown[][] {
     settlements.map(({ row }) => row.waiting),
     settlements.map(({ to }) => to),
     fates.map((fate) => fate?.attempts ?? null),
-    fates.map((fate) => (fate?.to === "wait" ? (fate.retryInMs ?? null) : null)),
+    fates.map((fate) => {
+      if (fate?.to === "parked") return fate.hold ? Number.POSITIVE_INFINITY : null;
+      return fate?.to === "wait" ? (fate.retryInMs ?? null) : null;
+    }),
     fates.map((fate) => (fate?.error === undefined ? null : errorText(fate.error))),
   ];
 }
 
 /** `bigint` arrives as text, or as whatever the user's parser for it makes of it. */
-function rowFrom(record: Readonly<Record<string, unknown>>): Row {
+function rowFrom(record: StatementRow): Row {
   return {
     lane: Number(record.lane),
     position: Number(record.position),
     message: messageFrom(record as unknown as MessageRecord),
     attempts: Number(record.attempts),
+    crashes: Number(record.crashes),
     waiting: record.waiting === true,
     held: record.held === true,
   };

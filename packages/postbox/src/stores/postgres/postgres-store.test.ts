@@ -67,7 +67,7 @@ describeOnEach("postgres", ({ url }) => {
     const messages = testMessages("big", count).map((message) => ({ ...message, ...more }));
     await store.transaction((tx) => store.append(tx, "outbox", messages));
     const box = store.box("outbox");
-    await box.renew("relay-1", 60_000);
+    await box.renew("relay-1", 60_000, "key");
     const lanes = await box.own("relay-1", 64);
     const rows = await box.read(lanes.map(({ lane }) => ({ lane, limit: 5 })));
     expect(rows).toHaveLength(count);
@@ -114,7 +114,7 @@ describeOnEach("postgres", ({ url }) => {
   it("stores an error without NUL, cut to 2 KB between two characters", async () => {
     await store.transaction((tx) => store.append(tx, "outbox", [testMessage("m1")]));
     const box = store.box("outbox");
-    await box.renew("relay-1", 60_000);
+    await box.renew("relay-1", 60_000, "key");
     const lanes = await box.own("relay-1", 64);
     const [row] = await box.read(lanes.map(({ lane }) => ({ lane, limit: 5 })));
     if (row === undefined) throw new Error("one row");

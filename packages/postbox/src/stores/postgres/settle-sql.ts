@@ -23,14 +23,15 @@ function fence(t: BoxTables): string {
 
 /**
  * Settles rows in one statement: $1 and $2 are the lanes and their epochs, $3 to $9 the rows and what becomes of
- * them, $10 whether those that were sent are kept.
+ * them, $10 whether those that were sent are kept, $11 whether each that waits does so by itself.
  *
  * - `fence` locks the lanes whose epoch still stands. A take-over in progress is waited for, and then the epoch no longer
  *   matches; one that comes later waits for this statement. Nothing below touches a lane outside of it. A mere look at
  *   the epoch would let a settle through whose lane is being taken.
  * - All parts see the tables as they were when the statement began, and none may change a row that another one changes:
- *   so a row of `wait` is either deleted or updated, and a hold is either set (`held`) or deleted (the end).
- * - `hold_key` is as in the table: a row without a key is held under its id, behind a character that no key can have.
+ *   so a row is either deleted or updated, and a hold is either set (`held`) or deleted (the end).
+ * - A row that is held by itself is so under its id, behind a character that no key can have.
+ * - A retry in infinitely many ms is a hold that somebody has to free.
  * - Nothing waits for a key any more when as many of its rows leave as there were; counting stops at one more.
  * - What goes to `wait` always has a hold afterwards, due at once if there was none: without one it would never be read.
  * - Rows that are gone already are passed over, so a settle whose answer was lost can be sent again.
@@ -44,21 +45,27 @@ export function settleSql(t: BoxTables): string {
       JOIN fence USING (lane)
     ), from_pending AS (
       DELETE FROM ${t.pending} p USING item i
-      WHERE NOT i.waiting AND p.lane = i.lane AND p.position = i.position
-      RETURNING p.*, coalesce(p.key, chr(1) || p.id) AS hold_key, i.fate, i.tries, i.retry_in_ms, i.error
+      WHERE NOT i.waiting AND i.fate <> 'pending' AND p.lane = i.lane AND p.position = i.position
+      RETURNING p.*, CASE WHEN $11::boolean OR p.key IS NULL THEN chr(1) || p.id ELSE p.key END AS hold_key,
+                i.fate, i.tries, i.retry_in_ms, i.error
+    ), again AS (
+      UPDATE ${t.pending} p SET attempts = i.tries, last_error = i.error, crashes = 0
+      FROM item i
+      WHERE NOT i.waiting AND i.fate = 'pending' AND p.lane = i.lane AND p.position = i.position
     ), from_wait AS (
       DELETE FROM ${t.wait} w USING item i
-      WHERE i.waiting AND i.fate <> 'wait' AND w.lane = i.lane AND w.position = i.position
-      RETURNING w.*, i.fate, i.tries, i.error
+      WHERE i.waiting AND i.fate IN ('sent', 'parked') AND w.lane = i.lane AND w.position = i.position
+      RETURNING w.*, i.fate, i.tries, i.retry_in_ms, i.error
     ), stays AS (
       UPDATE ${t.wait} w
-      SET attempts = i.tries, last_error = coalesce(i.error, w.last_error), updated_at = clock_timestamp()
+      SET attempts = i.tries, crashes = 0, last_error = coalesce(i.error, w.last_error), updated_at = clock_timestamp()
       FROM item i
-      WHERE i.waiting AND i.fate = 'wait' AND w.lane = i.lane AND w.position = i.position
+      WHERE i.waiting AND i.fate IN ('wait', 'pending') AND w.lane = i.lane AND w.position = i.position
       RETURNING w.lane, w.hold_key, i.retry_in_ms
     ), comes AS (
-      INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error)
-      SELECT lane, position, ${columns}, created_at, tries, error FROM from_pending WHERE fate = 'wait'
+      INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, hold_key)
+      SELECT lane, position, ${columns}, created_at, tries, coalesce(error, last_error), hold_key
+      FROM from_pending WHERE fate = 'wait'
     ), parked AS (
       INSERT INTO ${t.parked} (lane, position, ${columns}, created_at, attempts, reason)
       SELECT lane, position, ${columns}, created_at, tries, error FROM from_pending WHERE fate = 'parked'
@@ -73,11 +80,16 @@ export function settleSql(t: BoxTables): string {
       SELECT lane, hold_key, max(retry_in_ms) AS retry_in_ms
       FROM (SELECT lane, hold_key, retry_in_ms FROM stays
             UNION ALL
-            SELECT lane, hold_key, retry_in_ms FROM from_pending WHERE fate = 'wait') AS kept
+            SELECT lane, hold_key, retry_in_ms FROM from_pending
+            WHERE fate = 'wait' OR fate = 'parked' AND retry_in_ms IS NOT NULL
+            UNION ALL
+            SELECT lane, hold_key, retry_in_ms FROM from_wait
+            WHERE fate = 'parked' AND retry_in_ms IS NOT NULL) AS kept
       GROUP BY lane, hold_key
     ), held AS (
       INSERT INTO ${t.hold} AS h (lane, key, due_at)
-      SELECT k.lane, k.hold_key, clock_timestamp() + coalesce(k.retry_in_ms, 0) * interval '1 millisecond'
+      SELECT k.lane, k.hold_key, CASE WHEN k.retry_in_ms = 'Infinity' THEN 'infinity'
+                                      ELSE clock_timestamp() + coalesce(k.retry_in_ms, 0) * interval '1 millisecond' END
       FROM held_key k
       WHERE k.retry_in_ms IS NOT NULL
          OR NOT EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = k.lane AND h.key = k.hold_key)
@@ -90,6 +102,22 @@ export function settleSql(t: BoxTables): string {
         AND (g.lane, g.hold_key) NOT IN (SELECT lane, hold_key FROM held_key)
         AND g.rows = (SELECT count(*) FROM (
           SELECT FROM ${t.wait} w WHERE w.lane = g.lane AND w.hold_key = g.hold_key LIMIT g.rows + 1) AS before)
+    )
+    SELECT lane FROM fence`;
+}
+
+/** Notes the crashes $6 of the rows $3 to $5, in the lanes $1 of the epochs $2. */
+export function suspectSql(t: BoxTables): string {
+  return `
+    WITH fence AS MATERIALIZED (${fence(t)}), item AS MATERIALIZED (
+      SELECT i.* FROM unnest($3::smallint[], $4::bigint[], $5::boolean[], $6::integer[]) AS i (lane, position, waiting, crashes)
+      JOIN fence USING (lane)
+    ), from_pending AS (
+      UPDATE ${t.pending} p SET crashes = i.crashes FROM item i
+      WHERE NOT i.waiting AND p.lane = i.lane AND p.position = i.position
+    ), from_wait AS (
+      UPDATE ${t.wait} w SET crashes = i.crashes FROM item i
+      WHERE i.waiting AND w.lane = i.lane AND w.position = i.position
     )
     SELECT lane FROM fence`;
 }

@@ -1,0 +1,39 @@
+import { PostboxError } from "../errors.js";
+import type { Runtime } from "../internal/runtime.js";
+import { withTimeout } from "../internal/with-timeout.js";
+import type { Box, Row } from "../store.js";
+import type { Telemetry } from "../telemetry/events.js";
+import type { Sender } from "../transport.js";
+import type { Ownership } from "./ownership.js";
+
+export interface CountOptions {
+  readonly box: Box;
+  readonly boxName: string;
+  readonly sender: Sender;
+  readonly publishTimeoutMs: number;
+  readonly ownership: Ownership;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+}
+
+/**
+ * Stores the crashes of rows that may be the cause of them, before they are sent again: the process may not live to do it
+ * afterwards. While the broker is away it rejects instead, so that a process that restarts through an outage counts nothing.
+ */
+export async function countCrashes(rows: readonly Row[], options: CountOptions): Promise<void> {
+  const { box, boxName, sender, publishTimeoutMs, ownership, runtime, telemetry } = options;
+  const suspects = rows.filter(({ crashes }) => crashes > 0);
+  if (suspects.length === 0) return;
+  const late = () =>
+    new PostboxError(
+      "transport-down",
+      `${sender.name} did not connect within ${publishTimeoutMs} ms; it is tried again`,
+    );
+  await withTimeout(runtime, publishTimeoutMs, late, async (signal) => sender.connect?.(signal));
+  const lanes = ownership.of(suspects);
+  const standing = await box.suspect(lanes, suspects);
+  ownership.lose(lanes.map(({ lane }) => lane).filter((lane) => !standing.has(lane)));
+  for (const { message, crashes } of suspects) {
+    telemetry({ name: "message.suspected", box: boxName, id: message.id, crashes });
+  }
+}

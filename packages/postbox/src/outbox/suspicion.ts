@@ -1,0 +1,52 @@
+import { PostboxError } from "../errors.js";
+import type { Row } from "../store.js";
+import type { Outcome } from "../transport.js";
+
+/*
+ * A message may be the reason why a process or a connection dies: it would be sent again, and kill again, for ever. So what
+ * was on its way at a death is counted before it is sent again. Once may be chance: it is sent as before. From the second
+ * death on it is sent with nothing else on its way, so that the next one tells who it was.
+ */
+
+/** From here on a row is sent alone. */
+export const aloneFrom = 2;
+/** From here on it is not sent at all: it was alone at the last two deaths, which is no chance any more. */
+const hopelessFrom = 4;
+
+/** How a row that is to be sent no more ends. */
+export function hopeless(row: Row): Outcome | undefined {
+  if (row.crashes < hopelessFrom) return undefined;
+  const text =
+    `it was on its way ${row.crashes} times when the process or the connection died, the last times alone; ` +
+    "find out what it does to the sender before you send it again";
+  return { status: "rejected", error: new PostboxError("message-suspect", text) };
+}
+
+/** The first rows of lanes whose owner died: any of them may have been on its way then. */
+export interface Suspicion {
+  /** This lane was taken from one who died. */
+  add(lane: number): void;
+  remove(lane: number): void;
+  /** The same rows, each with one crash more where it stands under suspicion. */
+  mark<R extends Row>(rows: readonly R[]): readonly R[];
+}
+
+/** `mostInFlight` is how many of one lane may have been on their way at most. */
+export function createSuspicion(mostInFlight: number): Suspicion {
+  /** How many more of each lane. */
+  const left = new Map<number, number>();
+  return {
+    add: (lane) => void left.set(lane, mostInFlight),
+    remove: (lane) => void left.delete(lane),
+    mark(rows) {
+      if (left.size === 0) return rows;
+      return rows.map((row) => {
+        const more = left.get(row.lane);
+        if (more === undefined) return row;
+        if (more > 1) left.set(row.lane, more - 1);
+        else left.delete(row.lane);
+        return { ...row, crashes: row.crashes + 1 };
+      });
+    },
+  };
+}

@@ -1,0 +1,240 @@
+import { PostboxError } from "../errors.js";
+import { laneCount } from "../internal/lane.js";
+import { sleep } from "../internal/runtime.js";
+import { createWake } from "../internal/wake.js";
+import type { LateRow, Row } from "../store.js";
+import { createBreaker } from "./breaker.js";
+import { countCrashes } from "./count-crashes.js";
+import { dispatch } from "./dispatch.js";
+import type { Engine, EngineOptions } from "./engine.js";
+import { type Judgement, judge } from "./judge.js";
+import { createSettler } from "./settler.js";
+import { createSuspicion, hopeless } from "./suspicion.js";
+
+/** So often at most, what was passed is searched for messages that came late all the same; slower where it costs much. */
+const lookBackMs = 1000;
+const patience = 20;
+
+/**
+ * The engine for `order: "total"`: sends the messages of all lanes one after the other, in the order of their positions.
+ * One that fails keeps its place, and everything waits for it.
+ *
+ * A position that is missing may belong to a transaction that is still open. Nothing beyond it is sent until it appears, or
+ * until every transaction has ended that was open when a later position had been seen: then it was rolled back.
+ */
+export function createTotalEngine(options: EngineOptions): Engine {
+  const { box, boxName, ownership, sender, runtime, telemetry, backoff, batchSize } = options;
+  const judgeOptions = { ...options, box: boxName, inPlace: true, random: runtime.random };
+  const breaker = createBreaker(options);
+  const suspicion = createSuspicion(3 * options.maxInFlight);
+  const news = createWake(runtime);
+  const stored = createWake(runtime);
+  const finish = new AbortController();
+  /** In order, with nothing missing in between that could still come. */
+  let queue: Row[] = [];
+  /** Everything up to here is in the queue, or was. */
+  let passed = 0;
+  /** When all transactions below `next` have ended, nothing up to `upTo` is missing any more. */
+  let gap: { readonly upTo: number; readonly next: number } | undefined;
+  /** What is in the queue, on its way, or not settled yet, by lane and position. */
+  const live = new Set<string>();
+  /** Changes when the lanes are lost: whatever was begun before does not count any more. */
+  let term = 0;
+  let pauseMs = 0;
+  let drained = false;
+
+  const settler = createSettler({
+    ...options,
+    alone: false,
+    settled({ row, to }) {
+      if (to !== "pending") live.delete(nameOf(row));
+      stored.wake();
+    },
+  });
+
+  /** Brings more into the queue. Answers whether there was something, nothing, or something that has to wait. */
+  async function refill(): Promise<"some" | "none" | "gap"> {
+    const begun = term;
+    const known = new Set(live);
+    // Before the read, which so sees everything of the transactions that have ended by now.
+    const { oldest } = await box.snapshot();
+    const limit = Math.max(1, Math.ceil(batchSize / 8));
+    const every = Array.from({ length: laneCount }, (_, lane) => ({ lane, after: passed, limit }));
+    const rows = await box.read(every);
+    if (rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
+    if (begun !== term) return "none";
+    const closed = gap !== undefined && gap.next <= oldest ? gap.upTo : 0;
+    const waiting = rows.filter((row) => row.waiting && !known.has(nameOf(row)) && !live.has(nameOf(row)));
+    const inOrder = rows.filter((row) => !row.waiting).sort(byPosition);
+    const readUpTo = frontier(inOrder, limit);
+    const next: Row[] = waiting.sort(byPosition);
+    let isOpen = false;
+    for (const row of inOrder) {
+      if (row.position > readUpTo) break;
+      isOpen = row.position > passed + 1 && row.position > closed;
+      if (isOpen) break;
+      next.push(row);
+      passed = row.position;
+    }
+    if (isOpen && (gap === undefined || closed > 0 || gap.upTo <= passed)) {
+      const upTo = Math.min(inOrder.at(-1)?.position ?? 0, readUpTo);
+      // After the read: whoever drew a lower position than one that was seen has begun by now.
+      gap = { upTo, next: (await box.snapshot()).next };
+    }
+    if (begun !== term) return "none";
+    enqueue(next);
+    if (next.length > 0) telemetry({ name: "relay.read", box: boxName, count: next.length });
+    return next.length > 0 ? "some" : isOpen ? "gap" : "none";
+  }
+
+  function enqueue(rows: readonly Row[]): void {
+    for (const row of rows) live.add(nameOf(row));
+    queue.push(...suspicion.mark(rows));
+  }
+
+  /** What came after all below what was passed goes first. */
+  async function lookBack(): Promise<number> {
+    const begun = term;
+    const startedAt = runtime.monotonic();
+    const known = new Map<number, number[]>();
+    for (const name of live) {
+      const [lane = 0, position = 0] = name.split(" ").map(Number);
+      const positions = known.get(lane) ?? [];
+      positions.push(position);
+      known.set(lane, positions);
+    }
+    const every = Array.from({ length: laneCount }, (_, lane) => lane);
+    const rows: readonly LateRow[] =
+      passed === 0
+        ? []
+        : await box.late(every.map((lane) => ({ lane, after: 0, upTo: passed, known: known.get(lane) ?? [] })));
+    if (begun === term && rows.length > 0) {
+      for (const { message, ageMs } of rows) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
+      const rest = queue;
+      queue = [];
+      enqueue([...rows].sort(byPosition));
+      queue.push(...rest);
+    }
+    return runtime.monotonic() - startedAt;
+  }
+
+  /** Sends one row. Answers after how long its next try may come; 0 when the next row's turn has come. */
+  async function send(row: Row, signal: AbortSignal): Promise<number> {
+    const begun = term;
+    let judgement: Judgement | undefined;
+    const report = (outcome: Parameters<typeof judge>[1]) => {
+      if (begun === term) judgement = judge(row, outcome, undefined, judgeOptions);
+    };
+    const end = hopeless(row);
+    if (end !== undefined) report(end);
+    else {
+      const down = await attempt(row, report);
+      if (begun !== term) return 0;
+      if (down !== undefined) {
+        const retryInMs = breaker.open(down);
+        options.failed(down, retryInMs);
+        return retryInMs;
+      }
+      breaker.close();
+    }
+    if (judgement === undefined) return 0;
+    settler.add([judgement]);
+    const { settlement, event } = judgement;
+    if (settlement.to === "pending") {
+      queue[0] = { ...row, attempts: settlement.attempts, crashes: 0 };
+      return event.name === "message.failed" ? event.retryInMs : 0;
+    }
+    queue.shift();
+    // Until it is stored that this one is set aside, who takes over would send it after the next one.
+    if (settlement.to === "parked") {
+      while (begun === term && live.has(nameOf(row)) && !signal.aborted) await stored.wait(signal);
+    }
+    return 0;
+  }
+
+  async function attempt(row: Row, report: (outcome: Parameters<typeof judge>[1]) => void) {
+    try {
+      await countCrashes([row], options);
+    } catch (error) {
+      return PostboxError.from(error);
+    }
+    const { down } = await dispatch([row], sender, options.publishTimeoutMs, runtime, (_, outcome) => report(outcome));
+    return down;
+  }
+
+  async function loop(signal: AbortSignal): Promise<void> {
+    let lookAt = runtime.monotonic() + lookBackMs;
+    while (!signal.aborted) {
+      if (ownership.epochs.size < laneCount || !ownership.trusted()) {
+        await news.wait(signal, options.pollIntervalMs);
+        continue;
+      }
+      try {
+        if (runtime.monotonic() >= lookAt) {
+          lookAt = runtime.monotonic() + Math.max(lookBackMs, patience * (await lookBack()));
+        }
+        const [row] = queue;
+        if (row !== undefined && settler.size < 2 * options.maxInFlight) {
+          await sleep(runtime, await send(row, signal), signal);
+        } else if (row !== undefined) {
+          await stored.wait(signal);
+        } else {
+          const found = await refill();
+          if (found === "none" && !drained) telemetry({ name: "relay.drained", box: boxName });
+          drained = found === "none";
+          pauseMs = found === "some" ? 0 : Math.min(options.pollIntervalMs, Math.max(1, 2 * pauseMs));
+          if (pauseMs > 0) await news.wait(signal, pauseMs);
+        }
+      } catch (error) {
+        if (options.isFatal(error)) throw error;
+        const retryInMs = backoff(1, runtime.random);
+        options.failed(error, retryInMs);
+        await sleep(runtime, retryInMs, signal);
+      }
+    }
+  }
+
+  return {
+    gained(lanes) {
+      for (const { lane, clean } of lanes) if (!clean) suspicion.add(lane);
+      news.wake();
+    },
+    lost(lanes) {
+      term++;
+      queue = [];
+      passed = 0;
+      gap = undefined;
+      live.clear();
+      for (const lane of lanes) {
+        suspicion.remove(lane);
+        settler.drop(lane);
+      }
+      stored.wake();
+    },
+    hinted() {
+      pauseMs = 0;
+      news.wake();
+    },
+    // Nobody shares with this one.
+    drain: async () => false,
+    async run(signal) {
+      const sending = loop(signal).finally(() => finish.abort());
+      await Promise.all([sending, settler.run(finish.signal)]);
+    },
+  };
+}
+
+/** Up to where everything has been read: a lane that came back full may have more. */
+function frontier(rows: readonly Row[], limit: number): number {
+  const lanes = new Map<number, { count: number; last: number }>();
+  for (const { lane, position } of rows) lanes.set(lane, { count: (lanes.get(lane)?.count ?? 0) + 1, last: position });
+  return Math.min(...[...lanes.values()].map(({ count, last }) => (count < limit ? Number.POSITIVE_INFINITY : last)));
+}
+
+function nameOf({ lane, position }: Row): string {
+  return `${lane} ${position}`;
+}
+
+function byPosition(a: Row, b: Row): number {
+  return a.position - b.position;
+}
