@@ -24,19 +24,24 @@ const shared = {
   test: { testTimeout: 20_000, hookTimeout: 60_000, exclude: ["**/node_modules/**", "**/dist/**"] },
 };
 
+/** The long project where it is asked for, and nowhere else. */
+function chosen<P extends { readonly test: { readonly name: string } }>(projects: readonly P[]): P[] {
+  return projects.filter(({ test }) => (test.name === "long") === (process.env.POSTBOX_TEST_LONG !== undefined));
+}
+
 export default defineConfig({
   ...shared,
   test: {
     globalSetup: "./packages/testkit/src/vitest/global-setup.ts",
     reporters: [["default", { summary: false }], "./packages/testkit/src/vitest/server-report.ts"],
-    projects: [
+    projects: chosen([
       {
         ...shared,
         test: {
           ...shared.test,
           name: "parallel",
           include: ["{packages,checks,examples,bench,torture}/**/*.test.ts"],
-          exclude: [...shared.test.exclude, "**/*.serial.test.ts"],
+          exclude: [...shared.test.exclude, "**/*.{serial,long}.test.ts"],
           maxWorkers: 2,
         },
       },
@@ -51,6 +56,18 @@ export default defineConfig({
           sequence: { groupOrder: 1 },
         },
       },
-    ],
+      {
+        // For minutes, and alone: `npm run test:long`.
+        ...shared,
+        test: {
+          ...shared.test,
+          name: "long",
+          include: ["torture/**/*.long.test.ts"],
+          maxWorkers: 1,
+          testTimeout: 10 * 60_000,
+          hookTimeout: 10 * 60_000,
+        },
+      },
+    ]),
   },
 });

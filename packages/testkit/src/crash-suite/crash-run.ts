@@ -12,10 +12,14 @@ import {
   type Runtime,
   type StandardSchema,
   type Store,
+  type Telemetry,
   transaction,
 } from "postbox";
 import { type MemoryBroker, type MemoryReceiver, memoryBroker } from "postbox/memory";
+import { expect } from "vitest";
 import { freezeAt } from "../freeze-at.js";
+import { gate } from "../gate.js";
+import { patiently } from "../patience.js";
 import type { StoreHarness, StoreHarnessContents, StoreProcess } from "../store-suite/store-harness.js";
 import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
 
@@ -36,33 +40,47 @@ export interface CrashRun {
   readonly orders: readonly string[];
   readonly effects: readonly string[];
   readonly contents: StoreHarnessContents;
+  /** Failpoints at which nobody died, since they were not hit that often. */
+  readonly unreached: readonly Failpoint[];
+}
+
+/** Where somebody dies: at this hit of this failpoint. */
+export interface Crash {
+  readonly failpoint: Failpoint;
+  readonly times: number;
+}
+
+const roles = ["producer", "relay", "consumer"] as const;
+type Role = (typeof roles)[number];
+
+export function roleOf(failpoint: Failpoint): Role {
+  return failpoint.startsWith("outbox.") ? "producer" : failpoint.startsWith("relay.") ? "relay" : "consumer";
 }
 
 /**
  * Orders are placed, relayed, handled and audited, with one step written down in the user's own table at each place.
- * The one whose failpoint it is dies there; another takes its place and finishes.
+ * Those whose failpoints these are die there, one of each role at most; others take their places and finish.
  */
-export async function crashRun<Tx>(harness: StoreHarness<Tx>, failpoint: Failpoint, times: number): Promise<CrashRun> {
+export async function crashRun<Tx>(harness: StoreHarness<Tx>, ...crashes: readonly Crash[]): Promise<CrashRun> {
   const flow = new Flow(harness);
-  const { runtime, reached } = freezeAt(failpoint, { times });
-  const role = failpoint.startsWith("outbox.") ? "producer" : failpoint.startsWith("relay.") ? "relay" : "consumer";
-  const mortal = (which: typeof role) => (which === role ? runtime : {});
+  const deaths = crashes.map(({ failpoint, times }) => ({
+    role: roleOf(failpoint),
+    failpoint,
+    ...freezeAt(failpoint, { times }),
+  }));
+  const mortal = (role: Role) => deaths.find((death) => death.role === role)?.runtime ?? {};
 
   const consumer = await flow.consumer(mortal("consumer"));
   const auditor = await flow.auditor();
   const relay = await flow.relay(mortal("relay"));
   const producer = await flow.producer(mortal("producer"));
   void producer.place(orders);
-  if (failpoint === "relay.released") {
+  if (deaths.some(({ failpoint }) => failpoint === "relay.released")) {
     await flow.log.until("relay.settled");
     void relay.relay.stop();
   }
-  await reached;
 
-  const victim = { producer, relay, consumer }[role];
-  await victim.kill();
-  await harness.advance(timing.leaseMs);
-  const heirs = {
+  const heirs: Record<Role, () => Promise<Running>> = {
     producer: async () => {
       const heir = await flow.producer({});
       // What the dead one had committed is there; only the rest is placed again, as a retrying client would.
@@ -73,16 +91,38 @@ export async function crashRun<Tx>(harness: StoreHarness<Tx>, failpoint: Failpoi
     relay: () => flow.relay({}),
     consumer: () => flow.consumer({}),
   };
-  const heir = await heirs[role]();
+  const living: Record<Role, Running> = { producer, relay, consumer };
+  const unreached = new Set(crashes.map(({ failpoint }) => failpoint));
+  const succession = deaths.map(async ({ role, failpoint, reached }) => {
+    // Whoever gets through everything unharmed dies in the end.
+    await Promise.race([reached.then(() => unreached.delete(failpoint)), flow.audited]);
+    await living[role].kill();
+    if (role === "relay") await harness.advance(timing.leaseMs);
+    living[role] = await heirs[role]();
+  });
+  await patiently(Promise.all(succession), () => `every death; ${[...unreached].join(", ")} not reached`);
+  await patiently(flow.audited, () => `${orders.length} audited orders; ${flow.log.of("delivery.acked").length} acks`);
+  await patiently(emptied(harness), () => "an empty outbox");
 
-  const audited = new Set<string>();
-  await flow.log.until((event) => {
-    if (event.name === "delivery.acked" && event.consumer === "audit") audited.add(event.id);
-    return audited.size === orders.length;
-  }, `${orders.length} audited orders`);
-  for (const survivor of [producer, consumer, relay, auditor].filter((one) => one !== victim)) await survivor.end();
-  await heir.end();
-  return { orders, effects: await harness.effects(), contents: await harness.contents("outbox") };
+  for (const role of roles) await living[role].end();
+  await auditor.end();
+  const [effects, contents] = [await harness.effects(), await harness.contents("outbox")];
+  return { orders, effects, contents, unreached: [...unreached] };
+}
+
+/** Resolves when the heirs have settled, or sent again, what the dead had not settled. */
+async function emptied<Tx>(harness: StoreHarness<Tx>): Promise<void> {
+  for (let left = 1; left > 0; await new Promise((resolve) => setTimeout(resolve, 10))) {
+    const { pending, wait } = await harness.contents("outbox");
+    left = pending.length + wait.length;
+  }
+}
+
+/** Every order was placed, handled and audited once, and nothing is left in the outbox. */
+export function expectNothingLost({ orders, effects, contents }: CrashRun): void {
+  const expected = orders.flatMap((order) => [`placed ${order}`, `handled ${order}`, `audited ${order}`]);
+  expect([...effects].sort()).toEqual(expected.sort());
+  expect(contents).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
 }
 
 /** Something that runs in a process of its own: `end` stops it as it should, `kill` does not. */
@@ -93,6 +133,7 @@ interface Running {
 
 class Flow<Tx> {
   readonly log: TelemetryLog = telemetryLog();
+  readonly #audited = gate();
   readonly #harness: StoreHarness<Tx>;
   readonly #broker: MemoryBroker = memoryBroker();
 
@@ -100,6 +141,11 @@ class Flow<Tx> {
     this.#harness = harness;
     this.#broker.bind("handle", [Placed]);
     this.#broker.bind("audit", [Handled]);
+  }
+
+  /** Resolves when every order is audited. */
+  get audited(): Promise<void> {
+    return this.#audited.opened;
   }
 
   async producer(runtime: Partial<Runtime>): Promise<Running & { place(orders: readonly string[]): Promise<void> }> {
@@ -152,7 +198,12 @@ class Flow<Tx> {
   async auditor(): Promise<Running> {
     const process = await this.#process();
     const store: Store = process.store;
-    const router = createRouter("audit", { telemetry: this.log.telemetry, backoff: constant(1) })
+    const audited = new Set<string>();
+    const telemetry: Telemetry = (event) => {
+      this.log.telemetry(event);
+      if (event.name === "delivery.acked" && audited.add(event.id).size === orders.length) this.#audited.open();
+    };
+    const router = createRouter("audit", { telemetry, backoff: constant(1) })
       .use(transaction(store))
       .use(inbox(store))
       .on(Handled, ({ order }, { tx }) => this.#harness.effect(tx as Tx, `audited ${order}`));

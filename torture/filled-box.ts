@@ -1,0 +1,63 @@
+import type { Pool } from "pg";
+
+/** How much is in each table of the box, and of the inbox's memory. */
+export const size = {
+  pending: 1_000_000,
+  wait: 100_000,
+  holds: 6_400,
+  /** In one lane each: over a thousand keys, all due; of one key, due as well; of as many keys, due in an hour. */
+  crowd: 200_000,
+  queue: 50_000,
+  later: 20_000,
+  others: 200_000,
+  remembered: 1_000_000,
+};
+/** A multiple of 64, like the number of holds: so a key is always in the same lane. */
+const keys = 64_000;
+export const crowdedLane = 7;
+export const queueLane = 8;
+export const laterLane = 9;
+
+const message = `n::text AS id, '/orders' AS source, 'shop.orders.v1.OrderPlaced' AS type, 'application/json' AS content_type,
+  'shop.orders.v1' AS topic, '{}'::jsonb AS extensions, '{}'::jsonb AS headers, '\\x7b7d'::bytea AS data`;
+const columns = "id, source, type, content_type, topic, extensions, headers, data";
+
+/**
+ * Fills a fresh schema with more than any outbox should ever have to bear. Nothing is analyzed or vacuumed, neither now
+ * nor by itself later: what the planner knows is up to the test.
+ */
+export async function fillBox(pool: Pool, schema: string): Promise<void> {
+  const box = `${schema}.outbox`;
+  for (const table of ["pending", "wait", "hold", "parked", "done"]) {
+    await pool.query(`ALTER TABLE ${box}_${table} SET (autovacuum_enabled = false)`);
+  }
+  await pool.query(`ALTER TABLE ${schema}.inbox_message SET (autovacuum_enabled = false)`);
+
+  await pool.query(`
+    INSERT INTO ${box}_pending (lane, key, ${columns})
+    SELECT n % 64, 'k' || n % ${keys}, ${message} FROM generate_series(1, ${size.pending}) AS n`);
+  const wait = (lane: string, key: string, count: number, from: number) => `
+    INSERT INTO ${box}_wait (lane, position, attempts, key, hold_key, ${columns})
+    SELECT ${lane}, -n, 1, ${key}, ${key}, ${message}
+    FROM generate_series(${from + 1}, ${from + count}) AS n`;
+  await pool.query(wait("n % 64", `'h' || n % ${size.holds}`, size.wait, 0));
+  await pool.query(wait(`${crowdedLane}`, "'c' || n % 1000", size.crowd, 1_000_000));
+  await pool.query(wait(`${queueLane}`, "'queue'", size.queue, 2_000_000));
+  await pool.query(wait(`${laterLane}`, "'later' || n", size.later, 3_000_000));
+  await pool.query(`
+    INSERT INTO ${box}_hold (lane, key, due_at)
+    SELECT lane, hold_key, now() + interval '1 minute' * CASE WHEN hold_key LIKE 'later%' THEN 60 ELSE -1 END
+    FROM ${box}_wait GROUP BY lane, hold_key`);
+  for (const [table, more, values] of [
+    ["parked", "attempts, reason", "10, 'refused'"],
+    ["done", "attempts", "1"],
+  ]) {
+    await pool.query(`
+      INSERT INTO ${box}_${table} (lane, position, ${more}, key, ${columns})
+      SELECT n % 64, -10000000 - n, ${values}, 'k' || n, ${message} FROM generate_series(1, ${size.others}) AS n`);
+  }
+  await pool.query(`
+    INSERT INTO ${schema}.inbox_message (consumer, id, type, source, topic)
+    SELECT 'billing', n::text, 'shop.orders.v1.OrderPlaced', '/orders', 'shop.orders.v1'
+    FROM generate_series(1, ${size.remembered}) AS n`);
+}
