@@ -19,7 +19,8 @@ export const pgbouncer: Service = {
         'listen_addr = 127.0.0.1' 'listen_port = 6432' 'unix_socket_dir =' \\
         'logfile = /var/log/postgresql/pgbouncer.log' 'pidfile = /var/run/postgresql/pgbouncer.pid' \\
         'auth_type = scram-sha-256' 'auth_file = /etc/pgbouncer/userlist.txt' 'admin_users = postgres' \\
-        'pool_mode = transaction' 'default_pool_size = 40' 'max_client_conn = 1000' > /etc/pgbouncer/pgbouncer.ini
+        'pool_mode = transaction' 'default_pool_size = 40' 'max_client_conn = 1000' \\
+        'server_idle_timeout = 5' > /etc/pgbouncer/pgbouncer.ini
       service pgbouncer stop
       service pgbouncer start`,
   },
