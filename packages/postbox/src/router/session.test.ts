@@ -331,8 +331,25 @@ describe("a place", () => {
   });
 });
 
-it("closes once, however often it is told to", async () => {
-  const { close } = session(handled, {});
+it("closes once, however often it is told to, and leaves no timer", async () => {
+  const timers = new Set<() => void>();
+  const schedule = (task: () => void) => {
+    timers.add(task);
+    return () => timers.delete(task);
+  };
+  const { close } = session(handled, { runtime: { ...manualRuntime(), schedule } });
   expect(close()).toBe(close());
+  expect(timers.size).toBe(1);
   await close();
+  expect(timers.size).toBe(0);
+});
+
+it("gives a message back when the router itself fails, and tells", async () => {
+  const failpoint = () => Promise.reject(new Error("a bug of ours"));
+  const { deliver, close, log } = session(handled, { runtime: { ...manualRuntime(), failpoint } });
+  const { delivery: one, verbs } = delivery();
+  await deliver(one);
+  await close();
+  expect(verbs).toEqual(["release"]);
+  expect(log.of("router.failed")).toMatchObject([{ error: { message: "[unknown] a bug of ours" } }]);
 });
