@@ -439,6 +439,31 @@ describe("what a handler does by hand", () => {
   });
 });
 
+it("a handler that returned in one try and failed in the next has not taken over the settling", async () => {
+  const broker = memoryBroker();
+  const log = telemetryLog();
+  await publish(broker, 1);
+  let tries = 0;
+  const failing = defineMiddleware({
+    name: "failing",
+    async run(_, next) {
+      await next();
+      throw new Error("after the handler");
+    },
+  });
+  const router = createRouter("billing", { ack: "manual", telemetry: log.telemetry })
+    .use(recover(() => {}))
+    .use(retry({ maxAttempts: 2, backoff: constant(0) }))
+    .use(failing)
+    .on(Placed, () => {
+      if (++tries === 2) throw new Error("in the second try");
+    });
+  router.start(broker.receiver());
+  await log.until("delivery.acked");
+  await router.stop();
+  expect(tries).toBe(2);
+});
+
 describe("a run that fails in the background", () => {
   it("tells telemetry, lets itself be started again, and rejects the stop", async () => {
     const log = telemetryLog();
