@@ -3,7 +3,7 @@ import type { Store, TransactionLibrary } from "postbox";
 import { postgresStore } from "postbox/postgres";
 
 /** What a statement did to the tables, as PostgreSQL itself counted it. */
-export interface Plan {
+interface Plan {
   /** Tables that were read from end to end. */
   readonly readWhole: readonly string[];
   readonly indexes: readonly string[];

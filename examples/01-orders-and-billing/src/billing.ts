@@ -1,20 +1,33 @@
-import { createOutbox, createRouter, inbox, outboxOutputs, type Telemetry, transaction } from "postbox";
+import type { Pool } from "pg";
+import {
+  type BaseContext,
+  createOutbox,
+  createRouter,
+  defineMiddleware,
+  inbox,
+  type Next,
+  outboxOutputs,
+  transaction,
+} from "postbox";
 import { InvoiceIssued, OrderPlaced } from "./events.js";
 import { type Database, openDatabase } from "./service.js";
 
 // Nothing here forbids a second invoice for an order: only the inbox prevents it.
-const tables =
-  "create table $schema.invoices (invoice_id int generated always as identity, order_id text not null, total int not null)";
+const tables = `
+  create table $own.deliveries (message_id text not null);
+  create table $own.invoices (
+    invoice_id int generated always as identity, order_id text not null, total int not null)`;
 
 /** Writes an invoice for every order, once, and says so. */
-export async function billingService(url: string, telemetry: Telemetry) {
+export async function billingService(url: string) {
   const database: Database = await openDatabase(url, "billing", tables);
-  const { store, schema } = database;
+  const { store, pool, schema } = database;
   const outbox = createOutbox(store, { source: "/billing" });
 
   return {
     database,
-    router: createRouter("billing", { telemetry })
+    router: createRouter("billing")
+      .use(noteDelivery(pool, schema))
       .use(transaction(store))
       .use(inbox(store))
       .use(outboxOutputs(outbox))
@@ -24,4 +37,15 @@ export async function billingService(url: string, telemetry: Telemetry) {
         return [InvoiceIssued.message({ orderId, invoiceId: rows[0].invoice_id })];
       }),
   };
+}
+
+/** Writes down every delivery, outside of the transaction: also those that the inbox will skip. */
+function noteDelivery(pool: Pool, schema: string) {
+  return defineMiddleware({
+    name: "note-delivery",
+    async run({ message }: BaseContext, next: Next) {
+      await pool.query(`insert into ${schema}.deliveries values ($1)`, [message.id]);
+      return next();
+    },
+  });
 }

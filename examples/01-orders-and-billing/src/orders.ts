@@ -1,13 +1,15 @@
-import { createOutbox, createRouter, inbox, type Telemetry, transaction } from "postbox";
+import { createOutbox, createRouter, inbox, transaction } from "postbox";
 import { InvoiceIssued, OrderPlaced } from "./events.js";
 import { type Database, openDatabase } from "./service.js";
 
-const tables = "create table $schema.orders (order_id text primary key, total int not null, status text not null)";
+const tables = `
+  create table $own.attempts (order_id text primary key);
+  create table $own.orders (order_id text primary key, total int not null, status text not null)`;
 
 /** Takes orders, and notes which have been invoiced. */
-export async function ordersService(url: string, telemetry: Telemetry) {
+export async function ordersService(url: string) {
   const database: Database = await openDatabase(url, "orders", tables);
-  const { store, schema } = database;
+  const { store, pool, schema } = database;
   const outbox = createOutbox(store, { source: "/orders" });
 
   return {
@@ -15,6 +17,8 @@ export async function ordersService(url: string, telemetry: Telemetry) {
 
     /** The order and its message, in one transaction. `fails` makes it roll back after both were written. */
     async place(orderId: string, total: number, fails: boolean): Promise<void> {
+      // Outside of the transaction: this is what remains of an order that rolls back.
+      await pool.query(`insert into ${schema}.attempts values ($1)`, [orderId]);
       await store.transaction(async (tx) => {
         await tx.query(`insert into ${schema}.orders values ($1, $2, 'placed')`, [orderId, total]);
         await outbox.in(tx).publish(OrderPlaced, { orderId, total });
@@ -22,7 +26,7 @@ export async function ordersService(url: string, telemetry: Telemetry) {
       });
     },
 
-    router: createRouter("orders", { telemetry })
+    router: createRouter("orders")
       .use(transaction(store))
       .use(inbox(store))
       .on(InvoiceIssued, async ({ orderId }, { tx }) => {

@@ -7,9 +7,8 @@ export interface Database {
   readonly store: Store<ClientBase>;
   readonly pool: Pool;
   readonly schema: string;
-  /** Messages that are still in the outbox, and those that were set aside. */
-  outbox(): Promise<{ waiting: number; parked: number }>;
-  count(query: string): Promise<number>;
+  /** The rows of a query, in which `$own` and `$postbox` stand for the two schemas. */
+  rows<Row extends object>(query: string): Promise<Row[]>;
   close(): Promise<void>;
 }
 
@@ -20,24 +19,10 @@ export async function openDatabase(url: string, name: string, tables: string): P
   const connected: ConnectedStore = await connectStore(url, { schema: boxes });
   if (connected.kind !== "postgres") throw new Error("this demo needs postgres://… or pglite:");
   const { store, pool, close } = connected;
-  await pool.query(`drop schema if exists ${schema} cascade; drop schema if exists ${boxes} cascade`);
-  await pool.query(`create schema ${schema}`);
-  await pool.query(tables.replaceAll("$schema", schema));
+  const rows = async <Row extends object>(query: string) =>
+    (await pool.query<Row>(query.replaceAll("$own", schema).replaceAll("$postbox", boxes))).rows;
+  await rows("drop schema if exists $own cascade; drop schema if exists $postbox cascade; create schema $own");
+  await rows(tables);
   await store.migrate();
-  const count = async (query: string) => Number((await pool.query(query)).rows[0].count);
-  return {
-    store,
-    pool,
-    schema,
-    count,
-    async outbox() {
-      const [pending, wait, parked] = [
-        await count(`select count(*) from ${boxes}.outbox_pending`),
-        await count(`select count(*) from ${boxes}.outbox_wait`),
-        await count(`select count(*) from ${boxes}.outbox_parked`),
-      ];
-      return { waiting: pending + wait, parked };
-    },
-    close,
-  };
+  return { store, pool, schema, rows, close };
 }

@@ -30,7 +30,7 @@ export const pgbouncer: Service = {
  * Asks the pooler at `url` for its version, and the server behind it for an answer: a pooler alone is of no use. Rejects
  * one that lends whole sessions, on which tests would prove nothing.
  */
-export async function pgbouncerVersion(url: string): Promise<string> {
+async function pgbouncerVersion(url: string): Promise<string> {
   await postgresVersion(url);
   const console = new URL(url);
   console.pathname = "/pgbouncer";
