@@ -102,7 +102,8 @@ describe("a publisher", () => {
     const ids = await publisher.publishAll(["a", "b", "c"].map((orderId) => Placed.message({ orderId })));
     expect(messages.map(({ key }) => key)).toEqual(["a", "b", "c"]);
     expect(ids).toEqual(messages.map(({ id }) => ({ id })));
-    expect(await publisher.publishAll([])).toEqual([]);
+    const untouched = publisherOf({ middleware: [() => Promise.reject(new Error("was called"))] });
+    expect(await untouched.publisher.publishAll([])).toEqual([]);
   });
 
   it("sends untyped bytes untouched", async () => {

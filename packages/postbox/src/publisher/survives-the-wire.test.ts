@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
+import { PostboxError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
 import { doesNotSurvive } from "../event/standard-schema.js";
 import type { Codec } from "../message/codec.js";
@@ -53,6 +54,9 @@ describe("a schema that does not survive the wire", () => {
     ["a date that it also reads as text", z.object({ at: z.coerce.date() }), { at: 0 }, { at: new Date(0).toJSON() }],
     ["anything", z.any(), { at: new Date(0), zero: -0 }, { at: new Date(0).toJSON(), zero: 0 }],
     ["null", z.null(), null, null],
+    ["a default for nothing", z.object({}).default({}), undefined, {}],
+    ["null turned into an object", z.any().transform((value) => value ?? {}), null, {}],
+    ["an object turned into null", z.any().transform(() => null), {}, null],
   ])("is not one with %s", async (_, schema, data, sent) => {
     expect(await publish(schema, data)).toEqual([sent]);
   });
@@ -65,13 +69,15 @@ describe("a schema that does not survive the wire", () => {
     await expect(refusal).rejects.toMatchObject({ code: "event-invalid", path: "data" });
   });
 
-  it("passes the failure of a schema that fails by itself on as it is", async () => {
-    let calls = 0;
-    const down = new Error("lookup down");
-    const validate = (value: unknown) => (++calls === 1 ? { value: { value } } : Promise.reject(down));
-    const schema = { "~standard": { version: 1, vendor: "test", validate } };
-    await expect(publish(schema as never, 1)).rejects.toBe(down);
-  });
+  it.each([new Error("lookup down"), new PostboxError("store-failed", "lookup down")])(
+    "passes the failure of a schema that fails by itself on as it is: %s",
+    async (down) => {
+      let calls = 0;
+      const validate = (value: unknown) => (++calls === 1 ? { value: { value } } : Promise.reject(down));
+      const schema = { "~standard": { version: 1, vendor: "test", validate } };
+      await expect(publish(schema as never, 1)).rejects.toBe(down);
+    },
+  );
 
   it("reads plain JSON once", async () => {
     let calls = 0;
