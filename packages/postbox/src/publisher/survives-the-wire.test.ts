@@ -40,6 +40,7 @@ describe("a schema that does not survive the wire", () => {
       "data.n",
     ],
     ["inside of an array", z.array(z.object({ at: z.date() })), [[], [{ at: new Date(0) }]], "data[0].at"],
+    ["a date made of an empty object", z.object({}).transform(() => new Date(0)), [{}], "data"],
     ["a transform that repeats", z.object({ cents: z.number().transform((n) => n * 100) }), [{ cents: 1 }], "data"],
   ])("is refused where a message shows it: %s", async (_, schema, data, path) => {
     const refusal = publish(schema, ...data);
