@@ -10,7 +10,7 @@ import { formatMessage } from "publint/utils";
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
   postbox: { packed: 120, unpacked: 450 },
-  "@postbox/testkit": { packed: 60, unpacked: 250 },
+  "@postbox/testkit": { packed: 70, unpacked: 275 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));

@@ -25,16 +25,13 @@ import { memoryBroker } from "postbox/memory";
 import { pgTransactions } from "postbox/postgres";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { z } from "zod";
-import { killed, outages } from "./outages.js";
+import { isPgbouncerInstalled } from "../packages/testkit/src/servers/recipes/pgbouncer.js";
+import { databaseOutages, killed, type Outage, poolerOutages } from "./outages.js";
 
 let server: DisposableServer;
 let data: PostgresTestData<ClientBase>;
 let harness: StoreHarness<ClientBase>;
 
-beforeAll(async () => {
-  server = await disposable("postgres");
-});
-afterAll(() => server?.stop());
 beforeEach(async () => {
   const connect = () => new pg.Pool({ connectionString: server.url, max: 12 });
   data = postgresTestData({ connect, transactions: pgTransactions });
@@ -53,106 +50,129 @@ const idsOf = (key: string, count: number) => Array.from({ length: count }, (_, 
 /** Each id once, where it came first. */
 const firsts = (ids: readonly string[]) => [...new Set(ids)];
 
-describe.each(outages)("$title", ({ begin, end }) => {
-  it("a relay settles afterwards what it had sent, sends the rest, and nothing twice", async () => {
-    const { sender, log, goOn } = await relayInTheMiddle(longLease);
-    await begin(server);
-    goOn.open();
-    await log.until("relay.failed");
-    await end(server);
-    await sender.until(100);
-    await expect.poll(async () => (await harness.contents("outbox")).pending).toEqual([]);
+describe("a PostgreSQL that goes away", () => {
+  beforeAll(async () => {
+    server = await disposable("postgres");
+  });
+  afterAll(() => server?.stop());
+  facts(databaseOutages);
+});
 
-    expect(sender.ids()).toHaveLength(100);
-    for (const key of keys) expect(sender.ids().filter((id) => id.startsWith(`${key}-`))).toEqual(idsOf(key, 10));
+describe.skipIf(!isPgbouncerInstalled())("a PgBouncer that goes away", () => {
+  let postgres: DisposableServer;
+  beforeAll(async () => {
+    postgres = await disposable("postgres");
+    server = await disposable("pgbouncer", postgres.url);
+  });
+  afterAll(async () => {
+    await server?.stop();
+    await postgres?.stop();
+  });
+  facts(poolerOutages);
+});
+
+function facts(outages: readonly Outage[]): void {
+  describe.each(outages)("$title", ({ begin, end }) => {
+    it("a relay settles afterwards what it had sent, sends the rest, and nothing twice", async () => {
+      const { sender, log, goOn } = await relayInTheMiddle(longLease);
+      await begin(server);
+      goOn.open();
+      await log.until("relay.failed");
+      await end(server);
+      await sender.until(100);
+      await expect.poll(async () => (await harness.contents("outbox")).pending).toEqual([]);
+
+      expect(sender.ids()).toHaveLength(100);
+      for (const key of keys) expect(sender.ids().filter((id) => id.startsWith(`${key}-`))).toEqual(idsOf(key, 10));
+    });
+
+    it("what COMMIT has answered is there, and what failed is there as a whole or not at all", async () => {
+      const producers = startProducers(4);
+      await producers.untilAnswered(50);
+      await begin(server);
+      await expect.poll(() => producers.failed.size).toBeGreaterThan(0);
+      await end(server);
+      await producers.untilAnswered(50);
+      await producers.stop();
+
+      const written = [...(await harness.effects())].sort();
+      expect([...(await harness.contents("outbox")).pending].sort()).toEqual(written);
+      expect(written).toEqual(firsts(written));
+      expect(written).toEqual(expect.arrayContaining([...producers.answered]));
+      expect(written.filter((id) => !producers.answered.has(id) && !producers.failed.has(id))).toEqual([]);
+    });
+
+    it("a consumer has every effect once, and parks nothing", async () => {
+      const broker = memoryBroker();
+      const [inTheMiddle, goOn] = [gate(), gate()];
+      const log = telemetryLog();
+      let handled = 0;
+      const router = createRouter("billing", { ...patient, telemetry: log.telemetry })
+        .use(transaction(harness.store))
+        .use(inbox(harness.store))
+        .on(Happened, async ({ id }, { tx }) => {
+          await harness.effect(tx, id);
+          if (++handled !== 20) return;
+          inTheMiddle.open();
+          await goOn.opened;
+        });
+      router.start(broker.receiver());
+      onTestFinished(() => router.stop());
+      const ids = keys.flatMap((key) => idsOf(key, 6));
+      const twice = [...ids, ...ids].map((id) => testMessage(id));
+      await broker.sender().send(twice, () => {}, new AbortController().signal);
+
+      await inTheMiddle.opened;
+      await begin(server);
+      goOn.open();
+      await log.until("delivery.retried");
+      await end(server);
+      await log.until("delivery.acked", twice.length);
+
+      expect([...(await harness.effects())].sort()).toEqual(ids.sort());
+      expect(broker.parked("billing")).toEqual([]);
+      expect(broker.depth("billing")).toBe(0);
+    });
   });
 
-  it("what COMMIT has answered is there, and what failed is there as a whole or not at all", async () => {
+  it("a relay whose lease ended during the outage sends again no more than what it could not settle", async () => {
+    const { sender, log, goOn, before } = await relayInTheMiddle(shortLease);
+    await killed.begin(server);
+    goOn.open();
+    await log.until("relay.lost");
+    const unsettled = sender.ids().filter((id) => !before.has(id));
+    await killed.end(server);
+    await expect.poll(async () => (await harness.contents("outbox")).pending, { timeout: 5_000 }).toEqual([]);
+
+    const ids = sender.ids();
+    expect(unsettled.length).toBeLessThanOrEqual(30);
+    expect(ids.filter((id, index) => ids.indexOf(id) < index && !unsettled.includes(id))).toEqual([]);
+    for (const key of keys) expect(firsts(ids).filter((id) => id.startsWith(`${key}-`))).toEqual(idsOf(key, 10));
+  });
+
+  it("through one outage after the other, two relays send once what was committed, and nothing else", async () => {
+    const sender = recordingSender();
+    const [first, second] = [startRelay(sender, longLease), startRelay(sender, longLease)];
     const producers = startProducers(4);
-    await producers.untilAnswered(50);
-    await begin(server);
-    await expect.poll(() => producers.failed.size).toBeGreaterThan(0);
-    await end(server);
-    await producers.untilAnswered(50);
+    for (const { begin, end } of [...outages, ...outages]) {
+      await producers.untilAnswered(50);
+      const [failures, seen] = [producers.failed.size, sender.messages.length];
+      await begin(server);
+      await expect.poll(() => producers.failed.size).toBeGreaterThan(failures);
+      await end(server);
+      await expect.poll(() => sender.messages.length, { timeout: 5_000 }).toBeGreaterThan(seen);
+    }
     await producers.stop();
+    await expect.poll(async () => (await harness.contents("outbox")).pending, { timeout: 5_000 }).toEqual([]);
+    await Promise.all([first.relay.stop(), second.relay.stop()]);
 
-    const written = [...(await harness.effects())].sort();
-    expect([...(await harness.contents("outbox")).pending].sort()).toEqual(written);
-    expect(written).toEqual(firsts(written));
-    expect(written).toEqual(expect.arrayContaining([...producers.answered]));
-    expect(written.filter((id) => !producers.answered.has(id) && !producers.failed.has(id))).toEqual([]);
-  });
-
-  it("a consumer has every effect once, and parks nothing", async () => {
-    const broker = memoryBroker();
-    const [inTheMiddle, goOn] = [gate(), gate()];
-    const log = telemetryLog();
-    let handled = 0;
-    const router = createRouter("billing", { ...patient, telemetry: log.telemetry })
-      .use(transaction(harness.store))
-      .use(inbox(harness.store))
-      .on(Happened, async ({ id }, { tx }) => {
-        await harness.effect(tx, id);
-        if (++handled !== 20) return;
-        inTheMiddle.open();
-        await goOn.opened;
-      });
-    router.start(broker.receiver());
-    onTestFinished(() => router.stop());
-    const ids = keys.flatMap((key) => idsOf(key, 6));
-    const twice = [...ids, ...ids].map((id) => testMessage(id));
-    await broker.sender().send(twice, () => {}, new AbortController().signal);
-
-    await inTheMiddle.opened;
-    await begin(server);
-    goOn.open();
-    await log.until("delivery.retried");
-    await end(server);
-    await log.until("delivery.acked", twice.length);
-
-    expect([...(await harness.effects())].sort()).toEqual(ids.sort());
-    expect(broker.parked("billing")).toEqual([]);
-    expect(broker.depth("billing")).toBe(0);
-  });
-});
-
-it("a relay whose lease ended during the outage sends again no more than what it could not settle", async () => {
-  const { sender, log, goOn, before } = await relayInTheMiddle(shortLease);
-  await killed.begin(server);
-  goOn.open();
-  await log.until("relay.lost");
-  const unsettled = sender.ids().filter((id) => !before.has(id));
-  await killed.end(server);
-  await expect.poll(async () => (await harness.contents("outbox")).pending, { timeout: 5_000 }).toEqual([]);
-
-  const ids = sender.ids();
-  expect(unsettled.length).toBeLessThanOrEqual(30);
-  expect(ids.filter((id, index) => ids.indexOf(id) < index && !unsettled.includes(id))).toEqual([]);
-  for (const key of keys) expect(firsts(ids).filter((id) => id.startsWith(`${key}-`))).toEqual(idsOf(key, 10));
-});
-
-it("through one outage after the other, two relays send once what was committed, and nothing else", async () => {
-  const sender = recordingSender();
-  const [first, second] = [startRelay(sender, longLease), startRelay(sender, longLease)];
-  const producers = startProducers(4);
-  for (const { begin, end } of [...outages, ...outages]) {
-    await producers.untilAnswered(50);
-    const [failures, seen] = [producers.failed.size, sender.messages.length];
-    await begin(server);
-    await expect.poll(() => producers.failed.size).toBeGreaterThan(failures);
-    await end(server);
-    await expect.poll(() => sender.messages.length, { timeout: 5_000 }).toBeGreaterThan(seen);
-  }
-  await producers.stop();
-  await expect.poll(async () => (await harness.contents("outbox")).pending, { timeout: 5_000 }).toEqual([]);
-  await Promise.all([first.relay.stop(), second.relay.stop()]);
-
-  expect(sender.ids().sort()).toEqual([...(await harness.effects())].sort());
-  for (const producer of ["p0", "p1", "p2", "p3"]) {
-    const sent = sender.messages.filter(({ key }) => key === producer).map(({ id }) => Number(id.split("-")[1]));
-    expect(sent).toEqual([...sent].sort((a, b) => a - b));
-  }
-}, 60_000);
+    expect(sender.ids().sort()).toEqual([...(await harness.effects())].sort());
+    for (const producer of ["p0", "p1", "p2", "p3"]) {
+      const sent = sender.messages.filter(({ key }) => key === producer).map(({ id }) => Number(id.split("-")[1]));
+      expect(sent).toEqual([...sent].sort((a, b) => a - b));
+    }
+  }, 60_000);
+}
 
 /** An outage fails what is handled meanwhile again and again, and each time counts as an attempt. */
 const patient = { maxAttempts: 1_000, backoff: constant(20), concurrency: 4 };

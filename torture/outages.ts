@@ -2,7 +2,7 @@ import type { DisposableServer } from "@postbox/testkit";
 import pg from "pg";
 import { expect } from "vitest";
 
-/** A way in which a PostgreSQL goes away under its clients. */
+/** A way in which a PostgreSQL, or what stands in front of it, goes away under its clients. */
 export interface Outage {
   readonly title: string;
   /** Resolves when every connection is lost. */
@@ -15,8 +15,12 @@ const restart = (server: DisposableServer) => server.restart();
 
 export const killed: Outage = { title: "a killed server", begin: (server) => server.kill(), end: restart };
 
-export const outages: readonly Outage[] = [
-  { title: "a shutdown in good order", begin: (server) => server.halt(), end: restart },
+const stopped: Outage = { title: "a shutdown in good order", begin: (server) => server.halt(), end: restart };
+
+export const poolerOutages: readonly Outage[] = [stopped, killed];
+
+export const databaseOutages: readonly Outage[] = [
+  stopped,
   // Sessions are cut in the middle of whatever they do, and the next start recovers from the log.
   { title: "a shutdown at once", begin: (server) => server.halt("SIGQUIT"), end: restart },
   killed,

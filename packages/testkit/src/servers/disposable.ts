@@ -2,10 +2,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { freePort } from "./free-port.js";
 import { createGuardedFolder, type Running } from "./guarded-folder.js";
 import type { Recipe } from "./recipe.js";
+import { pgbouncer } from "./recipes/pgbouncer.js";
 import { postgres } from "./recipes/postgres.js";
 import { within } from "./within.js";
 
-const recipes = { postgres } satisfies Record<string, Recipe>;
 const startTimeoutMs = 30_000;
 const stopTimeoutMs = 15_000;
 
@@ -29,11 +29,16 @@ export interface DisposableServer extends AsyncDisposable {
 /**
  * Starts a server of its own process, port and temporary folder, on 127.0.0.1 only. Resolves when it takes connections.
  * Nothing of it is left behind, whether `stop` is called, starting fails, or this process is killed.
+ *
+ * The PostgreSQL comes with npm. A PgBouncer must be installed; it stands in front of the PostgreSQL at `upstream`.
  */
-export async function disposable(name: keyof typeof recipes): Promise<DisposableServer> {
+export function disposable(name: "postgres"): Promise<DisposableServer>;
+export function disposable(name: "pgbouncer", upstream: string): Promise<DisposableServer>;
+export async function disposable(name: "postgres" | "pgbouncer", upstream = ""): Promise<DisposableServer> {
+  const recipe: Recipe = name === "postgres" ? postgres : pgbouncer(upstream);
   const folder = createGuardedFolder();
   try {
-    const server = await recipes[name].prepare(folder);
+    const server = await recipe.prepare(folder);
     const port = await freePort();
     const url = server.url(port);
     const orderly = server.command(port).stopSignal ?? "SIGTERM";
