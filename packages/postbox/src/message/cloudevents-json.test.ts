@@ -76,6 +76,12 @@ describe("CloudEvents JSON", () => {
     expect(fromCloudEventJson(toCloudEventJson(read))).toEqual(read);
   });
 
+  it("keeps bytes that claim to be JSON and are not even text", () => {
+    const data = Uint8Array.of(0x22, 0xff, 0x22);
+    const back = fromCloudEventJson(toCloudEventJson(createMessage({ ...message, data })));
+    expect(Buffer.from(back.data).equals(data)).toBe(true);
+  });
+
   it("keeps a byte order mark, which no JSON text may begin with", () => {
     const data = Uint8Array.of(0xef, 0xbb, 0xbf, 0x31);
     const back = fromCloudEventJson(toCloudEventJson(createMessage({ ...message, data })));

@@ -79,6 +79,11 @@ describe("the JSON codec", () => {
     expect(error.path).toBe(path);
   });
 
+  it("names what it refuses", () => {
+    expect(fault({ m: new Money() }).message).toContain("data.m is a Money, which JSON does not keep");
+    expect(fault({ m: new (class {})() }).message).toContain("is a thing without a name");
+  });
+
   it("writes valid dates and what has toJSON, and the same object twice", () => {
     const shared = { x: 1 };
     const data = { at: new Date(0), url: new URL("https://example.test"), a: shared, b: shared };
