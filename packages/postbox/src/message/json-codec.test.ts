@@ -100,6 +100,7 @@ describe("the JSON codec", () => {
       expect(jsonCodec.decode(jsonCodec.encode(data))).toEqual({ a: [1] });
     }
     expect(jsonCodec.decode(jsonCodec.encode(nested(1000)))).toEqual(nested(1000));
+    expect(jsonCodec.decode(jsonCodec.encode({ toJSON: "a field" }))).toEqual({ toJSON: "a field" });
   });
 
   it("writes no data as no bytes", () => {
