@@ -1,7 +1,9 @@
 import { describe } from "vitest";
 import { chaosFacts } from "./relay-suite/chaos-facts.js";
 import { failureFacts } from "./relay-suite/failure-facts.js";
+import { orderFacts } from "./relay-suite/order-facts.js";
 import { sendingFacts } from "./relay-suite/sending-facts.js";
+import { suspectFacts } from "./relay-suite/suspect-facts.js";
 import { takeOverFacts } from "./relay-suite/take-over-facts.js";
 import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
@@ -15,7 +17,9 @@ export function relaySuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   describe(`a relay on ${options.name}`, () => {
     sendingFacts(fact);
     failureFacts(fact);
+    orderFacts(fact);
     takeOverFacts(fact);
+    suspectFacts(fact);
     chaosFacts(fact);
   });
 }

@@ -236,6 +236,7 @@ describe("a relay's lease", () => {
     await stopped;
     expect(log.of("relay.settled")).toHaveLength(1);
     expect(log.of("relay.released")).toHaveLength(1);
+    await store.box("outbox").renew("another", 3_000, "key");
     expect(await store.box("outbox").own("another", 64)).toHaveLength(64);
   });
 });

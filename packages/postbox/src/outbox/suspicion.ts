@@ -10,14 +10,14 @@ import type { Outcome } from "../transport.js";
 
 /** From here on a row is sent alone. */
 export const aloneFrom = 2;
-/** From here on it is not sent at all: it was alone at the last two deaths, which is no chance any more. */
+/** From here on it is not sent at all. It was alone at the last two deaths: at one, a process may die of something else. */
 const hopelessFrom = 4;
 
 /** How a row that is to be sent no more ends. */
 export function hopeless(row: Row): Outcome | undefined {
   if (row.crashes < hopelessFrom) return undefined;
   const text =
-    `it was on its way ${row.crashes} times when the process or the connection died, the last times alone; ` +
+    `it was on its way ${row.crashes} times when the process or the connection died, the last two times alone; ` +
     "find out what it does to the sender before you send it again";
   return { status: "rejected", error: new PostboxError("message-suspect", text) };
 }

@@ -80,6 +80,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
       const upTo = Math.min(inOrder.at(-1)?.position ?? 0, readUpTo);
       // After the read: whoever drew a lower position than one that was seen has begun by now.
       gap = { upTo, next: (await box.snapshot()).next };
+      telemetry({ name: "relay.blocked", box: boxName, before: passed + 1 });
     }
     if (begun !== term) return "none";
     enqueue(next);

@@ -45,7 +45,7 @@ export interface Window {
   endRead(read: number, rows: readonly Row[]): Arrival;
   /**
    * The next rows to send, in order per key, and puts them on their way. One that is to be sent alone comes alone, and
-   * nothing with it until it has landed: when `alone` allows it, or when there is nothing else.
+   * nothing with it until its outcome is stored: when `alone` allows it, or when there is nothing else.
    */
   take(maxRows: number, maxBytes: number, alone?: boolean): Row[];
   /** It was sent: the next one of its key may go. */
@@ -86,7 +86,8 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
   let readyHead = 0;
   /** Taken from `ready`: what is to be sent next of these goes alone. */
   let suspects: (Row | KeyState)[] = [];
-  let isolating = false;
+  /** Sent alone, and its outcome is not stored yet: at a death meanwhile, it alone would be suspected. */
+  let isolated: Row | undefined;
   const live = new Map<number, Set<number>>();
   /** Settled while a read was under way: that read may still bring them. */
   const gone = new Map<number, Set<number>>();
@@ -144,7 +145,6 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
   const landed = (row: Row): KeyState | undefined => {
     flying.delete(row);
     inFlight--;
-    if (inFlight === 0) isolating = false;
     inFlightBytes -= row.message.data.byteLength + overheadBytes;
     const key = keyOf(row);
     if (key === undefined) return undefined;
@@ -172,7 +172,7 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
       entry.inFlight++;
       row = entry.queue.shift() as Row;
     }
-    isolating = true;
+    isolated = row;
     depart([row], row.message.data.byteLength + overheadBytes);
     return [row];
   };
@@ -217,7 +217,7 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
     },
 
     take(maxRows, maxBytes, alone = true) {
-      if (isolating) return [];
+      if (isolated !== undefined) return [];
       if (suspects.length > 0 && alone) return inFlight > 0 ? [] : isolate();
       const batch: Row[] = [];
       let bytes = 0;
@@ -290,6 +290,7 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
 
     undecided(rows, crashed = false) {
       const behind: Row[] = [];
+      if (rows.includes(isolated as Row)) isolated = undefined;
       for (const row of [...rows].reverse()) {
         const key = keyOf(row);
         const held = key !== undefined && keys.get(key)?.failedAhead === true;
@@ -315,6 +316,7 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
     },
 
     settled(row, to) {
+      if (row === isolated) isolated = undefined;
       const known = live.get(row.lane)?.delete(row.position) ?? false;
       if (activeReads.size > 0) positions(gone, row.lane).add(row.position);
       const key = keyOf(row);
@@ -352,6 +354,7 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
     },
 
     drop(lane) {
+      if (isolated?.lane === lane) isolated = undefined;
       this.forget(lane);
       for (const row of [...flying]) if (row.lane === lane) landed(row);
       for (const [key, state] of keys) if (state.lane === lane) keys.delete(key);

@@ -1,7 +1,8 @@
 import type { PostboxError } from "../errors.js";
 
 /**
- * Everything worth knowing that happens inside the library. `relay.failed` with a `retryInMs` of Infinity is its end. Loggers, metrics, health and tests all listen to these.
+ * Everything worth knowing that happens inside the library. `relay.failed` with a `retryInMs` of Infinity is its end; `relay.blocked` says that a transaction is
+ * open which comes before the rest of a total order. Loggers, metrics, health and tests all listen to these.
  * Names read "noun.past-participle"; a new event or field is not a breaking change.
  */
 export type TelemetryEvent =
@@ -13,6 +14,7 @@ export type TelemetryEvent =
   | { readonly name: "relay.lost"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.released"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.read"; readonly box: string; readonly count: number }
+  | { readonly name: "relay.blocked"; readonly box: string; readonly before: number }
   | { readonly name: "relay.settled"; readonly box: string; readonly sent: number; readonly waiting: number }
   | { readonly name: "relay.drained"; readonly box: string }
   | { readonly name: "relay.failed"; readonly box: string; readonly error: PostboxError; readonly retryInMs: number }

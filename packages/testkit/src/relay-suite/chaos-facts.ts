@@ -51,7 +51,7 @@ async function chaos<Tx>(
     if (process === undefined) throw new Error("the feature 'processes' needs harness.process()");
     const failpoint = deadly[Math.floor(random() * deadly.length)] as Failpoint;
     // Not at once: a message that is on its way at one death after the other is taken for the cause of them, and parked.
-    const times = failpoint === "relay.owned" ? 1 : 3 + Math.floor(random() * 6);
+    const times = failpoint === "relay.owned" ? 1 : 5 + Math.floor(random() * 10);
     const { runtime, reached } = freezeAt(failpoint, { times });
     const options = { maxAttempts: 1000, batchSize: 16, backoff: constant(5), ...(mortal ? { runtime } : {}) };
     const relay = relayOn(process.store, sender, options);
@@ -67,10 +67,10 @@ async function chaos<Tx>(
     });
   };
 
-  for (let mortals = 0; mortals < 5; mortals++) await start(true);
+  for (let mortals = 0; mortals < 3; mortals++) await start(true);
   for (let n = 0; n < perKey; n++) {
     await commit(harness, ...Array.from({ length: keys }, (_, key) => testMessage(`k${key}-${n}`, { key: `k${key}` })));
-    if (n === 2) for (let survivors = 0; survivors < 3; survivors++) await start(false);
+    if (n === 2) for (let survivors = 0; survivors < 5; survivors++) await start(false);
   }
   const everything = keys * perKey;
   const allThere = async () => {

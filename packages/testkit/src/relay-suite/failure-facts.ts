@@ -73,6 +73,24 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
+    fact("onPark: hold keeps the key behind what is parked, until somebody frees it", async (harness) => {
+      const inner = recordingSender();
+      const sender = faultySender(inner, ({ id }) => (id === "a2" ? "rejected" : undefined));
+      await commit(harness, ...inKey("a", "a1", "a2", "a3"), ...inKey("b", "b1"));
+      const relay = relayOn(harness.store, sender, { onPark: "hold" });
+      await whileRunning(relay, async () => {
+        await relay.log.until("message.held");
+        await commit(harness, ...inKey("a", "a4"), ...inKey("b", "b2"));
+        await relay.log.until("message.held", 2);
+        await inner.until(3);
+        await harness.advance(anHourMs);
+      });
+      expect(inner.ids().sort()).toEqual(["a1", "b1", "b2"]);
+      const { pending, wait, holds, parked } = await harness.contents("outbox");
+      expect({ pending, wait, holds }).toEqual({ pending: [], wait: ["a3", "a4"], holds: ["a"] });
+      expect(parked.map(({ id }) => id)).toEqual(["a2"]);
+    });
+
     fact("one try only: the first refusal parks, and those behind it go out", async (harness) => {
       const inner = recordingSender();
       const sender = faultySender(inner, ({ id }) => (id === "a1" ? "failed" : undefined));

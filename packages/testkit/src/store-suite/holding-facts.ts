@@ -150,5 +150,65 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       await settle("m-0", { to: "sent" });
       expect(await harness.contents(outbox)).toMatchObject({ wait: [], holds: [] });
     });
+
+    fact("a message that is parked can hold its key: the next ones wait, also later", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2"), ...inKey("w", "w1", "w2"));
+      await settle("m1", { to: "parked", attempts: 1, error: "never", hold: true });
+      await settle("m2", behind);
+      await settle("w1", atOnce);
+      await settle("w1", { to: "parked", attempts: 2, error: "never", hold: true });
+      await settle("w2", behind);
+      await harness.advance(3_600_000);
+      expect(await read()).toEqual([]);
+      const { wait, holds, parked } = await harness.contents(outbox);
+      expect({ wait, holds }).toEqual({ wait: ["m2", "w2"], holds: ["k", "w"] });
+      expect(parked.map(({ id }) => id)).toEqual(["m1", "w1"]);
+    });
+
+    fact("a message can wait by itself, and not its key", async (harness) => {
+      const { box, lanes, read } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2", "m3"));
+      const rows = await read();
+      await box.settle(lanes, [{ row: rowOf(rows, "m1"), ...later }], { alone: true });
+      await box.settle(lanes, [{ row: rowOf(rows, "m2"), ...atOnce }], { alone: true });
+      expect((await read()).map((row) => [row.message.id, row.waiting, row.held])).toEqual([
+        ["m2", true, false],
+        ["m3", false, false],
+      ]);
+      await box.settle(lanes, [{ row: rowOf(await read(), "m2"), to: "sent" }], { alone: true });
+      expect(await harness.contents(outbox)).toMatchObject({ pending: ["m3"], wait: ["m1"], holds: ["m1"] });
+    });
+
+    fact("a message that failed can keep its place, with its attempts", async (harness) => {
+      const { settle, read } = await ownBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2"));
+      await settle("m1", { to: "pending", attempts: 4, error: "not now" });
+      expect((await read()).map((row) => [row.message.id, row.attempts, row.held])).toEqual([
+        ["m1", 4, false],
+        ["m2", 0, false],
+      ]);
+      await settle("m1", { to: "sent" });
+      expect((await harness.contents(outbox)).pending).toEqual(["m2"]);
+    });
+
+    fact("many that wait for one key do not keep the others from being read", async (harness) => {
+      const { box, lanes, read } = await ownBox(harness);
+      await commit(harness, ...Array.from({ length: 65 }, (_, n) => testMessage(`probe-${n}`, { key: `k${n}` })));
+      const probes = await read();
+      // Of more keys than there are lanes, two share one.
+      const lane = probes.map((row) => row.lane).find((each, index, all) => all.indexOf(each) !== index);
+      const [first, second] = probes.filter((row) => row.lane === lane).map(({ message }) => message.key as string);
+      await commit(harness, ...testMessages("many", 50, { key: first as string }));
+      await commit(harness, ...testMessages("few", 3, { key: second as string }));
+      const rows = await read();
+      await box.settle(
+        lanes,
+        rows.map((row) => (row.message.id.startsWith("probe") ? { row, to: "sent" } : { row, ...atOnce })),
+      );
+      const due = (await read(10)).map((row) => row.message.id);
+      expect(due.length).toBeLessThanOrEqual(20);
+      expect(due).toEqual(expect.arrayContaining(["many-0", "many-1", "few-0", "few-1", "few-2"]));
+    });
   });
 }

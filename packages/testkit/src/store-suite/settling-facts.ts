@@ -46,6 +46,62 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
     });
   });
 
+  describe("snapshot", () => {
+    fact("tells when everyone who was open has ended", "concurrentTransactions", async (harness) => {
+      const { box } = await ownBox(harness);
+      const [appended, mayEnd] = [gate(), gate()];
+      const slow = harness.store.transaction(async (tx) => {
+        await harness.store.append(tx, outbox, [testMessage("early")]);
+        appended.open();
+        await mayEnd.opened;
+      });
+      await appended.opened;
+      const { next } = await box.snapshot();
+      expect((await box.snapshot()).oldest).toBeLessThan(next);
+      await commit(harness, testMessage("later"));
+      expect((await box.snapshot()).oldest).toBeLessThan(next);
+      mayEnd.open();
+      await slow;
+      // Others may work on the same server.
+      while ((await box.snapshot()).oldest < next) await new Promise((resolve) => setTimeout(resolve, 5));
+      expect((await box.snapshot()).oldest).toBeGreaterThanOrEqual(next);
+    });
+  });
+
+  describe("suspect", () => {
+    fact("notes the crashes of pending and of waiting rows, and an outcome clears them", async (harness) => {
+      const { box, lanes, read, settle } = await ownBox(harness);
+      await commit(harness, testMessage("m1", { key: "a" }), testMessage("m2", { key: "b" }));
+      await settle("m2", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
+      const crashes = async () => (await read()).map((row) => [row.message.id, row.crashes]);
+      expect(await crashes()).toEqual([
+        ["m1", 0],
+        ["m2", 0],
+      ]);
+      const suspects = (await read()).map((row, index) => ({ ...row, crashes: index + 2 }));
+      expect((await box.suspect(lanes, suspects)).size).toBe(lanes.length);
+      expect(await crashes()).toEqual([
+        ["m1", 2],
+        ["m2", 3],
+      ]);
+      await settle("m1", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
+      await settle("m2", { to: "wait", attempts: 2, retryInMs: 0, error: "no" });
+      expect(await crashes()).toEqual([
+        ["m1", 0],
+        ["m2", 0],
+      ]);
+    });
+
+    fact("changes nothing in lanes that are another's", async (harness) => {
+      const { box, lanes, read } = await ownBox(harness);
+      await commit(harness, testMessage("m1"));
+      const stale = lanes.map(({ lane, epoch }) => ({ lane, epoch: epoch - 1 }));
+      const suspects = (await read()).map((row) => ({ ...row, crashes: 7 }));
+      expect((await box.suspect(stale, suspects)).size).toBe(0);
+      expect((await read()).map((row) => row.crashes)).toEqual([0]);
+    });
+  });
+
   describe("read", () => {
     fact("gives the first rows of each lane, as many as asked for", async (harness) => {
       const { box } = await ownBox(harness);
