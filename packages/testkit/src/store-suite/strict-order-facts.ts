@@ -1,3 +1,4 @@
+import type { Message } from "postbox";
 import { describe, expect } from "vitest";
 import { gate, settlesWithin } from "../gate.js";
 import { testMessages } from "../messages.js";
@@ -21,40 +22,42 @@ export function strictOrderFacts<Tx>(fact: StoreFact<Tx>): void {
         "concurrentTransactions",
         async (harness) => {
           const { store } = harness;
-          const open = await openAppend(harness, first());
-          const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
-          expect(await settlesWithin(waiting, 100)).toBe(false);
-          // Placed meanwhile: whoever waits must not have its position yet.
-          const others = testMessages("other", count, { key: "another key" });
-          await store.transaction((tx) => store.append(tx, outbox, others, strict));
-          await commit(harness, ...testMessages("lax", count, { key: "k" }));
-          await open.end();
-          await waiting;
+          await whileOpen(harness, first(), async (end) => {
+            const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
+            expect(await settlesWithin(waiting, 100)).toBe(false);
+            // Placed meanwhile: whoever waits must not have its position yet.
+            const others = testMessages("other", count, { key: "another key" });
+            await store.transaction((tx) => store.append(tx, outbox, others, strict));
+            await commit(harness, ...testMessages("lax", count, { key: "k" }));
+            await end();
+            await waiting;
+          });
           expect(ids(await readAll(store.box(outbox)))).toEqual(named("first", "other", "lax", "second"));
         },
       );
 
       fact(`of ${count} waits no longer when the other has rolled back`, "concurrentTransactions", async (harness) => {
         const { store } = harness;
-        const open = await openAppend(harness, first());
-        const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
-        expect(await settlesWithin(waiting, 50)).toBe(false);
-        await expect(open.end(new Error("no stock"))).rejects.toThrow("no stock");
-        await waiting;
+        await whileOpen(harness, first(), async (end) => {
+          const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
+          expect(await settlesWithin(waiting, 50)).toBe(false);
+          await expect(end(new Error("no stock"))).rejects.toThrow("no stock");
+          await waiting;
+        });
         expect(ids(await readAll(store.box(outbox)))).toEqual(named("second"));
       });
     }
 
     fact("waits for no other box, nor for its own transaction", "concurrentTransactions", async (harness) => {
       const { store } = harness;
-      const open = await openAppend(harness, testMessages("first", 1, { key: "k" }));
-      await store.transaction(async (tx) => {
-        await store.append(tx, "inbox", testMessages("inbox", 1, { key: "k" }), strict);
-        await store.append(tx, "inbox", testMessages("again", 2, { key: "k" }), strict);
-        await store.append(tx, outbox, testMessages("keyless", 1), strict);
-        await store.append(tx, outbox, testMessages("keyless-too", 2), strict);
-      });
-      await open.end();
+      await whileOpen(harness, testMessages("first", 1, { key: "k" }), () =>
+        store.transaction(async (tx) => {
+          await store.append(tx, "inbox", testMessages("inbox", 1, { key: "k" }), strict);
+          await store.append(tx, "inbox", testMessages("again", 2, { key: "k" }), strict);
+          await store.append(tx, outbox, testMessages("keyless", 1), strict);
+          await store.append(tx, outbox, testMessages("keyless-too", 2), strict);
+        }),
+      );
     });
 
     fact("takes the keys of one call in one order", "concurrentTransactions", async (harness) => {
@@ -87,8 +90,12 @@ export function strictOrderFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 }
 
-/** A transaction that has appended and stays open until it is told how to end. */
-async function openAppend<Tx>({ store }: StoreHarness<Tx>, messages: ReturnType<typeof testMessages>) {
+/** Runs `work` while a transaction is open that has appended; `end` ends it, by rolling it back where an error is given. */
+async function whileOpen<Tx>(
+  { store }: StoreHarness<Tx>,
+  messages: readonly Message[],
+  work: (end: (error?: Error) => Promise<void>) => Promise<void>,
+): Promise<void> {
   const [appended, go] = [gate(), gate()];
   let failure: Error | undefined;
   const open = store.transaction(async (tx) => {
@@ -97,12 +104,16 @@ async function openAppend<Tx>({ store }: StoreHarness<Tx>, messages: ReturnType<
     await go.opened;
     if (failure !== undefined) throw failure;
   });
-  await Promise.race([appended.opened, open]);
-  return {
-    end(error?: Error) {
-      failure = error;
-      go.open();
-      return open;
-    },
+  const end = (error?: Error) => {
+    failure ??= error;
+    go.open();
+    return open;
   };
+  await Promise.race([appended.opened, open]);
+  try {
+    await work(end);
+  } finally {
+    // A fact that fails must not leave anybody waiting.
+    await Promise.allSettled([end()]);
+  }
 }
