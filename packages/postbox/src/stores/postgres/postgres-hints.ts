@@ -20,19 +20,18 @@ const restMs = 10;
 const listening = { checkEveryMs: 5_000, limitMs: 10_000 };
 
 /**
+ * Hints through NOTIFY and LISTEN: sent on any connection of the pool, heard on one of its own.
+ *
  * In a transaction of its own, and never in the user's: NOTIFY takes a lock on the whole database until its transaction
- * has committed, so that those who notify commit one after the other. It need not be durable, so it waits for no disk.
+ * has committed, so that those who notify commit one after the other. Alone, it writes nothing, and waits for no disk.
  */
-const notifySql = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, '')";
-
-/** Hints through NOTIFY and LISTEN: sent on any connection of the pool, heard on one of its own. */
 export function postgresHints<Tx>({ pool, open, schema, afterCommit }: PostgresHintsOptions<Tx>): Hints<Tx> {
   const runtime = runtimeWith();
   return {
     sender(box, failed) {
       requireBox(box);
-      const params = [channelOf(schema, box)];
-      const notify = coalesced(() => pool.query(notifySql, params).then(() => {}, failed), restMs, runtime);
+      const text = `NOTIFY "${channelOf(schema, box)}"`;
+      const notify = coalesced(() => pool.query(text).then(() => {}, failed), restMs, runtime);
       return {
         send(tx) {
           if (!afterCommit(tx, notify)) notify();
