@@ -18,12 +18,12 @@ const firstSeed = Number(process.env.POSTBOX_TEST_SEED ?? Math.floor(Math.random
 /** A stop is no crash, and a relay that owns its lanes does so once: both have their place in the suite of each store. */
 const candidates = failpoints.filter((name) => name !== "relay.released" && name !== "relay.owned");
 
-describeOn({ title: "memory" }, () => crashes(500, memoryStoreHarness));
+describeOn({ title: "memory" }, () => crashes(100, memoryStoreHarness));
 
 describeOnEach("postgres", ({ url }) => {
   const connect = () => new pg.Pool({ connectionString: url, max: 12 });
   const data = postgresTestData({ connect, transactions: pgTransactions });
-  crashes(100, data.create);
+  crashes(60, data.create);
   afterAll(data.drop);
 });
 
