@@ -38,7 +38,7 @@ describeOnEach("postgres", ({ url }) => {
     lanes = await box.own(owner, 64);
     const { rows: half } = await pool.query(`SELECT max(position) / 2 AS middle FROM ${schema}.outbox_pending`);
     middle = Number(half[0].middle);
-    const read = await box.read(lanes.map(({ lane }) => ({ lane, after: middle, limit: 10 })));
+    const { rows: read } = await box.read(lanes.map(({ lane }) => ({ lane, after: middle, limit: 10 })));
     rows = read.filter((row) => !row.waiting).slice(0, 500);
     waiting = read.filter((row) => row.waiting).slice(0, 100);
   });
@@ -114,7 +114,6 @@ describeOnEach("postgres", ({ url }) => {
       holds(await outbox((box) => box.own("relay-2", 64)), [], 0);
       holds(await outbox((box) => box.release(owner, lanes)), [], 0);
       holds(await outbox((box) => box.release(owner)), [], 0);
-      holds(await outbox((box) => box.snapshot()), [], 0);
     });
 
     it("appends and remembers without looking around", async () => {

@@ -88,10 +88,10 @@ export type {
   Membership,
   Order,
   OwnOptions,
+  ReadRows,
   Row,
   Settlement,
   SettleOptions,
-  Snapshot,
   TakenLane,
   TransactionLibrary,
 } from "./store.js";

@@ -115,13 +115,14 @@ export interface OwnOptions {
   readonly all?: boolean;
 }
 
-/**
- * Which transactions were open at a moment, by numbers that are given when they begin: all below `oldest` have ended, and
- * none from `next` on had begun. What was appended by one that has ended is visible, or never will be.
- */
-export interface Snapshot {
-  readonly oldest: number;
-  readonly next: number;
+/** What a read found, all at one moment. */
+export interface ReadRows {
+  readonly rows: readonly Row[];
+  /**
+   * The transactions that were open at that moment and may have appended, by numbers of their own. A position is drawn
+   * before its transaction commits: only of these can something appear below a position that was found.
+   */
+  readonly open: ReadonlySet<number>;
 }
 
 /** Where to go on reading a lane. */
@@ -199,11 +200,9 @@ export interface Box {
    * Of each lane, the first `limit` rows of `pending` beyond a position; and of `wait`, the first ones of each key whose
    * hold is due, those due longest first, at most twice `limit` in all. Each of the two in order of position.
    */
-  read(lanes: readonly LaneRead[]): Promise<readonly Row[]>;
+  read(lanes: readonly LaneRead[]): Promise<ReadRows>;
   /** Of each lane, the rows of `pending` in a range of positions that the reader does not know, in order of position. */
   late(gaps: readonly LaneGap[]): Promise<readonly LateRow[]>;
-  /** The transactions that are open now. What ended before this is called is seen by every later `read` and `late`. */
-  snapshot(): Promise<Snapshot>;
   /** Notes the crashes of rows, before they are sent; answers with the lanes whose epoch still stands. */
   suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>>;
   /** Moves rows to what became of them, all in one step; answers with the lanes whose epoch still stands. */

@@ -18,7 +18,6 @@ export function boundedBox(box: Box, limitMs: number, runtime: Runtime): Box {
     own: (owner, most, options) => bounded("own", () => box.own(owner, most, options)),
     release: (owner, lanes) => bounded("release", () => box.release(owner, lanes)),
     read: (lanes) => bounded("read", () => box.read(lanes)),
-    snapshot: () => bounded("read", () => box.snapshot()),
     suspect: (lanes, rows) => bounded("write to", () => box.suspect(lanes, rows)),
     late: (gaps) => bounded("read", () => box.late(gaps)),
     settle: (lanes, settlements, options) => bounded("settle", () => box.settle(lanes, settlements, options)),

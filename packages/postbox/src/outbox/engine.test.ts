@@ -16,7 +16,6 @@ async function engineOn(sender: Sender, messages: readonly Message[], beforeSett
   const watched = {
     read: (...args: Parameters<Box["read"]>) => box.read(...args),
     late: (...args: Parameters<Box["late"]>) => box.late(...args),
-    snapshot: () => box.snapshot(),
     async settle(...args: Parameters<Box["settle"]>) {
       settled.push(args[1].map(({ row }) => row.message.id));
       await beforeSettle();

@@ -1,6 +1,6 @@
 import type { Runtime } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
-import type { Box, LaneGap, Row } from "../store.js";
+import type { Box, Row } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Arrival, Window } from "./window.js";
 
@@ -28,13 +28,6 @@ interface LaneState {
   count: number;
 }
 
-/** How far the lanes had been read at a moment, and the first transaction that had not begun by then. */
-interface Mark {
-  readonly at: number;
-  readonly next: number;
-  readonly cursors: ReadonlyMap<number, number>;
-}
-
 /** Brings rows into the window: new ones from the tip of each lane, and those that committed late. */
 export interface Reader {
   /** Reads these lanes too, from their beginning. */
@@ -49,11 +42,9 @@ export interface Reader {
   run(signal: AbortSignal): Promise<void>;
 }
 
-/** The share of time that looking for late commits may take: an interval is so many times its cost. */
+/** The share of time that looking all the way down may take: its interval is so many times its cost. */
 const patience = 20;
-const longestIntervalMs = 60_000;
-/** How far behind the tip the frequent look goes: most transactions are shorter. What is older, the rare one finds. */
-const recentMs = 5_000;
+const shortestIntervalMs = 60_000;
 
 export function createReader(options: ReaderOptions): Reader {
   const { box, boxName, window, runtime, telemetry, pollIntervalMs, batchSize } = options;
@@ -64,6 +55,10 @@ export function createReader(options: ReaderOptions): Reader {
   const pause = createWake(runtime);
   let pauseMs = 0;
   let drained = false;
+  /** The highest position that was found. */
+  let highest = 0;
+  /** Each open transaction, and the highest position that was found before it was seen: its own are above. */
+  const openSince = new Map<number, number>();
 
   /** A lane may have been lost, and even gained anew, while it was read. */
   function stillAsked<R extends Row>(asked: readonly LaneState[], rows: readonly R[]): readonly R[] {
@@ -71,26 +66,35 @@ export function createReader(options: ReaderOptions): Reader {
     return same.size === asked.length ? rows : rows.filter(({ lane }) => same.has(lane));
   }
 
-  /** One look at the tips, each lane from where it was read to. Answers whether some lane may have more. */
+  /**
+   * One look at the tips, each lane from where it was read to. Answers whether some lane may have more.
+   *
+   * What a transaction brings that was open while its lane was read past its positions is taken in before what this read
+   * found: that may be of the same key, and was appended later.
+   */
   async function readTips(): Promise<"full" | "some" | "none"> {
     const read = window.beginRead();
     let rows: readonly Row[] = [];
     let arrival: Arrival;
+    let late = 0;
     try {
       const asked = lanes;
-      rows = await box.read(asked.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit })));
-      if (rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
-      rows = options.seen(stillAsked(asked, rows));
+      const found = await box.read(asked.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit })));
+      if (found.rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
+      late = await readLeft(found.open);
+      rows = options.seen(stillAsked(asked, found.rows));
     } finally {
       arrival = window.endRead(read, rows);
     }
-    const { fresh, held } = arrival;
+    const fresh = late + arrival.fresh;
+    const { held } = arrival;
     for (const state of lanes) state.count = 0;
     for (const { lane, position, waiting } of rows) {
       const state = byLane.get(lane);
       if (state === undefined || waiting) continue;
       state.count++;
       if (position > state.cursor) state.cursor = position;
+      if (position > highest) highest = position;
     }
     let full = false;
     for (const state of lanes) {
@@ -128,75 +132,53 @@ export function createReader(options: ReaderOptions): Reader {
     }
   }
 
-  /** Looks for late commits in a range of each lane; answers what it cost. */
-  async function readLate(range: (lane: number, cursor: number) => readonly [number, number]): Promise<number> {
-    const startedAt = runtime.monotonic();
-    const gaps: LaneGap[] = [];
-    const asked = lanes;
-    for (const { lane, cursor } of asked) {
-      const [after, end] = range(lane, cursor);
-      const upTo = Math.min(end, cursor);
-      if (upTo > after) gaps.push({ lane, after, upTo, known: window.known(lane) });
-    }
-    if (gaps.length === 0) return 0;
+  /** Takes in what those have left that were open and are no longer: how much it was. */
+  async function readLeft(open: ReadonlySet<number>): Promise<number> {
+    const ended = [...openSince.keys()].filter((number) => !open.has(number));
+    const after = Math.min(...ended.map((number) => openSince.get(number) as number));
+    const found = await readLate(after);
+    for (const number of ended) openSince.delete(number);
+    // One that is new here has begun after the last read, and so has drawn its positions after those that this one saw.
+    for (const number of open) if (!openSince.has(number)) openSince.set(number, highest);
+    return found;
+  }
+
+  /** Takes in the rows beyond a position that their lane was read past. */
+  async function readLate(after: number): Promise<number> {
+    const asked = lanes.filter(({ cursor }) => cursor > after);
+    if (asked.length === 0) return 0;
     const read = window.beginRead();
     let rows: Awaited<ReturnType<Box["late"]>> = [];
     let arrival: Arrival;
     try {
-      rows = await box.late(gaps);
+      rows = await box.late(
+        asked.map(({ lane, cursor }) => ({ lane, after, upTo: cursor, known: window.known(lane) })),
+      );
       rows = options.seen(stillAsked(asked, rows));
     } finally {
       arrival = window.endRead(read, rows);
     }
     for (const { message, ageMs } of rows) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
-    if (rows.length > 0) options.arrived(arrival.held);
-    return runtime.monotonic() - startedAt;
+    if (arrival.held.length > 0) options.arrived(arrival.held);
+    return arrival.fresh;
   }
 
   /**
-   * Twice: often and close behind the tip, and seldom and all the way down. Each is paced by its own cost, since it walks
-   * over what was settled and not yet vacuumed away.
-   *
-   * Close means: down to where no transaction is open any more that may have drawn a position; or, where one stays open for
-   * long, down to where the tips were some seconds ago. Below, the seldom look finds what that one brings.
+   * Looks all the way down, seldom: for what no list of open transactions tells, such as a row that was written by hand. It
+   * walks over everything that was settled and not yet vacuumed away.
    */
-  async function lateLoop(signal: AbortSignal): Promise<void> {
+  async function sweepLoop(signal: AbortSignal): Promise<void> {
     const never = createWake(runtime);
-    let marks: Mark[] = [];
-    let closed: Mark | undefined;
-    let floor: Mark | undefined;
-    const recent = { at: runtime.monotonic(), cost: 0 };
-    const old = { at: runtime.monotonic(), cost: 0 };
-
-    async function lookClose(): Promise<number> {
-      if (lanes.every(({ lane, cursor }) => cursor <= cursorOf(floor, lane))) return 0;
-      const mark = { at: runtime.monotonic(), cursors: new Map(lanes.map(({ lane, cursor }) => [lane, cursor])) };
-      // Before the look, which so sees everything of the transactions that have ended by now.
-      const { oldest, next } = await box.snapshot();
-      const ended = marks.findLast((earlier) => earlier.next <= oldest) ?? closed;
-      // What one that has ended may have left below: once all the way down, before it counts as closed.
-      const from = ended === closed ? floor : closed;
-      const cost = await readLate((lane, cursor) => [cursorOf(from, lane), cursor]);
-      marks.push({ ...mark, next });
-      const longAgo = marks.findLast(({ at }) => at <= mark.at - recentMs);
-      closed = ended;
-      floor = later(closed, later(longAgo, floor));
-      marks = marks.filter((earlier) => earlier === closed || earlier.at >= (longAgo?.at ?? 0));
-      return cost;
-    }
-
+    let pauseMs = shortestIntervalMs;
     while (!signal.aborted) {
-      const recentAt = recent.at + interval(recent.cost, 250);
-      // With nothing open below, it is for what no snapshot tells: a database that was restored, say.
-      const oldAt = old.at + interval(old.cost, floor === closed ? longestIntervalMs : 1000);
-      await never.wait(signal, Math.max(0, Math.min(recentAt, oldAt) - runtime.monotonic()));
+      await never.wait(signal, pauseMs);
       if (signal.aborted) return;
-      const look = runtime.monotonic() >= oldAt ? old : recent;
+      const startedAt = runtime.monotonic();
       try {
-        look.cost = look === recent ? await lookClose() : await readLate((lane) => [0, cursorOf(floor, lane)]);
-        look.at = runtime.monotonic();
+        if ((await readLate(0)) > 0) options.arrived([]);
+        pauseMs = Math.max(patience * (runtime.monotonic() - startedAt), shortestIntervalMs);
       } catch (error) {
-        recent.at = old.at = runtime.monotonic() + options.failed(error);
+        pauseMs = Math.max(options.failed(error), shortestIntervalMs);
       }
     }
   }
@@ -220,18 +202,6 @@ export function createReader(options: ReaderOptions): Reader {
       pauseMs = 0;
       pause.wake();
     },
-    run: async (signal) => void (await Promise.all([tipLoop(signal), lateLoop(signal)])),
+    run: async (signal) => void (await Promise.all([tipLoop(signal), sweepLoop(signal)])),
   };
-}
-
-function cursorOf(mark: Mark | undefined, lane: number): number {
-  return mark?.cursors.get(lane) ?? 0;
-}
-
-function later(a: Mark | undefined, b: Mark | undefined): Mark | undefined {
-  return (a?.at ?? 0) >= (b?.at ?? 0) ? a : b;
-}
-
-function interval(costMs: number, shortestMs: number): number {
-  return Math.min(Math.max(patience * costMs, shortestMs), longestIntervalMs);
 }

@@ -14,7 +14,6 @@ function withBox(store: MemoryStore, change: (box: Box) => Partial<Box>): Store 
     release: (...args) => box.release(...args),
     read: (...args) => box.read(...args),
     late: (...args) => box.late(...args),
-    snapshot: () => box.snapshot(),
     suspect: (...args) => box.suspect(...args),
     settle: (...args) => box.settle(...args),
   };
@@ -180,10 +179,10 @@ describe("a relay's lease", () => {
     const slow = withBox(store, (box) => ({
       renew: (...args) => (++renewals === 1 ? box.renew(...args) : Promise.reject(new Error("no answer"))),
       async read(...args) {
-        const rows = await box.read(...args);
+        const read = await box.read(...args);
         reading.open();
         await mayRead.opened;
-        return rows;
+        return read;
       },
     }));
     await commit(store, "1");

@@ -20,7 +20,7 @@ const patience = 20;
  * One that fails keeps its place, and everything waits for it.
  *
  * A position that is missing may belong to a transaction that is still open. Nothing beyond it is sent until it appears, or
- * until every transaction has ended that was open when a later position had been seen: then it was rolled back.
+ * until every transaction has ended that was open when a later position was found: then it was rolled back.
  */
 export function createTotalEngine(options: EngineOptions): Engine {
   const { box, boxName, ownership, sender, runtime, telemetry, backoff, batchSize } = options;
@@ -34,8 +34,8 @@ export function createTotalEngine(options: EngineOptions): Engine {
   let queue: Row[] = [];
   /** Everything up to here is in the queue, or was. */
   let passed = 0;
-  /** When all transactions below `next` have ended, nothing up to `upTo` is missing any more. */
-  let gap: { readonly upTo: number; readonly next: number } | undefined;
+  /** When all of these transactions have ended, nothing up to `upTo` is missing any more. */
+  let gap: { readonly upTo: number; readonly open: ReadonlySet<number> } | undefined;
   /** What is in the queue, on its way, or not settled yet, by lane and position. */
   const live = new Set<string>();
   /** Changes when the lanes are lost: whatever was begun before does not count any more. */
@@ -56,17 +56,17 @@ export function createTotalEngine(options: EngineOptions): Engine {
   async function refill(): Promise<"some" | "none" | "gap"> {
     const begun = term;
     const known = new Set(live);
-    // Before the read, which so sees everything of the transactions that have ended by now.
-    const { oldest } = await box.snapshot();
     const limit = Math.max(1, Math.ceil(batchSize / 8));
     const every = Array.from({ length: laneCount }, (_, lane) => ({ lane, after: passed, limit }));
-    const rows = await box.read(every);
+    const { rows, open } = await box.read(every);
     if (rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
     if (begun !== term) return "none";
-    const closed = gap !== undefined && gap.next <= oldest ? gap.upTo : 0;
     const waiting = rows.filter((row) => row.waiting && !known.has(nameOf(row)) && !live.has(nameOf(row)));
     const inOrder = rows.filter((row) => !row.waiting).sort(byPosition);
     const readUpTo = frontier(inOrder, limit);
+    const last = Math.min(inOrder.at(-1)?.position ?? 0, readUpTo);
+    const isOver = gap === undefined || [...gap.open].every((number) => !open.has(number));
+    const closed = Math.max(isOver ? (gap?.upTo ?? 0) : 0, open.size === 0 ? last : 0);
     const next: Row[] = waiting.sort(byPosition);
     let isOpen = false;
     for (const row of inOrder) {
@@ -76,13 +76,10 @@ export function createTotalEngine(options: EngineOptions): Engine {
       next.push(row);
       passed = row.position;
     }
-    if (isOpen && (gap === undefined || closed > 0 || gap.upTo <= passed)) {
-      const upTo = Math.min(inOrder.at(-1)?.position ?? 0, readUpTo);
-      // After the read: whoever drew a lower position than one that was seen has begun by now.
-      gap = { upTo, next: (await box.snapshot()).next };
+    if (isOpen && (isOver || (gap?.upTo ?? 0) <= passed)) {
+      gap = { upTo: last, open };
       telemetry({ name: "relay.blocked", box: boxName, before: passed + 1 });
     }
-    if (begun !== term) return "none";
     enqueue(next);
     if (next.length > 0) telemetry({ name: "relay.read", box: boxName, count: next.length });
     return next.length > 0 ? "some" : isOpen ? "gap" : "none";

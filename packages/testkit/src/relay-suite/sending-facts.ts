@@ -76,6 +76,35 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(relay.log.of("message.late").map(({ id }) => id)).toEqual(["early"]);
     });
 
+    for (const strictKeyOrder of [false, true]) {
+      const how = strictKeyOrder ? ", with strictKeyOrder" : "";
+      const name = `a message that commits late still goes before what was appended after it${how}`;
+      fact(name, "concurrentTransactions", async (harness) => {
+        const sender = recordingSender();
+        const relay = relayOn(harness.store, sender);
+        const [appended, mayCommit] = [gate(), gate()];
+        const append = (id: string, key: string, ended: Promise<unknown> = Promise.resolve()) =>
+          harness.store.transaction(async (tx) => {
+            await harness.store.append(tx, "outbox", [testMessage(id, { key })], { strictKeyOrder });
+            appended.open();
+            await ended;
+          });
+        const slow = append("first", "k", mayCommit.opened);
+        await appended.opened;
+        await whileRunning(relay, async () => {
+          // Of more keys than there are lanes: at least one of them takes the lane beyond the first message.
+          const others = Array.from({ length: 300 }, (_, n) => testMessage(`other-${n}`, { key: `other-${n}` }));
+          await commit(harness, ...others);
+          await relay.log.until("message.sent", others.length);
+          mayCommit.open();
+          await slow;
+          await append("second", "k");
+          await relay.log.until("message.sent", others.length + 2);
+        });
+        expect(sender.ids().slice(-2)).toEqual(["first", "second"]);
+      });
+    }
+
     fact("has one message of a key on its way, where the sender does not keep order", async (harness) => {
       const onTheWay = new Map<string, number>();
       let most = 0;

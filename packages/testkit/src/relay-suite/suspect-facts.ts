@@ -36,13 +36,13 @@ export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {
       const relay = relayOn(harness.store, sender, { backoff: constant(1) });
       await whileRunning(relay, async () => {
         // What gets through between two deaths shows that it is not the broker.
-        for (let more = 0; relay.log.of("message.parked").length === 0 && more < 200; more++) {
+        let more = 0;
+        for (; relay.log.of("message.parked").length === 0 && more < 200; more++) {
           await commit(harness, testMessage(`more-${more}`));
           await relay.log.until("message.sent", more + 1);
         }
         await relay.log.until("message.parked");
-        await inner.until(innocents.length);
-        await relay.log.until(() => relay.log.events.at(-1)?.name === "relay.drained", "the end");
+        await relay.log.until("message.sent", innocents.length + more);
       });
       const sent = inner.ids().filter((id) => !id.startsWith("more"));
       expect(new Set(sent)).toEqual(new Set(innocents));

@@ -42,29 +42,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       mayCommit.open();
       await slow;
       expect(ids(await box.late([gap]))).toEqual(["early"]);
-      expect(await box.read([{ lane, after: upTo, limit: 10 }])).toEqual([]);
-    });
-  });
-
-  describe("snapshot", () => {
-    fact("tells when everyone who was open has ended", "concurrentTransactions", async (harness) => {
-      const { box } = await ownBox(harness);
-      const [appended, mayEnd] = [gate(), gate()];
-      const slow = harness.store.transaction(async (tx) => {
-        await harness.store.append(tx, outbox, [testMessage("early")]);
-        appended.open();
-        await mayEnd.opened;
-      });
-      await appended.opened;
-      const { next } = await box.snapshot();
-      expect((await box.snapshot()).oldest).toBeLessThan(next);
-      await commit(harness, testMessage("later"));
-      expect((await box.snapshot()).oldest).toBeLessThan(next);
-      mayEnd.open();
-      await slow;
-      // Others may work on the same server.
-      while ((await box.snapshot()).oldest < next) await new Promise((resolve) => setTimeout(resolve, 5));
-      expect((await box.snapshot()).oldest).toBeGreaterThanOrEqual(next);
+      expect((await box.read([{ lane, after: upTo, limit: 10 }])).rows).toEqual([]);
     });
   });
 
@@ -103,19 +81,51 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("read", () => {
+    fact(
+      "tells of the transactions that may still bring something below",
+      "concurrentTransactions",
+      async (harness) => {
+        const { box } = await ownBox(harness);
+        const every = Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 }));
+        const before = (await box.read(every)).open;
+        const [appended, mayEnd] = [gate(), gate()];
+        const slow = harness.store.transaction(async (tx) => {
+          await harness.store.append(tx, outbox, [testMessage("early")]);
+          appended.open();
+          await mayEnd.opened;
+        });
+        await appended.opened;
+        await commit(harness, testMessage("later"));
+        const { rows, open } = await box.read(every);
+        expect(ids(rows)).toEqual(["later"]);
+        // Others may work on the same server.
+        const candidates = [...open].filter((number) => !before.has(number));
+        expect(candidates.length).toBeGreaterThan(0);
+        const still = (await box.read(every)).open;
+        expect(candidates.some((number) => still.has(number))).toBe(true);
+        mayEnd.open();
+        await slow;
+        const after = await box.read(every);
+        expect(ids(after.rows).sort()).toEqual(["early", "later"]);
+        expect(candidates.some((number) => !after.open.has(number))).toBe(true);
+      },
+    );
+
     fact("gives the first rows of each lane, as many as asked for", async (harness) => {
       const { box } = await ownBox(harness);
       await commit(harness, ...testMessages("a", 5, { key: "a" }), ...testMessages("b", 5, { key: "b" }));
-      const all = await box.read(Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 })));
+      const { rows: all } = await box.read(Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 })));
       const [laneA, laneB] = [rowOf(all, "a-0").lane, rowOf(all, "b-0").lane];
       expect(laneA).not.toBe(laneB);
-      const rows = await box.read([
+      const { rows } = await box.read([
         { lane: laneA, limit: 2 },
         { lane: laneB, limit: 3 },
       ]);
       expect(ids(rows.filter(({ lane }) => lane === laneA))).toEqual(["a-0", "a-1"]);
       expect(ids(rows.filter(({ lane }) => lane === laneB))).toEqual(["b-0", "b-1", "b-2"]);
-      expect(ids(await box.read([{ lane: laneB, limit: 10 }]))).toEqual(testMessages("b", 5).map(({ id }) => id));
+      expect(ids((await box.read([{ lane: laneB, limit: 10 }])).rows)).toEqual(
+        testMessages("b", 5).map(({ id }) => id),
+      );
     });
 
     fact("gives only what lies beyond a position, but all that waits and is due", async (harness) => {
@@ -124,9 +134,9 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       await settle("b", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
       const rows = await read();
       const { lane, position: after } = rowOf(rows, "a-1");
-      expect(ids(await box.read([{ lane, after, limit: 10 }]))).toEqual(["a-2", "a-3"]);
+      expect(ids((await box.read([{ lane, after, limit: 10 }])).rows)).toEqual(["a-2", "a-3"]);
       const waiting = rowOf(rows, "b");
-      expect(ids(await box.read([{ lane: waiting.lane, after: 1_000_000, limit: 10 }]))).toEqual(["b"]);
+      expect(ids((await box.read([{ lane: waiting.lane, after: 1_000_000, limit: 10 }])).rows)).toEqual(["b"]);
     });
 
     fact("changes nothing", async (harness) => {

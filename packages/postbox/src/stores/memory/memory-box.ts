@@ -10,10 +10,10 @@ import type {
   Membership,
   Order,
   OwnOptions,
+  ReadRows,
   Row,
   Settlement,
   SettleOptions,
-  Snapshot,
   TakenLane,
 } from "../../store.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
@@ -63,7 +63,7 @@ export class MemoryBox implements Box {
   readonly #members = new Map<string, Lease>();
   readonly #parked: StoredRow[] = [];
   readonly #done: StoredRow[] = [];
-  /** The appends whose transactions have not ended, in order: the first one is the oldest. */
+  /** The appends whose transactions have not ended. */
   readonly #open = new Set<number>();
   #lastAppend = 0;
   #lastPosition = 0;
@@ -93,12 +93,6 @@ export class MemoryBox implements Box {
   /** Never makes them visible. */
   discard({ number }: Placed): void {
     this.#open.delete(number);
-  }
-
-  async snapshot(): Promise<Snapshot> {
-    const next = this.#lastAppend + 1;
-    const [oldest = next] = this.#open;
-    return { oldest, next };
   }
 
   async renew(owner: string, leaseMs: number, order: Order): Promise<Membership> {
@@ -145,9 +139,10 @@ export class MemoryBox implements Box {
     return this.#ownership.flatMap((state, lane) => (state.owner === owner ? [{ lane, epoch: state.epoch }] : []));
   }
 
-  async read(lanes: readonly LaneRead[]): Promise<readonly Row[]> {
+  async read(lanes: readonly LaneRead[]): Promise<ReadRows> {
     const now = this.#now();
-    return lanes.flatMap(({ lane, after = 0, limit }) => this.#lane(lane).read(after, limit, now));
+    const rows = lanes.flatMap(({ lane, after = 0, limit }) => this.#lane(lane).read(after, limit, now));
+    return { rows, open: new Set(this.#open) };
   }
 
   async late(gaps: readonly LaneGap[]): Promise<readonly LateRow[]> {

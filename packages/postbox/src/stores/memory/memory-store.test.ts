@@ -59,7 +59,7 @@ describe("memoryStore", () => {
     });
     await rolledBack.catch(() => {});
     await append("m3");
-    const rows = await store.box("outbox").read(Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 9 })));
+    const { rows } = await store.box("outbox").read(Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 9 })));
     expect(rows.map(({ position }) => position)).toEqual([1, 3]);
   });
 

@@ -1,5 +1,5 @@
 import { laneCount } from "../../internal/lane.js";
-import { messageSelection } from "./message-columns.js";
+import { messageSelection, selectedColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 
 /*
@@ -90,46 +90,58 @@ export function leaveSql(t: BoxTables): string {
       AND (SELECT count(*) FROM freed) >= 0  -- after the lanes, as everywhere`;
 }
 
+/** Whether a row's key is held: as a value, since an EXISTS would be answered by reading all holds into a hash. */
+function isHeld(t: BoxTables): string {
+  return `coalesce((SELECT true FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key), false) AS held`;
+}
+
 /**
  * Of the lanes $1, the first $2 rows of `pending` beyond the positions $3, and as many of `wait` that are due, shared among
  * the keys that are due longest. Each lane is a short walk along the primary key; sorting across lanes would read all of
  * them, and starting from the front each time would walk over everything that was deleted and not yet vacuumed away.
- * Each due key is a short walk as well, however many wait there.
+ * Each due key is a short walk as well, however many wait there; the time is the statement's, since the index could not be
+ * asked for one that changes while it runs.
+ *
+ * One row more, without a lane, has in `id` the snapshot in which the others were seen.
  */
 export function readSql(t: BoxTables): string {
+  const nothing = selectedColumns.map(([name, type]) =>
+    name === "id" ? "pg_current_snapshot()::text" : `NULL::${type === "jsonb" ? "text" : type}`,
+  );
   return `
     SELECT r.*
     FROM unnest($1::smallint[], $2::integer[], $3::bigint[]) AS l (lane, n, after)
     CROSS JOIN LATERAL (
       (SELECT w.lane, w.position, w.attempts, w.crashes, true AS waiting, false AS held, ${messageSelection("w")}
        FROM (SELECT h.key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
-             FROM (SELECT key FROM ${t.hold} WHERE lane = l.lane AND due_at <= clock_timestamp()
+             FROM (SELECT key FROM ${t.hold} WHERE lane = l.lane AND due_at <= statement_timestamp()
                    ORDER BY due_at LIMIT l.n) AS h) AS due
        CROSS JOIN LATERAL (
          SELECT * FROM ${t.wait} WHERE lane = l.lane AND hold_key = due.key ORDER BY position LIMIT due.share) AS w)
       UNION ALL
-      (SELECT p.lane, p.position, p.attempts, p.crashes, false,
-              EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key), ${messageSelection("p")}
+      (SELECT p.lane, p.position, p.attempts, p.crashes, false, ${isHeld(t)}, ${messageSelection("p")}
        FROM ${t.pending} p
        WHERE p.lane = l.lane AND p.position > l.after
        ORDER BY p.position LIMIT l.n)
-    ) r`;
+    ) r
+    UNION ALL
+    SELECT NULL, NULL, 0, 0, false, false, ${nothing.join(", ")}`;
 }
 
-/** Of the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age. */
+/**
+ * Of the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age. Lane by lane:
+ * joined as it is said, all of `pending` would be read.
+ */
 export function lateSql(t: BoxTables): string {
   return `
-    SELECT p.lane, p.position, p.attempts, p.crashes, false AS waiting,
-           EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key) AS held,
+    SELECT p.lane, p.position, p.attempts, p.crashes, false AS waiting, ${isHeld(t)},
            extract(epoch FROM clock_timestamp() - p.created_at) * 1000 AS age_ms, ${messageSelection("p")}
     FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS g (lane, after, up_to)
-    JOIN ${t.pending} p ON p.lane = g.lane AND p.position > g.after AND p.position <= g.up_to
+    CROSS JOIN LATERAL (
+      SELECT * FROM ${t.pending} WHERE lane = g.lane AND position > g.after AND position <= g.up_to
+      ORDER BY position OFFSET 0) AS p
     WHERE NOT EXISTS (
       SELECT FROM unnest($4::smallint[], $5::bigint[]) AS k (lane, position)
       WHERE k.lane = p.lane AND k.position = p.position)
     ORDER BY p.lane, p.position`;
 }
-
-/** Which transactions are open. A position is drawn by a transaction that has its number already, or gets it right then. */
-export const snapshotSql =
-  "SELECT pg_snapshot_xmin(s)::text AS oldest, pg_snapshot_xmax(s)::text AS next FROM pg_current_snapshot() AS s";

@@ -25,7 +25,7 @@ describeOnEach("postgres", ({ url }) => {
     await box.renew("relay-1", 60_000, "key");
     lanes = (await box.own("relay-1", 64)).map(({ lane, epoch }) => ({ lane, epoch }));
     for (const other of ["relay-2", "relay-3"]) await box.renew(other, 60_000, "key");
-    row = (await box.read(lanes.map(({ lane }) => ({ lane, limit: 10 }))))[0] as Row;
+    row = (await box.read(lanes.map(({ lane }) => ({ lane, limit: 10 })))).rows[0] as Row;
   });
   afterAll(data.drop);
 

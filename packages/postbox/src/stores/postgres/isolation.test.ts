@@ -46,7 +46,7 @@ describeOnEach("postgres", ({ url }) => {
     const box = store.box("outbox");
     await box.renew("relay-1", 60_000, "key");
     const lanes = await box.own("relay-1", 64);
-    const rows = await box.read(everyLane(1));
+    const { rows } = await box.read(everyLane(1));
     const [taken, go] = [gate(), gate()];
     const taking = pgTransactions(pool).begin(async (client) => {
       await client.query(`UPDATE ${schema}.outbox_lane SET epoch = epoch + 1`);
@@ -77,7 +77,7 @@ describeOnEach("postgres", ({ url }) => {
     const done = Promise.all(appends);
     let sent = 0;
     while (sent < 100) {
-      const rows = await box.read(everyLane(10));
+      const { rows } = await box.read(everyLane(10));
       await box.settle(
         lanes,
         rows.map((row) => ({ row, to: "sent" })),

@@ -58,10 +58,12 @@ export interface MessageRecord {
   readonly data: Uint8Array;
 }
 
+/** The columns of a `MessageRecord`: the version is among the extensions, too. */
+export const selectedColumns = columns.filter(([name]) => name !== "event_version");
+
 /** The select list that makes a `MessageRecord`. */
 export function messageSelection(table: string): string {
-  return columns
-    .filter(([name]) => name !== "event_version")
+  return selectedColumns
     .map(([name, type]) => (type === "jsonb" ? `${table}.${name}::text AS ${name}` : `${table}.${name}`))
     .join(", ");
 }

@@ -2,7 +2,7 @@ import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
 import type { Box, Executor, Lane, Member, Row, Settlement, TakenLane } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
-import { lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql, snapshotSql } from "./box-sql.js";
+import { lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { boxTables } from "./names.js";
@@ -27,7 +27,6 @@ export function postgresBox(
     leave: leaveSql(tables),
     read: readSql(tables),
     late: lateSql(tables),
-    snapshot: snapshotSql,
     suspect: suspectSql(tables),
     settle: settleSql(tables),
   };
@@ -66,14 +65,19 @@ export function postgresBox(
     },
 
     async read(lanes) {
-      if (lanes.length === 0) return [];
-      const rows = await query("read", [
+      const records = await query("read", [
         lanes.map(({ lane }) => lane),
         lanes.map(({ limit }) => limit),
         lanes.map(({ after = 0 }) => after),
       ]);
+      const rows: Row[] = [];
+      let open: ReadonlySet<number> = new Set();
+      for (const record of records) {
+        if (record.lane === null) open = openIn(String(record.id));
+        else rows.push(rowFrom(record));
+      }
       // A union of limited selects promises no order of its own.
-      return rows.map(rowFrom).sort(byLane);
+      return { rows: rows.sort(byLane), open };
     },
 
     async late(gaps) {
@@ -87,11 +91,6 @@ export function postgresBox(
         known.map(({ position }) => position),
       ]);
       return rows.map((record) => ({ ...rowFrom(record), ageMs: Number(record.age_ms) }));
-    },
-
-    async snapshot() {
-      const [row] = await query("snapshot", []);
-      return { oldest: Number(row?.oldest), next: Number(row?.next) };
     },
 
     async suspect(lanes, rows) {
@@ -168,6 +167,12 @@ function rowFrom(record: StatementRow): Row {
     waiting: record.waiting === true,
     held: record.held === true,
   };
+}
+
+/** The transactions in progress that a snapshot lists: `oldest:next:list`. */
+function openIn(snapshot: string): ReadonlySet<number> {
+  const list = snapshot.slice(snapshot.lastIndexOf(":") + 1);
+  return new Set(list === "" ? [] : list.split(",").map(Number));
 }
 
 /** Lane by lane; what waits comes first, since it is older. */

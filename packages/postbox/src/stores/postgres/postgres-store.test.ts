@@ -69,7 +69,7 @@ describeOnEach("postgres", ({ url }) => {
     const box = store.box("outbox");
     await box.renew("relay-1", 60_000, "key");
     const lanes = await box.own("relay-1", 64);
-    const rows = await box.read(lanes.map(({ lane }) => ({ lane, limit: 5 })));
+    const { rows } = await box.read(lanes.map(({ lane }) => ({ lane, limit: 5 })));
     expect(rows).toHaveLength(count);
     for (const { message } of rows) {
       expect(Buffer.compare(message.data, bytes)).toBe(0);
@@ -116,7 +116,7 @@ describeOnEach("postgres", ({ url }) => {
     const box = store.box("outbox");
     await box.renew("relay-1", 60_000, "key");
     const lanes = await box.own("relay-1", 64);
-    const [row] = await box.read(lanes.map(({ lane }) => ({ lane, limit: 5 })));
+    const [row] = (await box.read(lanes.map(({ lane }) => ({ lane, limit: 5 })))).rows;
     if (row === undefined) throw new Error("one row");
     await box.settle(lanes, [{ row, to: "parked", attempts: 1, error: `a\0b${"€".repeat(1000)}` }]);
     const { rows } = await pool.query(`SELECT reason, attempts FROM ${data.schema}.outbox_parked`);

@@ -8,11 +8,17 @@ import { boxTables, inboxTable } from "./names.js";
 const names = messageColumns.map(([name]) => name);
 const oneMessage = ["$1::smallint", ...messageColumns.map(([, type], index) => `$${index + 2}::${type}`)];
 
+/**
+ * Always true. The transaction gets its number by it, before the row gets its position: a reader that sees a higher position
+ * finds the transaction among those that are open, and knows that something may still come.
+ */
+const numbered = "pg_current_xact_id() IS NOT NULL";
+
 /** One message: $1 is its lane, then come its columns in order, JSON as text. */
 export function appendOneSql(schema: string, box: string): string {
   return `
     INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
-    VALUES (${oneMessage.join(", ")})`;
+    SELECT ${oneMessage.join(", ")} WHERE ${numbered}`;
 }
 
 /**
@@ -23,7 +29,7 @@ export function appendOneInTurnSql(schema: string, box: string): string {
   return `
     WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock($${oneMessage.length + 1}::bigint))
     INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
-    SELECT ${oneMessage.join(", ")} FROM locked`;
+    SELECT ${oneMessage.join(", ")} FROM locked WHERE ${numbered}`;
 }
 
 /**
@@ -50,6 +56,7 @@ function appendFrom(schema: string, box: string, first: string): string {
     SELECT lane, ${values.join(", ")}
     FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane smallint, ${fields.join(", ")}))
       WITH ORDINALITY AS m (lane, ${names.join(", ")}, place)
+    WHERE ${numbered}
     ORDER BY place`;
 }
 
