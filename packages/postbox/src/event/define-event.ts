@@ -7,6 +7,7 @@ import {
   issuePath,
   type SchemaInput,
   type SchemaOutput,
+  type StandardResult,
   type StandardSchema,
   type SurvivesTheWire,
 } from "./standard-schema.js";
@@ -29,6 +30,9 @@ export interface MessageOptions {
   readonly contentType?: string;
 }
 
+/** Those of a message that sets nothing. */
+export const noOptions: MessageOptions = Object.freeze({});
+
 /** A message without source and id: the publisher or outbox that takes it completes it. */
 export interface Draft<Type extends string = string> {
   readonly type: Type;
@@ -48,6 +52,8 @@ export interface EventDefinition<Type extends string = string, In = unknown, Out
   message(data: In, options?: MessageOptions): Draft<Type>;
   /** What the schema makes of `data`. Throws `data-invalid` with the path; never changes `data`. */
   validate(data: unknown): Promise<Out>;
+  /** The same, without a promise where the schema needs none. */
+  readonly "~validate": (data: unknown) => Out | Promise<Out>;
   /** The key of already validated data, or undefined where this event has none. */
   keyOf(data: Out): string | undefined;
   /** Carries the types only. */
@@ -107,23 +113,23 @@ export function defineEvent<const Type extends string, S extends StandardSchema>
       `defineEvent: the schema of ${type} is no Standard Schema; use Zod, Valibot, ArkType, or wrap yours in '~standard'`,
     );
   }
+  const returned = (result: StandardResult<SchemaOutput<S>>): SchemaOutput<S> => {
+    if (result.issues === undefined) return result.value;
+    throw new PostboxError("data-invalid", `${type}: ${describeIssues(result.issues)}; the schema refuses this data`, {
+      path: issuePath(result.issues[0]),
+    });
+  };
   const event: EventDefinition<Type, SchemaInput<S>, SchemaOutput<S>> = {
     type,
     topic: topic ?? topicOfType(type),
     version,
     contentType,
     dataschema,
-    message: (data, messageOptions = {}) => ({ type, event, data, options: messageOptions }),
-    async validate(data) {
-      const result = await schema["~standard"].validate(data);
-      if (result.issues === undefined) return result.value;
-      throw new PostboxError(
-        "data-invalid",
-        `${type}: ${describeIssues(result.issues)}; the schema refuses this data`,
-        {
-          path: issuePath(result.issues[0]),
-        },
-      );
+    message: (data, messageOptions = noOptions) => ({ type, event, data, options: messageOptions }),
+    validate: async (data) => event["~validate"](data),
+    "~validate"(data) {
+      const result = schema["~standard"].validate(data);
+      return result instanceof Promise ? result.then(returned) : returned(result);
     },
     keyOf: (data) => key?.(data),
   };

@@ -11,7 +11,7 @@ export interface StandardSchema<Input = unknown, Output = Input> {
   };
 }
 
-type StandardResult<Output> =
+export type StandardResult<Output> =
   | { readonly value: Output; readonly issues?: undefined }
   | { readonly issues: readonly StandardIssue[] };
 

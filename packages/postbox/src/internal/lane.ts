@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import * as crypto from "node:crypto";
 
 /** The lanes that every box has. */
 export const laneCount = 64;
@@ -9,5 +9,11 @@ export const laneCount = 64;
  * keep their order only within one lane.
  */
 export function laneOf(keyOrId: string): number {
-  return (createHash("sha256").update(keyOrId, "utf8").digest()[0] as number) % laneCount;
+  return (sha256(keyOrId)[0] as number) % laneCount;
 }
+
+/** In one call where there is one (Node 20.12): each message needs it. */
+const sha256: (text: string) => Buffer =
+  typeof crypto.hash === "function"
+    ? (text) => crypto.hash("sha256", text, "buffer")
+    : (text) => crypto.createHash("sha256").update(text, "utf8").digest();

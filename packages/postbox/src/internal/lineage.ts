@@ -1,10 +1,10 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 
 /** Where a message comes from: what every message published meanwhile carries on. */
-export interface Lineage {
+export type Lineage = {
   readonly correlationid: string;
   readonly causationid: string;
-}
+};
 
 const scopes = new AsyncLocalStorage<{ lineage: Lineage | undefined }>();
 

@@ -42,9 +42,12 @@ const limits = {
   header: 8192,
 };
 
-/** RFC 3339 text of a time given as a Date or as text. */
+/** RFC 3339 text of a time given as a Date or as such text. */
 export function normaliseTime(time: Date | string): string {
-  if (!(time instanceof Date)) return time;
+  if (!(time instanceof Date)) {
+    checkTime("time", time);
+    return time;
+  }
   if (Number.isNaN(time.getTime())) throw invalid("time", "is an invalid Date", "give a valid one");
   return time.toISOString();
 }
@@ -66,7 +69,6 @@ export function checkMessage(message: Message, maxMessageBytes: number, foreign:
       "write one such as application/json",
     );
   }
-  if (message.time !== undefined) checkTime("time", message.time);
   for (const [name, value] of Object.entries(message.extensions)) checkExtension(name, value, foreign);
   for (const [name, value] of Object.entries(message.headers)) checkHeader(name, value);
   if (!(message.data instanceof Uint8Array)) throw invalid("data", "is not bytes", "give a Uint8Array");

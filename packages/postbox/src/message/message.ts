@@ -83,31 +83,39 @@ const defaultMaxMessageBytes = 1024 * 1024;
  * what this returns, every store and transport can carry.
  */
 export function createMessage(input: MessageInput, limits: MessageLimits = {}): Message {
-  const { partitionkey, ...extensions } = input.extensions ?? {};
-  const message: Message = {
+  const { subject, time, dataschema } = input;
+  const key = input.key ?? partitionKey(input.extensions);
+  const message: Mutable<Message> = {
     specversion: "1.0",
     id: input.id,
     source: input.source,
     type: input.type,
-    ...(input.subject === undefined ? {} : { subject: input.subject }),
-    ...(input.time === undefined ? {} : { time: normaliseTime(input.time) }),
     datacontenttype: input.datacontenttype ?? "application/json",
-    ...(input.dataschema === undefined ? {} : { dataschema: input.dataschema }),
-    extensions: Object.freeze(withoutUndefined(extensions)),
-    headers: Object.freeze({ ...input.headers }),
+    extensions: extensionsOf(input.extensions),
+    headers: input.headers === undefined ? nothing : Object.freeze({ ...input.headers }),
     topic: input.topic ?? topicOfType(input.type),
-    ...keyOf(input.key, partitionkey),
     data: input.data ?? new Uint8Array(0),
   };
+  if (subject !== undefined) message.subject = subject;
+  if (time !== undefined) message.time = normaliseTime(time);
+  if (dataschema !== undefined) message.dataschema = dataschema;
+  if (key !== undefined) message.key = key;
   checkMessage(message, limits.maxMessageBytes ?? defaultMaxMessageBytes, limits.foreign ?? false);
   return Object.freeze(message);
 }
 
-function keyOf(key: string | undefined, partitionkey: ExtensionValue | undefined): { key?: string } {
-  const chosen = key ?? (partitionkey === undefined ? undefined : String(partitionkey));
-  return chosen === undefined ? {} : { key: chosen };
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+/** Most messages have no headers and no extensions: one object for all of them. */
+const nothing: Readonly<Record<string, never>> = Object.freeze({});
+
+function partitionKey(extensions: Extensions | undefined): string | undefined {
+  const value = extensions?.partitionkey;
+  return value === undefined ? undefined : String(value);
 }
 
-function withoutUndefined(extensions: Extensions): Extensions {
-  return Object.fromEntries(Object.entries(extensions).filter(([, value]) => value !== undefined));
+function extensionsOf(given: Extensions | undefined): Extensions {
+  if (given === undefined) return nothing;
+  const entries = Object.entries(given).filter(([name, value]) => value !== undefined && name !== "partitionkey");
+  return entries.length === 0 ? nothing : Object.freeze(Object.fromEntries(entries));
 }

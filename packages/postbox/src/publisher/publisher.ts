@@ -1,5 +1,11 @@
 import { ConfigError } from "../errors.js";
-import type { DataIn, Draft, EventDefinition, MessageOptions } from "../event/define-event.js";
+import {
+  type DataIn,
+  type Draft,
+  type EventDefinition,
+  type MessageOptions,
+  noOptions,
+} from "../event/define-event.js";
 import { currentLineage, type Lineage } from "../internal/lineage.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
@@ -15,7 +21,10 @@ export interface Published {
 }
 
 /** A ready-made message: id, source and time are filled in where they are missing, the data goes out untouched. */
-export type OutgoingMessage = Omit<MessageInput, "id" | "source"> & { readonly id?: string; readonly source?: string };
+export type OutgoingMessage = Omit<MessageInput, "id" | "source"> & {
+  readonly id?: string | undefined;
+  readonly source?: string | undefined;
+};
 
 /** The typed front of whatever takes messages: a broker (`createPublisher`) or your transaction (`outbox.in(tx)`). */
 export interface Publisher {
@@ -90,42 +99,71 @@ export function publisherTo(
   const complete = (input: OutgoingMessage, lineage: Lineage | undefined): Message =>
     createMessage(
       {
-        ...input,
+        type: input.type,
         id: input.id ?? nextId(),
         source: input.source ?? source,
         time: input.time ?? new Date(runtime.now()),
         subject: input.subject ?? defaults.subject,
-        headers: { ...defaults.headers, ...input.headers },
-        extensions: { ...defaults.extensions, ...lineage, ...input.extensions },
+        topic: input.topic,
+        key: input.key,
+        datacontenttype: input.datacontenttype,
+        dataschema: input.dataschema,
+        headers: merged(defaults.headers, input.headers),
+        extensions: merged(merged(defaults.extensions, lineage), input.extensions),
+        data: input.data,
       },
       limits,
     );
 
-  const encode = async ({ event, data, options: own }: Draft): Promise<Message> => {
+  /** Without a promise where the schema needs none: a thousand at once would cost more in promises than in messages. */
+  const encode = (draft: Draft): Message | Promise<Message> => {
+    const { event, data, options: own } = draft;
     if (typeof event?.validate !== "function") throw notAnEvent("publishAll([event.message(data)])");
-    checkOptions(`publishing ${event.type}`, own, messageRules);
+    if (own !== noOptions) checkOptions(`publishing ${event.type}`, own, messageRules);
     // That of the call, which need not wait for the validation below.
     const lineage = currentLineage();
-    const validated = await event.validate(data);
+    const validated = event["~validate"](data);
+    return validated instanceof Promise
+      ? validated.then((value) => encodeValidated(draft, value, lineage))
+      : encodeValidated(draft, validated, lineage);
+  };
+
+  const encodeValidated = (
+    { event, data, options: own }: Draft,
+    validated: unknown,
+    lineage: Lineage | undefined,
+  ): Message | Promise<Message> => {
     const contentType = own.contentType ?? event.contentType;
-    const { contentType: _, ...attributes } = own;
     const bytes = codecs.encode(contentType, validated);
-    await checkSurvives(event, { given: data, validated, contentType, bytes }, codecs);
-    const input = {
-      ...attributes,
-      type: event.type,
-      topic: event.topic,
-      key: own.key ?? event.keyOf(validated),
-      datacontenttype: contentType,
-      dataschema: event.dataschema,
-      extensions: { ...(event.version === undefined ? {} : { dataversion: event.version }), ...own.extensions },
-      data: bytes,
-    };
-    return complete(input, lineage);
+    const version: Extensions | undefined = event.version === undefined ? undefined : { dataversion: event.version };
+    const message = () =>
+      complete(
+        {
+          type: event.type,
+          topic: event.topic,
+          id: own.id,
+          key: own.key ?? event.keyOf(validated),
+          subject: own.subject,
+          time: own.time,
+          headers: own.headers,
+          datacontenttype: contentType,
+          dataschema: event.dataschema,
+          extensions: merged(version, own.extensions),
+          data: bytes,
+        },
+        lineage,
+      );
+    const checking = checkSurvives(event, { given: data, validated, contentType, bytes }, codecs);
+    return checking === undefined ? message() : checking.then(message);
   };
 
   return (sink) => {
     const publishMessages = async (messages: readonly Message[]): Promise<readonly Published[]> => {
+      if (messages.length === 0) return [];
+      if (middleware.length === 0) {
+        await sink(messages);
+        return messages.map(({ id }) => ({ id }));
+      }
       const known = new Set(messages);
       let accepted = messages;
       // What a middleware made anew is checked again: nothing unchecked reaches a store or a broker.
@@ -133,7 +171,7 @@ export function publisherTo(
         accepted = out.map((message) => (known.has(message) ? message : createMessage(message, limits)));
         return sink(accepted);
       };
-      if (messages.length > 0) await composePublish(middleware, last)(messages);
+      await composePublish(middleware, last)(messages);
       return accepted.map(({ id }) => ({ id }));
     };
     const publishMessage = async (message: Message): Promise<Published> =>
@@ -143,10 +181,22 @@ export function publisherTo(
         if (typeof event?.message !== "function") throw notAnEvent("publish(event, data)");
         return publishMessage(await encode(event.message(data, messageOptions)));
       },
-      publishAll: async (drafts) => publishMessages(await Promise.all(drafts.map(encode))),
+      publishAll: async (drafts) => {
+        const messages = drafts.map(encode);
+        return publishMessages(messages.every(isMessage) ? messages : await Promise.all(messages));
+      },
       send: async (message) => publishMessage(complete(message, currentLineage())),
     };
   };
+}
+
+function isMessage(encoded: Message | Promise<Message>): encoded is Message {
+  return !(encoded instanceof Promise);
+}
+
+/** Both by name; what `b` has goes before what `a` has. */
+function merged<T extends object>(a: T | undefined, b: T | undefined): T | undefined {
+  return a === undefined || b === undefined ? (a ?? b) : { ...a, ...b };
 }
 
 function notAnEvent(call: string): ConfigError {

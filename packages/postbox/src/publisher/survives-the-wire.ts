@@ -18,9 +18,13 @@ interface Encoded {
  * Every message is checked, since what one lacks the next may have; but where the schema returned what it was given, and
  * that is as JSON keeps it, it has read the wire form just now: then this costs a comparison.
  */
-export async function checkSurvives(event: EventDefinition, encoded: Encoded, codecs: Codecs): Promise<void> {
-  const { given, validated, contentType, bytes } = encoded;
-  if (isJson(contentType) && isSameJson(given, validated)) return;
+export function checkSurvives(event: EventDefinition, encoded: Encoded, codecs: Codecs): Promise<void> | undefined {
+  const { given, validated, contentType } = encoded;
+  return isJson(contentType) && isSameJson(given, validated) ? undefined : checkByReading(event, encoded, codecs);
+}
+
+async function checkByReading(event: EventDefinition, encoded: Encoded, codecs: Codecs): Promise<void> {
+  const { contentType, bytes } = encoded;
   const arriving = codecs.decode(contentType, bytes);
   const read = await event.validate(arriving).catch((cause: unknown) => {
     if (!(cause instanceof PostboxError) || cause.code !== "data-invalid") throw cause;

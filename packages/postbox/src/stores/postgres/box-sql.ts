@@ -92,7 +92,7 @@ export function leaveSql(t: BoxTables): string {
 
 /** Whether a row's key is held: as a value, since an EXISTS would be answered by reading all holds into a hash. */
 function isHeld(t: BoxTables): string {
-  return `coalesce((SELECT true FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key), false) AS held`;
+  return `coalesce((SELECT true FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key), false)`;
 }
 
 /**
@@ -100,7 +100,8 @@ function isHeld(t: BoxTables): string {
  * the keys that are due longest. Each lane is a short walk along the primary key; sorting across lanes would read all of
  * them, and starting from the front each time would walk over everything that was deleted and not yet vacuumed away.
  * Each due key is a short walk as well, however many wait there; the time is the statement's, since the index could not be
- * asked for one that changes while it runs.
+ * asked for one that changes while it runs. $4 is the greatest of $2: a limit that the planner knows, or it would think of
+ * the whole table, and compile the statement for so much work.
  *
  * One row more, without a lane, has in `id` the snapshot in which the others were seen.
  */
@@ -110,18 +111,20 @@ export function readSql(t: BoxTables): string {
   );
   return `
     SELECT r.*
-    FROM unnest($1::smallint[], $2::integer[], $3::bigint[]) AS l (lane, n, after)
+    FROM (SELECT lane, n, after, (SELECT true FROM ${t.hold} h WHERE h.lane = u.lane LIMIT 1) AS has_holds
+          FROM unnest($1::smallint[], $2::integer[], $3::bigint[]) AS u (lane, n, after) OFFSET 0) AS l
     CROSS JOIN LATERAL (
       (SELECT w.lane, w.position, w.attempts, w.crashes, true AS waiting, false AS held, ${messageSelection("w")}
        FROM (SELECT h.key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
              FROM (SELECT key FROM ${t.hold} WHERE lane = l.lane AND due_at <= statement_timestamp()
-                   ORDER BY due_at LIMIT l.n) AS h) AS due
+                   ORDER BY due_at LIMIT least(l.n, $4::integer)) AS h) AS due
        CROSS JOIN LATERAL (
          SELECT * FROM ${t.wait} WHERE lane = l.lane AND hold_key = due.key ORDER BY position LIMIT due.share) AS w)
       UNION ALL
-      (SELECT p.lane, p.position, p.attempts, p.crashes, false, ${isHeld(t)}, ${messageSelection("p")}
-       FROM ${t.pending} p
-       WHERE p.lane = l.lane AND p.position > l.after
+      (SELECT p.lane, p.position, p.attempts, p.crashes, false,
+              CASE WHEN l.has_holds THEN ${isHeld(t)} ELSE false END, ${messageSelection("p")}
+       FROM (SELECT * FROM ${t.pending} WHERE lane = l.lane AND position > l.after
+             ORDER BY position LIMIT $4::integer) AS p
        ORDER BY p.position LIMIT l.n)
     ) r
     UNION ALL
@@ -134,7 +137,7 @@ export function readSql(t: BoxTables): string {
  */
 export function lateSql(t: BoxTables): string {
   return `
-    SELECT p.lane, p.position, p.attempts, p.crashes, false AS waiting, ${isHeld(t)},
+    SELECT p.lane, p.position, p.attempts, p.crashes, false AS waiting, ${isHeld(t)} AS held,
            extract(epoch FROM clock_timestamp() - p.created_at) * 1000 AS age_ms, ${messageSelection("p")}
     FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS g (lane, after, up_to)
     CROSS JOIN LATERAL (

@@ -22,23 +22,26 @@ export type MessageColumn = (typeof columns)[number][0];
 
 export const messageColumns: readonly (readonly [MessageColumn, string])[] = columns;
 
-/** One message as the values of its columns, in their order, after its lane. Bytes are left to the caller. */
-export function messageValues(message: Message): { lane: number } & Record<Exclude<MessageColumn, "data">, unknown> {
-  const { dataversion } = message.extensions;
+/** One message as the values of its columns, and its lane; what it does not have is undefined. */
+export function messageValues(message: Message): { readonly lane: number } & Readonly<Record<MessageColumn, unknown>> {
+  const { data, extensions } = message;
+  const { dataversion } = extensions;
   return {
     lane: laneOf(message.key ?? message.id),
     id: message.id,
     source: message.source,
     type: message.type,
-    subject: message.subject ?? null,
-    time: message.time ?? null,
+    subject: message.subject,
+    time: message.time,
     content_type: message.datacontenttype,
-    data_schema: message.dataschema ?? null,
-    event_version: dataversion === undefined ? null : String(dataversion),
+    data_schema: message.dataschema,
+    event_version: dataversion === undefined ? undefined : String(dataversion),
     topic: message.topic,
-    key: message.key ?? null,
-    extensions: message.extensions,
+    key: message.key,
+    extensions,
     headers: message.headers,
+    // The same bytes, in the form that every library passes on as bytes.
+    data: Buffer.from(data.buffer, data.byteOffset, data.byteLength),
   };
 }
 

@@ -6,19 +6,14 @@ import { lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql } from "./box-
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { boxTables } from "./names.js";
-import { schemaError } from "./schema-check.js";
+import { type SchemaCheck, schemaError } from "./schema-check.js";
 import { settleSentSql, settleSql, suspectSql } from "./settle-sql.js";
 
 /**
  * A box in Postgres. Each verb is one statement in a transaction of its own: a crash leaves all of it or nothing, and a
  * verb whose answer was lost may be called again.
  */
-export function postgresBox(
-  schema: string,
-  name: string,
-  run: Executor,
-  checkSchema: (execute: Executor) => Promise<void>,
-): Box {
+export function postgresBox(schema: string, name: string, run: Executor, checkSchema: SchemaCheck): Box {
   const tables = boxTables(schema, name);
   const statements = {
     own: ownSql(tables),
@@ -69,6 +64,7 @@ export function postgresBox(
         lanes.map(({ lane }) => lane),
         lanes.map(({ limit }) => limit),
         lanes.map(({ after = 0 }) => after),
+        Math.max(0, ...lanes.map(({ limit }) => limit)),
       ]);
       const rows: Row[] = [];
       let open: ReadonlySet<number> = new Set();

@@ -14,7 +14,7 @@ import { postgresHints } from "./postgres-hints.js";
 import { withReservedConnections } from "./reserved-connection.js";
 import { statementRunner } from "./run-statement.js";
 import { schemaCheck, schemaError } from "./schema-check.js";
-import { appendManyInTurnSql, appendManySql, appendOneInTurnSql, appendOneSql, rememberSql } from "./write-sql.js";
+import { appendSql, rememberSql } from "./write-sql.js";
 
 export interface PostgresStoreOptions {
   /**
@@ -78,11 +78,20 @@ export function postgresStore(
   async function write(tx: unknown, text: string, params: readonly unknown[]): Promise<number> {
     const execute = library.executor(tx);
     try {
-      await checkSchema(execute);
+      const checking = checkSchema(execute);
+      if (checking !== undefined) await checking;
       return (await execute(text, params)).rows.length;
     } catch (error) {
       throw schemaError(error, schema);
     }
+  }
+
+  /** The statements of each box, made once. */
+  const statements = new Map<string, ReturnType<typeof appendSql>>();
+  function appending(box: string): ReturnType<typeof appendSql> {
+    const made = statements.get(box) ?? appendSql(schema, box);
+    statements.set(box, made);
+    return made;
   }
 
   return {
@@ -99,11 +108,14 @@ export function postgresStore(
       const inTurn = locks.length > 0;
       if (first === undefined) library.executor(tx);
       else if (messages.length === 1) {
-        const text = inTurn ? appendOneInTurnSql(schema, box) : appendOneSql(schema, box);
-        await write(tx, text, [...oneMessage(first), ...locks]);
+        const { one, oneInTurn } = appending(box);
+        await write(tx, inTurn ? oneInTurn : one, [...oneMessage(first), ...locks]);
       } else {
-        const text = inTurn ? appendManyInTurnSql(schema, box) : appendManySql(schema, box);
-        await write(tx, text, [manyMessages(messages), ...(inTurn ? [JSON.stringify(locks)] : [])]);
+        const { many, manyInTurn } = appending(box);
+        await write(tx, inTurn ? manyInTurn : many, [
+          manyMessages(messages),
+          ...(inTurn ? [JSON.stringify(locks)] : []),
+        ]);
       }
     },
 
@@ -130,23 +142,18 @@ export function postgresStore(
 
 function oneMessage(message: Message): unknown[] {
   const values = messageValues(message);
-  const bytes = bufferOf(message.data);
-  return [
-    values.lane,
-    ...messageColumns.map(([name, type]) => {
-      if (name === "data") return bytes;
-      return type === "jsonb" ? JSON.stringify(values[name]) : values[name];
-    }),
-  ];
+  const params: unknown[] = [values.lane];
+  for (const [name, type] of messageColumns) {
+    params.push(type === "jsonb" ? JSON.stringify(values[name]) : (values[name] ?? null));
+  }
+  return params;
 }
 
 function manyMessages(messages: readonly Message[]): string {
   return JSON.stringify(
-    messages.map((message) => ({ ...messageValues(message), data: bufferOf(message.data).toString("base64") })),
+    messages.map((message) => {
+      const values = messageValues(message);
+      return { ...values, data: (values.data as Buffer).toString("base64") };
+    }),
   );
-}
-
-/** The same bytes, in the form that every library passes on as bytes. */
-function bufferOf(data: Uint8Array): Buffer {
-  return Buffer.from(data.buffer, data.byteOffset, data.byteLength);
 }

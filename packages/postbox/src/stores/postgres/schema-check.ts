@@ -6,14 +6,16 @@ import { migrationTable } from "./names.js";
 
 const undefinedTable = "42P01";
 
+/** Nothing to wait for once the schema has been found to be good. */
+export type SchemaCheck = (execute: Executor) => Promise<void> | undefined;
+
 /**
  * Makes sure, once per store, that the schema is the one this code was written for. It asks through the caller's own
  * executor, in statements that cannot fail, so that a transaction in which the answer is bad stays usable.
  */
-export function schemaCheck(schema: string): (execute: Executor) => Promise<void> {
+export function schemaCheck(schema: string): SchemaCheck {
   let good = false;
-  return async (execute) => {
-    if (good) return;
+  const check = async (execute: Executor): Promise<void> => {
     const table = migrationTable(schema);
     const exists = await execute("SELECT to_regclass($1) IS NOT NULL AS yes", [table]);
     if (exists.rows[0]?.yes !== true) throw schemaMissing(schema);
@@ -28,6 +30,7 @@ export function schemaCheck(schema: string): (execute: Executor) => Promise<void
     }
     good = true;
   };
+  return (execute) => (good ? undefined : check(execute));
 }
 
 /** An error of the database that is about the schema, in our words; any other as it is. */

@@ -7,6 +7,8 @@ import { boxTables, inboxTable } from "./names.js";
 
 const names = messageColumns.map(([name]) => name);
 const oneMessage = ["$1::smallint", ...messageColumns.map(([, type], index) => `$${index + 2}::${type}`)];
+/** Without their types, which are those of the columns: there is less to parse. */
+const plainParams = messageColumns.map((_, index) => `$${index + 2}`);
 
 /**
  * Always true. The transaction gets its number by it, before the row gets its position: a reader that sees a higher position
@@ -14,18 +16,31 @@ const oneMessage = ["$1::smallint", ...messageColumns.map(([, type], index) => `
  */
 const numbered = "pg_current_xact_id() IS NOT NULL";
 
+/** The same for a single row: `lane` stands before `position`, so that it is known first. */
+const numberedLane = `CASE WHEN ${numbered} THEN $1::smallint END`;
+
+/** The four statements that append to a box. */
+export function appendSql(schema: string, box: string) {
+  return {
+    one: appendOneSql(schema, box),
+    oneInTurn: appendOneInTurnSql(schema, box),
+    many: appendManySql(schema, box),
+    manyInTurn: appendManyInTurnSql(schema, box),
+  } as const;
+}
+
 /** One message: $1 is its lane, then come its columns in order, JSON as text. */
-export function appendOneSql(schema: string, box: string): string {
+function appendOneSql(schema: string, box: string): string {
   return `
     INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
-    SELECT ${oneMessage.join(", ")} WHERE ${numbered}`;
+    VALUES (${numberedLane}, ${plainParams.join(", ")})`;
 }
 
 /**
  * The same, behind the lock that the last parameter names. The row comes out of the lock's own, so that it gets its
  * position after the lock was got, however long that took.
  */
-export function appendOneInTurnSql(schema: string, box: string): string {
+function appendOneInTurnSql(schema: string, box: string): string {
   return `
     WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock($${oneMessage.length + 1}::bigint))
     INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
@@ -36,12 +51,12 @@ export function appendOneInTurnSql(schema: string, box: string): string {
  * Many messages: $1 is a JSON array of objects, their data in base64. The order of the array is that of the positions,
  * since an identity column is filled after the sort.
  */
-export function appendManySql(schema: string, box: string): string {
+function appendManySql(schema: string, box: string): string {
   return appendFrom(schema, box, "");
 }
 
 /** The same, behind the locks that $2 lists, a JSON array; got in its order, and before any position, as above. */
-export function appendManyInTurnSql(schema: string, box: string): string {
+function appendManyInTurnSql(schema: string, box: string): string {
   return `
     WITH locked AS MATERIALIZED (
       SELECT count(pg_advisory_xact_lock(number::bigint)) FROM json_array_elements_text($2::json) AS number)
