@@ -196,11 +196,13 @@ export interface Box {
   own(owner: string, most: number, options?: OwnOptions): Promise<readonly TakenLane[]>;
   /** Gives these lanes back at once, those of them that are still its own; without any named, gives all back and leaves. */
   release(owner: string, lanes?: readonly Lane[]): Promise<void>;
-  /**
-   * Of each lane, the first `limit` rows of `pending` beyond a position; and of `wait`, the first ones of each key whose
-   * hold is due, those due longest first, at most twice `limit` in all. Each of the two in order of position.
-   */
+  /** Of each lane, the first `limit` rows of `pending` beyond a position, in order of position. */
   read(lanes: readonly LaneRead[]): Promise<ReadRows>;
+  /**
+   * Of each lane, the first rows of `wait` of each key whose hold is due, those due longest first, at most twice `limit`
+   * in all; in order of position.
+   */
+  due(lanes: readonly Omit<LaneRead, "after">[]): Promise<readonly Row[]>;
   /** Of each lane, the rows of `pending` in a range of positions that the reader does not know, in order of position. */
   late(gaps: readonly LaneGap[]): Promise<readonly LateRow[]>;
   /** Notes the crashes of rows, before they are sent; answers with the lanes whose epoch still stands. */

@@ -19,6 +19,7 @@ export function boundedBox(box: Box, limitMs: number, runtime: Runtime): Box {
     release: (owner, lanes) => bounded("release", () => box.release(owner, lanes)),
     read: (lanes) => bounded("read", () => box.read(lanes)),
     suspect: (lanes, rows) => bounded("write to", () => box.suspect(lanes, rows)),
+    due: (lanes) => bounded("read", () => box.due(lanes)),
     late: (gaps) => bounded("read", () => box.late(gaps)),
     settle: (lanes, settlements, options) => bounded("settle", () => box.settle(lanes, settlements, options)),
   };

@@ -15,6 +15,7 @@ async function engineOn(sender: Sender, messages: readonly Message[], beforeSett
   const settled: string[][] = [];
   const watched = {
     read: (...args: Parameters<Box["read"]>) => box.read(...args),
+    due: (...args: Parameters<Box["due"]>) => box.due(...args),
     late: (...args: Parameters<Box["late"]>) => box.late(...args),
     async settle(...args: Parameters<Box["settle"]>) {
       settled.push(args[1].map(({ row }) => row.message.id));

@@ -75,6 +75,7 @@ export function createEngine(options: EngineOptions): Engine {
     alone: options.order === "none",
     settled({ row, ...became }) {
       window.settled(row, became.to === "parked" && became.hold ? "wait" : became.to);
+      if (became.to === "wait" && became.retryInMs !== undefined) reader.dueIn(became.retryInMs);
       dispatching.wake();
       settling.wake();
     },

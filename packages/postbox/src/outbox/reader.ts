@@ -38,6 +38,8 @@ export interface Reader {
   roomLeft(): void;
   /** Something was appended, or is about to be: looks at once, and again after 1, 2, 4 … ms, as it may not have committed. */
   hinted(): void;
+  /** Something waits that is due in `ms`: looks for it then, if not earlier. */
+  dueIn(ms: number): void;
   /** Both loops, until the signal is aborted. */
   run(signal: AbortSignal): Promise<void>;
 }
@@ -55,6 +57,9 @@ export function createReader(options: ReaderOptions): Reader {
   const pause = createWake(runtime);
   let pauseMs = 0;
   let drained = false;
+  const due = createWake(runtime);
+  /** When the next that waits is due, as far as is known here. */
+  let dueAt = Number.POSITIVE_INFINITY;
   /** The highest position that was found. */
   let highest = 0;
   /** Each open transaction, and the highest position that was found before it was seen: its own are above. */
@@ -89,9 +94,9 @@ export function createReader(options: ReaderOptions): Reader {
     const fresh = late + arrival.fresh;
     const { held } = arrival;
     for (const state of lanes) state.count = 0;
-    for (const { lane, position, waiting } of rows) {
+    for (const { lane, position } of rows) {
       const state = byLane.get(lane);
-      if (state === undefined || waiting) continue;
+      if (state === undefined) continue;
       state.count++;
       if (position > state.cursor) state.cursor = position;
       if (position > highest) highest = position;
@@ -107,7 +112,6 @@ export function createReader(options: ReaderOptions): Reader {
     const most = 4 * batchSize;
     if (wanted > most)
       for (const state of lanes) state.limit = Math.max(smallest(), Math.floor((state.limit * most) / wanted));
-    // What waits is read again as long as its outcome is not stored: that is no news, and no reason to look again at once.
     if (fresh > 0) telemetry({ name: "relay.read", box: boxName, count: fresh });
     if (fresh > 0) options.arrived(held);
     return full ? "full" : fresh > 0 ? "some" : "none";
@@ -119,6 +123,7 @@ export function createReader(options: ReaderOptions): Reader {
         await room.wait(signal);
         continue;
       }
+      const startedAt = runtime.monotonic();
       try {
         const found = await readTips();
         const empty = found === "none" && window.buffered === 0 && window.inFlight === 0;
@@ -128,7 +133,42 @@ export function createReader(options: ReaderOptions): Reader {
       } catch (error) {
         pauseMs = options.failed(error);
       }
-      if (pauseMs > 0) await pause.wait(signal, pauseMs);
+      // From look to look, whatever a look takes; but never without a rest.
+      const restMs = Math.max(pauseMs / 2, pauseMs - (runtime.monotonic() - startedAt));
+      if (pauseMs > 0) await pause.wait(signal, restMs);
+    }
+  }
+
+  /** Takes in what waits and is due. It is read again as long as its outcome is not stored: that is no news. */
+  async function readDue(): Promise<number> {
+    const read = window.beginRead();
+    let rows: readonly Row[] = [];
+    let arrival: Arrival;
+    try {
+      const asked = lanes;
+      rows = options.seen(stillAsked(asked, await box.due(asked.map(({ lane, limit }) => ({ lane, limit })))));
+    } finally {
+      arrival = window.endRead(read, rows);
+    }
+    if (arrival.fresh > 0) {
+      telemetry({ name: "relay.read", box: boxName, count: arrival.fresh });
+      options.arrived(arrival.held);
+    }
+    return arrival.fresh;
+  }
+
+  async function dueLoop(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      let pauseMs = pollIntervalMs;
+      if (lanes.length > 0 && window.buffered < 4 * batchSize) {
+        dueAt = Number.POSITIVE_INFINITY;
+        try {
+          if ((await readDue()) > 0) pauseMs = 1;
+        } catch (error) {
+          pauseMs = Math.max(1, options.failed(error));
+        }
+      }
+      await due.wait(signal, Math.max(1, Math.min(pauseMs, dueAt - runtime.monotonic())));
     }
   }
 
@@ -190,6 +230,7 @@ export function createReader(options: ReaderOptions): Reader {
       for (const state of lanes) state.limit = smallest();
       room.wake();
       pause.wake();
+      due.wake();
     },
     remove(lane) {
       byLane.delete(lane);
@@ -202,6 +243,12 @@ export function createReader(options: ReaderOptions): Reader {
       pauseMs = 0;
       pause.wake();
     },
-    run: async (signal) => void (await Promise.all([tipLoop(signal), sweepLoop(signal)])),
+    dueIn(ms) {
+      const at = runtime.monotonic() + ms;
+      if (at >= dueAt) return;
+      dueAt = at;
+      due.wake();
+    },
+    run: async (signal) => void (await Promise.all([tipLoop(signal), dueLoop(signal), sweepLoop(signal)])),
   };
 }

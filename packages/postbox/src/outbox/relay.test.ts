@@ -13,6 +13,7 @@ function withBox(store: MemoryStore, change: (box: Box) => Partial<Box>): Store 
     renew: (...args) => box.renew(...args),
     release: (...args) => box.release(...args),
     read: (...args) => box.read(...args),
+    due: (...args) => box.due(...args),
     late: (...args) => box.late(...args),
     suspect: (...args) => box.suspect(...args),
     settle: (...args) => box.settle(...args),

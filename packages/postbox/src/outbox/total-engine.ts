@@ -55,19 +55,17 @@ export function createTotalEngine(options: EngineOptions): Engine {
   /** Brings more into the queue. Answers whether there was something, nothing, or something that has to wait. */
   async function refill(): Promise<"some" | "none" | "gap"> {
     const begun = term;
-    const known = new Set(live);
     const limit = Math.max(1, Math.ceil(batchSize / 8));
     const every = Array.from({ length: laneCount }, (_, lane) => ({ lane, after: passed, limit }));
     const { rows, open } = await box.read(every);
     if (rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
     if (begun !== term) return "none";
-    const waiting = rows.filter((row) => row.waiting && !known.has(nameOf(row)) && !live.has(nameOf(row)));
-    const inOrder = rows.filter((row) => !row.waiting).sort(byPosition);
+    const inOrder = [...rows].sort(byPosition);
     const readUpTo = frontier(inOrder, limit);
     const last = Math.min(inOrder.at(-1)?.position ?? 0, readUpTo);
     const isOver = gap === undefined || [...gap.open].every((number) => !open.has(number));
     const closed = Math.max(isOver ? (gap?.upTo ?? 0) : 0, open.size === 0 ? last : 0);
-    const next: Row[] = waiting.sort(byPosition);
+    const next: Row[] = [];
     let isOpen = false;
     for (const row of inOrder) {
       if (row.position > readUpTo) break;
@@ -90,10 +88,11 @@ export function createTotalEngine(options: EngineOptions): Engine {
     queue.push(...suspicion.mark(rows));
   }
 
-  /** What came after all below what was passed goes first. */
+  /** What came after all below what was passed goes first, and what waits. */
   async function lookBack(): Promise<number> {
     const begun = term;
     const startedAt = runtime.monotonic();
+    const before = new Set(live);
     const known = new Map<number, number[]>();
     for (const name of live) {
       const [lane = 0, position = 0] = name.split(" ").map(Number);
@@ -102,15 +101,18 @@ export function createTotalEngine(options: EngineOptions): Engine {
       known.set(lane, positions);
     }
     const every = Array.from({ length: laneCount }, (_, lane) => lane);
-    const rows: readonly LateRow[] =
+    const late: readonly LateRow[] =
       passed === 0
         ? []
         : await box.late(every.map((lane) => ({ lane, after: 0, upTo: passed, known: known.get(lane) ?? [] })));
+    // From a time when this box was relayed in another order.
+    const due = await box.due(every.map((lane) => ({ lane, limit: batchSize })));
+    const rows = [...late, ...due.filter((row) => !before.has(nameOf(row)) && !live.has(nameOf(row)))];
     if (begun === term && rows.length > 0) {
-      for (const { message, ageMs } of rows) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
+      for (const { message, ageMs } of late) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
       const rest = queue;
       queue = [];
-      enqueue([...rows].sort(byPosition));
+      enqueue(rows.sort(byPosition));
       queue.push(...rest);
     }
     return runtime.monotonic() - startedAt;
@@ -161,7 +163,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
   }
 
   async function loop(signal: AbortSignal): Promise<void> {
-    let lookAt = runtime.monotonic() + lookBackMs;
+    let lookAt = 0;
     while (!signal.aborted) {
       if (ownership.epochs.size < laneCount || !ownership.trusted()) {
         await news.wait(signal, options.pollIntervalMs);

@@ -185,4 +185,21 @@ describe("the window", () => {
     expect(window.isIdle(1)).toBe(true);
     expect(take(window)).toEqual([]);
   });
+
+  it("takes in what waits though another read is under way that began before its settle", () => {
+    const window = createWindow(true);
+    const [a1, a2] = [row("a"), row("a")];
+    arrive(window, a1, a2);
+    take(window);
+    const slow = window.beginRead();
+    window.failed(a1);
+    window.failed(a2);
+    window.settled(a1, "wait");
+    window.settled(a2, "wait");
+    const [w1, w2] = [a1, a2].map((each) => ({ ...each, waiting: true })) as [Row, Row];
+    arrive(window, w1, w2);
+    expect(take(window)).toEqual([w1, w2]);
+    // What the slow one still brings of them is as they were.
+    expect(window.endRead(slow, [a1, a2])).toEqual({ fresh: 0, held: [] });
+  });
 });

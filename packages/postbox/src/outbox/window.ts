@@ -89,8 +89,12 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
   /** Sent alone, and its outcome is not stored yet: at a death meanwhile, it alone would be suspected. */
   let isolated: Row | undefined;
   const live = new Map<number, Set<number>>();
-  /** Settled while a read was under way: that read may still bring them. */
-  const gone = new Map<number, Set<number>>();
+  /**
+   * Settled while reads were under way, up to the one of this number: those may still bring the row as it was. A later one
+   * shows where it is now, and it may wait.
+   */
+  const gone = new Map<number, Map<number, number>>();
+  let goneInOrder: { readonly read: number; readonly lane: number; readonly position: number }[] = [];
   const activeReads = new Set<number>();
   let lastRead = 0;
   let buffered = 0;
@@ -99,10 +103,26 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
   let inFlightBytes = 0;
 
   const keyOf = (row: Row): string | undefined => (ordered ? row.message.key : undefined);
-  const positions = (of: Map<number, Set<number>>, lane: number): Set<number> => {
-    const found = of.get(lane) ?? new Set();
-    of.set(lane, found);
+  const liveIn = (lane: number): Set<number> => {
+    const found = live.get(lane) ?? new Set();
+    live.set(lane, found);
     return found;
+  };
+  const isGone = (row: Row, read: number): boolean => (gone.get(row.lane)?.get(row.position) ?? 0) >= read;
+  const markGone = (row: Row): void => {
+    const { lane, position } = row;
+    const found = gone.get(lane) ?? new Map();
+    gone.set(lane, found.set(position, lastRead));
+    goneInOrder.push({ read: lastRead, lane, position });
+  };
+  /** Forgets what no read that is under way can bring any more. */
+  const tidyGone = (): void => {
+    const oldest = Math.min(...activeReads, lastRead + 1);
+    const over = goneInOrder.findIndex(({ read }) => read >= oldest);
+    for (const { read, lane, position } of over === -1 ? goneInOrder : goneInOrder.slice(0, over)) {
+      if (gone.get(lane)?.get(position) === read) gone.get(lane)?.delete(position);
+    }
+    goneInOrder = over === -1 ? [] : goneInOrder.slice(over);
   };
   const stateOf = (key: string, lane: number): KeyState => {
     let state = keys.get(key);
@@ -187,13 +207,13 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
       const held: Row[] = [];
       let fresh = 0;
       for (const row of rows) {
-        if (live.get(row.lane)?.has(row.position) || gone.get(row.lane)?.has(row.position)) continue;
+        if (live.get(row.lane)?.has(row.position) || isGone(row, read)) continue;
         const key = keyOf(row);
         const state = key === undefined ? undefined : keys.get(key);
         const tooOld = state !== undefined && (state.unsettledWaits > 0 || read <= state.staleUpTo);
         // What waits under a hold that has been set anew since is not due after all; it will be read again.
         if (row.waiting && tooOld) continue;
-        positions(live, row.lane).add(row.position);
+        liveIn(row.lane).add(row.position);
         fresh++;
         if (key === undefined) {
           ready.push(row);
@@ -209,10 +229,8 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
         }
       }
       activeReads.delete(read);
-      if (activeReads.size === 0) {
-        gone.clear();
-        for (const [key, state] of keys) if (state.staleUpTo > 0) tidy(key, state);
-      }
+      tidyGone();
+      if (activeReads.size === 0) for (const [key, state] of keys) if (state.staleUpTo > 0) tidy(key, state);
       return { fresh, held };
     },
 
@@ -318,7 +336,7 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
     settled(row, to) {
       if (row === isolated) isolated = undefined;
       const known = live.get(row.lane)?.delete(row.position) ?? false;
-      if (activeReads.size > 0) positions(gone, row.lane).add(row.position);
+      if (activeReads.size > 0) markGone(row);
       const key = keyOf(row);
       const state = key === undefined ? undefined : keys.get(key);
       // Its lane may have been dropped, and even be ours again, since its settle was sent: then nobody counts on this.
@@ -361,7 +379,7 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
       live.delete(lane);
     },
 
-    known: (lane) => [...(live.get(lane) ?? []), ...(gone.get(lane) ?? [])],
+    known: (lane) => [...(live.get(lane) ?? []), ...(gone.get(lane)?.keys() ?? [])],
 
     get buffered() {
       return buffered;

@@ -17,7 +17,8 @@ export async function commit<Tx>({ store }: StoreHarness<Tx>, ...messages: reado
  * choice, so only the promised one is checked: by position among the pending, and among the waiting, of each lane.
  */
 export async function readAll(box: Box, limit = 1000): Promise<readonly Row[]> {
-  const { rows } = await box.read(Array.from({ length: laneCount }, (_, lane) => ({ lane, limit })));
+  const every = Array.from({ length: laneCount }, (_, lane) => ({ lane, limit }));
+  const rows = [...(await box.read(every)).rows, ...(await box.due(every))];
   const last = new Map<string, number>();
   for (const { lane, waiting, position } of rows) {
     const group = `lane ${lane}, ${waiting ? "wait" : "pending"}`;

@@ -140,9 +140,13 @@ export class MemoryBox implements Box {
   }
 
   async read(lanes: readonly LaneRead[]): Promise<ReadRows> {
-    const now = this.#now();
-    const rows = lanes.flatMap(({ lane, after = 0, limit }) => this.#lane(lane).read(after, limit, now));
+    const rows = lanes.flatMap(({ lane, after = 0, limit }) => this.#lane(lane).read(after, limit));
     return { rows, open: new Set(this.#open) };
+  }
+
+  async due(lanes: readonly Omit<LaneRead, "after">[]): Promise<readonly Row[]> {
+    const now = this.#now();
+    return lanes.flatMap(({ lane, limit }) => this.#lane(lane).due(limit, now));
   }
 
   async late(gaps: readonly LaneGap[]): Promise<readonly LateRow[]> {

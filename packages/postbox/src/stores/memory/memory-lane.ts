@@ -28,16 +28,17 @@ export class MemoryLane {
     this.#pending.set(row.position, row);
   }
 
-  read(after: number, limit: number, now: number): Row[] {
-    const due = [...this.#holds.values()]
+  read(after: number, limit: number): Row[] {
+    return this.#pending.first(limit, after).map((row) => shown(row, false, this.#isHeld(row.message)));
+  }
+
+  due(limit: number, now: number): Row[] {
+    const holds = [...this.#holds.values()]
       .filter(({ dueAt, rows }) => dueAt <= now && rows.size > 0)
       .sort((a, b) => a.dueAt - b.dueAt)
       .slice(0, limit);
-    const waiting = due.flatMap((hold) => hold.rows.first(Math.ceil(limit / due.length))).sort(byPosition);
-    return [
-      ...waiting.map((row) => shown(row, true, false)),
-      ...this.#pending.first(limit, after).map((row) => shown(row, false, this.#isHeld(row.message))),
-    ];
+    const rows = holds.flatMap((hold) => hold.rows.first(Math.ceil(limit / holds.length)));
+    return rows.sort(byPosition).map((row) => shown(row, true, false));
   }
 
   late({ after, upTo, known }: LaneGap, now: number): LateRow[] {

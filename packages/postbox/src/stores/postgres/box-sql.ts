@@ -96,12 +96,10 @@ function isHeld(t: BoxTables): string {
 }
 
 /**
- * Of the lanes $1, the first $2 rows of `pending` beyond the positions $3, and as many of `wait` that are due, shared among
- * the keys that are due longest. Each lane is a short walk along the primary key; sorting across lanes would read all of
- * them, and starting from the front each time would walk over everything that was deleted and not yet vacuumed away.
- * Each due key is a short walk as well, however many wait there; the time is the statement's, since the index could not be
- * asked for one that changes while it runs. $4 is the greatest of $2: a limit that the planner knows, or it would think of
- * the whole table, and compile the statement for so much work.
+ * Of the lanes $1, the first $2 rows of `pending` beyond the positions $3. Each lane is a short walk along the primary key;
+ * sorting across lanes would read all of them, and starting from the front each time would walk over everything that was
+ * deleted and not yet vacuumed away. $4 is the greatest of $2: a limit that the planner knows, or it would think of the
+ * whole table, and compile the statement for so much work.
  *
  * One row more, without a lane, has in `id` the snapshot in which the others were seen.
  */
@@ -110,25 +108,36 @@ export function readSql(t: BoxTables): string {
     name === "id" ? "pg_current_snapshot()::text" : `NULL::${type === "jsonb" ? "text" : type}`,
   );
   return `
-    SELECT r.*
-    FROM (SELECT lane, n, after, (SELECT true FROM ${t.hold} h WHERE h.lane = u.lane LIMIT 1) AS has_holds
-          FROM unnest($1::smallint[], $2::integer[], $3::bigint[]) AS u (lane, n, after) OFFSET 0) AS l
+    SELECT p.lane, p.position, p.attempts, p.crashes, ${isHeld(t)} AS held, ${messageSelection("p")}
+    FROM unnest($1::smallint[], $2::integer[], $3::bigint[]) AS l (lane, n, after)
     CROSS JOIN LATERAL (
-      (SELECT w.lane, w.position, w.attempts, w.crashes, true AS waiting, false AS held, ${messageSelection("w")}
-       FROM (SELECT h.key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
-             FROM (SELECT key FROM ${t.hold} WHERE lane = l.lane AND due_at <= statement_timestamp()
-                   ORDER BY due_at LIMIT least(l.n, $4::integer)) AS h) AS due
-       CROSS JOIN LATERAL (
-         SELECT * FROM ${t.wait} WHERE lane = l.lane AND hold_key = due.key ORDER BY position LIMIT due.share) AS w)
-      UNION ALL
-      (SELECT p.lane, p.position, p.attempts, p.crashes, false,
-              CASE WHEN l.has_holds THEN ${isHeld(t)} ELSE false END, ${messageSelection("p")}
-       FROM (SELECT * FROM ${t.pending} WHERE lane = l.lane AND position > l.after
-             ORDER BY position LIMIT $4::integer) AS p
-       ORDER BY p.position LIMIT l.n)
-    ) r
+      SELECT * FROM (
+        SELECT * FROM ${t.pending} WHERE lane = l.lane AND position > l.after ORDER BY position LIMIT $4::integer
+      ) AS first ORDER BY position LIMIT l.n
+    ) AS p
     UNION ALL
-    SELECT NULL, NULL, 0, 0, false, false, ${nothing.join(", ")}`;
+    SELECT NULL, NULL, 0, 0, false, ${nothing.join(", ")}`;
+}
+
+/**
+ * Of the lanes $1, the first $2 rows of `wait` that are due, shared among the keys that are due longest: each is a short walk,
+ * however many wait there. The time is the statement's, since the index could not be asked for one that changes while it
+ * runs. $3 is the greatest of $2, as above.
+ */
+export function dueSql(t: BoxTables): string {
+  return `
+    SELECT w.lane, w.position, w.attempts, w.crashes, false AS held, ${messageSelection("w")}
+    FROM unnest($1::smallint[], $2::integer[]) AS l (lane, n)
+    CROSS JOIN LATERAL (
+      SELECT key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
+      FROM (SELECT key FROM ${t.hold} WHERE lane = l.lane AND due_at <= statement_timestamp()
+            ORDER BY due_at LIMIT least(l.n, $3::integer)) AS h
+    ) AS due
+    CROSS JOIN LATERAL (
+      SELECT * FROM (
+        SELECT * FROM ${t.wait} WHERE lane = l.lane AND hold_key = due.key ORDER BY position LIMIT $3::integer
+      ) AS first ORDER BY position LIMIT due.share
+    ) AS w`;
 }
 
 /**
@@ -137,7 +146,7 @@ export function readSql(t: BoxTables): string {
  */
 export function lateSql(t: BoxTables): string {
   return `
-    SELECT p.lane, p.position, p.attempts, p.crashes, false AS waiting, ${isHeld(t)} AS held,
+    SELECT p.lane, p.position, p.attempts, p.crashes, ${isHeld(t)} AS held,
            extract(epoch FROM clock_timestamp() - p.created_at) * 1000 AS age_ms, ${messageSelection("p")}
     FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS g (lane, after, up_to)
     CROSS JOIN LATERAL (

@@ -2,7 +2,7 @@ import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
 import type { Box, Executor, Lane, Member, Row, Settlement, TakenLane } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
-import { lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
+import { dueSql, lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { boxTables } from "./names.js";
@@ -21,6 +21,7 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
     release: releaseSql(tables),
     leave: leaveSql(tables),
     read: readSql(tables),
+    due: dueSql(tables),
     late: lateSql(tables),
     suspect: suspectSql(tables),
     settle: settleSql(tables),
@@ -70,10 +71,15 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
       let open: ReadonlySet<number> = new Set();
       for (const record of records) {
         if (record.lane === null) open = openIn(String(record.id));
-        else rows.push(rowFrom(record));
+        else rows.push(rowFrom(record, false));
       }
-      // A union of limited selects promises no order of its own.
       return { rows: rows.sort(byLane), open };
+    },
+
+    async due(lanes) {
+      const limits = lanes.map(({ limit }) => limit);
+      const records = await query("due", [lanes.map(({ lane }) => lane), limits, Math.max(0, ...limits)]);
+      return records.map((record) => rowFrom(record, true)).sort(byLane);
     },
 
     async late(gaps) {
@@ -86,7 +92,7 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
         known.map(({ lane }) => lane),
         known.map(({ position }) => position),
       ]);
-      return rows.map((record) => ({ ...rowFrom(record), ageMs: Number(record.age_ms) }));
+      return rows.map((record) => ({ ...rowFrom(record, false), ageMs: Number(record.age_ms) }));
     },
 
     async suspect(lanes, rows) {
@@ -153,14 +159,14 @@ function settlementColumns(settlements: readonly Settlement[]): unknown[][] {
 }
 
 /** `bigint` arrives as text, or as whatever the user's parser for it makes of it. */
-function rowFrom(record: StatementRow): Row {
+function rowFrom(record: StatementRow, waiting: boolean): Row {
   return {
     lane: Number(record.lane),
     position: Number(record.position),
     message: messageFrom(record as unknown as MessageRecord),
     attempts: Number(record.attempts),
     crashes: Number(record.crashes),
-    waiting: record.waiting === true,
+    waiting,
     held: record.held === true,
   };
 }
@@ -171,9 +177,9 @@ function openIn(snapshot: string): ReadonlySet<number> {
   return new Set(list === "" ? [] : list.split(",").map(Number));
 }
 
-/** Lane by lane; what waits comes first, since it is older. */
+/** A join promises no order. */
 function byLane(a: Row, b: Row): number {
-  return a.lane - b.lane || Number(b.waiting) - Number(a.waiting) || a.position - b.position;
+  return a.lane - b.lane || a.position - b.position;
 }
 
 /** A connection that is refused on several addresses has no text of its own, only a code. */
