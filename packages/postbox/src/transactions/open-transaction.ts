@@ -26,7 +26,8 @@ export function requireOpen(client: ClientState, call: string): void {
     throw notATransaction("its connection is closed", call);
   }
   // The status is the server's last word: behind a COMMIT or ROLLBACK on its way, a statement would commit on its own.
-  if ([client._activeQuery, ...(client._queryQueue ?? [])].some((query) => ending.test(query?.text ?? ""))) {
+  const { _activeQuery: active, _queryQueue: queue } = client;
+  if (ends(active) || (queue !== undefined && queue.length > 0 && queue.some(ends))) {
     throw notATransaction("it is being ended", call);
   }
   switch (client.getTransactionStatus()) {
@@ -40,6 +41,10 @@ export function requireOpen(client: ClientState, call: string): void {
     default:
       throw notATransaction("no transaction is open on this client: it has not begun, or has ended", call);
   }
+}
+
+function ends(query: { readonly text?: string } | null | undefined): boolean {
+  return query?.text !== undefined && ending.test(query.text);
 }
 
 /** The error for what cannot carry a message together with the caller's own writes. */

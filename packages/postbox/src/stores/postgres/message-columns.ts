@@ -22,6 +22,17 @@ export type MessageColumn = (typeof columns)[number][0];
 
 export const messageColumns: readonly (readonly [MessageColumn, string])[] = columns;
 
+const rare: ReadonlySet<MessageColumn> = new Set(["subject", "data_schema", "event_version"]);
+
+/** Those that most messages have no more than: the others need not be sent as nothing. */
+export const usualColumns: typeof messageColumns = columns.filter(([name]) => !rare.has(name));
+
+/** The columns of this message. */
+export function columnsOf({ subject, dataschema, extensions }: Message): typeof messageColumns {
+  const isUsual = subject === undefined && dataschema === undefined && extensions.dataversion === undefined;
+  return isUsual ? usualColumns : messageColumns;
+}
+
 /** One message as the values of its columns, and its lane; what it does not have is undefined. */
 export function messageValues(message: Message): { readonly lane: number } & Readonly<Record<MessageColumn, unknown>> {
   const { data, extensions } = message;

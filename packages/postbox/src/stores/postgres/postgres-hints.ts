@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { Pool } from "pg";
 import { coalesced } from "../../internal/coalesced.js";
 import { runtimeWith } from "../../internal/runtime.js";
-import type { Hints } from "../../store.js";
+import type { HintListener, Hints } from "../../store.js";
 import { listen } from "./listen.js";
 import { requireBox } from "./names.js";
 import type { OpenConnection } from "./own-connection.js";
@@ -27,11 +27,20 @@ const listening = { checkEveryMs: 5_000, limitMs: 10_000 };
  */
 export function postgresHints<Tx>({ pool, open, schema, afterCommit }: PostgresHintsOptions<Tx>): Hints<Tx> {
   const runtime = runtimeWith();
+  /** Who listens to each box through this very store, and need not be told by the server. */
+  const nearby = new Map<string, Set<HintListener>>();
   return {
     sender(box, failed) {
       requireBox(box);
       const text = `NOTIFY "${channelOf(schema, box)}"`;
-      const notify = coalesced(() => pool.query(text).then(() => {}, failed), restMs, runtime);
+      const notify = coalesced(
+        () => {
+          for (const listener of nearby.get(box) ?? []) listener.hinted();
+          return pool.query(text).then(() => {}, failed);
+        },
+        restMs,
+        runtime,
+      );
       return {
         send(tx) {
           if (!afterCommit(tx, notify)) notify();
@@ -39,9 +48,15 @@ export function postgresHints<Tx>({ pool, open, schema, afterCommit }: PostgresH
       };
     },
 
-    listen(box, listener, signal) {
+    async listen(box, listener, signal) {
       requireBox(box);
-      return listen({ ...listening, open, channel: channelOf(schema, box), listener, runtime }, signal);
+      const listeners = nearby.get(box) ?? new Set();
+      nearby.set(box, listeners.add(listener));
+      try {
+        await listen({ ...listening, open, channel: channelOf(schema, box), listener, runtime }, signal);
+      } finally {
+        listeners.delete(listener);
+      }
     },
   };
 }

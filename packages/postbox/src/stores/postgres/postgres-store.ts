@@ -5,7 +5,7 @@ import type { Executor, Store, TransactionLibrary } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
 import { keyLocks } from "./key-lock.js";
-import { messageColumns, messageValues } from "./message-columns.js";
+import { columnsOf, messageColumns, messageValues, usualColumns } from "./message-columns.js";
 import { migrationSteps } from "./migrations.js";
 import { defaultSchema, requireBox, schemaRule } from "./names.js";
 import { ownConnections } from "./own-connection.js";
@@ -108,8 +108,10 @@ export function postgresStore(
       const inTurn = locks.length > 0;
       if (first === undefined) library.executor(tx);
       else if (messages.length === 1) {
-        const { one, oneInTurn } = appending(box);
-        await write(tx, inTurn ? oneInTurn : one, [...oneMessage(first), ...locks]);
+        const { one, usual, oneInTurn } = appending(box);
+        const columns = inTurn ? messageColumns : columnsOf(first);
+        const text = inTurn ? oneInTurn : columns === usualColumns ? usual : one;
+        await write(tx, text, [...oneMessage(first, columns), ...locks]);
       } else {
         const { many, manyInTurn } = appending(box);
         await write(tx, inTurn ? manyInTurn : many, [
@@ -140,10 +142,10 @@ export function postgresStore(
   };
 }
 
-function oneMessage(message: Message): unknown[] {
+function oneMessage(message: Message, columns: typeof messageColumns): unknown[] {
   const values = messageValues(message);
   const params: unknown[] = [values.lane];
-  for (const [name, type] of messageColumns) {
+  for (const [name, type] of columns) {
     params.push(type === "jsonb" ? JSON.stringify(values[name]) : (values[name] ?? null));
   }
   return params;

@@ -1,4 +1,4 @@
-import { messageColumns } from "./message-columns.js";
+import { messageColumns, usualColumns } from "./message-columns.js";
 import { boxTables, inboxTable } from "./names.js";
 
 /*
@@ -7,8 +7,6 @@ import { boxTables, inboxTable } from "./names.js";
 
 const names = messageColumns.map(([name]) => name);
 const oneMessage = ["$1::smallint", ...messageColumns.map(([, type], index) => `$${index + 2}::${type}`)];
-/** Without their types, which are those of the columns: there is less to parse. */
-const plainParams = messageColumns.map((_, index) => `$${index + 2}`);
 
 /**
  * Always true. The transaction gets its number by it, before the row gets its position: a reader that sees a higher position
@@ -19,21 +17,26 @@ const numbered = "pg_current_xact_id() IS NOT NULL";
 /** The same for a single row: `lane` stands before `position`, so that it is known first. */
 const numberedLane = `CASE WHEN ${numbered} THEN $1::smallint END`;
 
-/** The four statements that append to a box. */
+/** The statements that append to a box: one message, one of the usual kind, many; and in turn with others of their keys. */
 export function appendSql(schema: string, box: string) {
   return {
-    one: appendOneSql(schema, box),
+    one: appendOneSql(schema, box, messageColumns),
+    usual: appendOneSql(schema, box, usualColumns),
     oneInTurn: appendOneInTurnSql(schema, box),
     many: appendManySql(schema, box),
     manyInTurn: appendManyInTurnSql(schema, box),
   } as const;
 }
 
-/** One message: $1 is its lane, then come its columns in order, JSON as text. */
-function appendOneSql(schema: string, box: string): string {
+/**
+ * One message: $1 is its lane, then come its columns in order, JSON as text. Without their types, which are those of the
+ * columns: there is less to parse.
+ */
+function appendOneSql(schema: string, box: string, columns: typeof messageColumns): string {
+  const params = columns.map((_, index) => `$${index + 2}`);
   return `
-    INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
-    VALUES (${numberedLane}, ${plainParams.join(", ")})`;
+    INSERT INTO ${boxTables(schema, box).pending} (lane, ${columns.map(([name]) => name).join(", ")})
+    VALUES (${numberedLane}, ${params.join(", ")})`;
 }
 
 /**
