@@ -9,7 +9,7 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 120, unpacked: 450 },
+  postbox: { packed: 140, unpacked: 480 },
   "@postbox/testkit": { packed: 70, unpacked: 275 },
 };
 
