@@ -104,3 +104,49 @@ it("gives the surplus back when another joins, and takes it when that one leaves
   controller.abort();
   await running;
 });
+
+it("takes from a member whose beat stands still for one and a half leases, though its lease seems to stand", async () => {
+  let now = 0;
+  let beat = 7;
+  let renewals = 0;
+  const asked: string[][] = [];
+  const turn = { renewed: gate(), owned: gate() };
+  const member = { owner: "a", order: "key", leaseMs: 3_000, lives: true, shares: false } as const;
+  const { ownership } = ownershipOn(
+    (box) => ({
+      async renew(...args) {
+        renewals++;
+        turn.renewed.open();
+        return { ...(await box.renew(...args)), others: [{ ...member, beat }] };
+      },
+      async own(_owner, _most, options) {
+        asked.push((options?.dead ?? []).map(({ owner, beat: of }) => `${owner} ${of}`));
+        turn.owned.open();
+        return [];
+      },
+    }),
+    () => now,
+    // Renews every 20 ms.
+    60,
+  );
+  const controller = new AbortController();
+  const running = ownership.run(controller.signal);
+  const step = async (ms: number) => {
+    const before = renewals;
+    now += ms;
+    while (renewals < before + 2) {
+      turn.renewed = gate();
+      await turn.renewed.opened;
+    }
+    asked.length = 0;
+    turn.owned = gate();
+    await turn.owned.opened;
+    return asked.at(-1);
+  };
+  expect(await step(10)).toEqual([]);
+  expect(await step(4_600)).toEqual(["a 7"]);
+  beat = 8;
+  expect(await step(10)).toEqual([]);
+  controller.abort();
+  await running;
+});

@@ -192,7 +192,7 @@ export function createReader(options: ReaderOptions): Reader {
     let arrival: Arrival;
     try {
       rows = await box.late(
-        asked.map(({ lane, cursor }) => ({ lane, after, upTo: cursor, known: window.known(lane) })),
+        asked.map(({ lane, cursor }) => ({ lane, after, upTo: cursor, known: window.known(lane, after) })),
       );
       rows = options.seen(stillAsked(asked, rows));
     } finally {

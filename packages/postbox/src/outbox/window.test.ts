@@ -101,10 +101,10 @@ describe("the window", () => {
     const early = window.beginRead();
     window.sent(a);
     window.settled(a, "sent");
-    expect(window.known(1)).toEqual(expect.arrayContaining([a.position, b.position]));
+    expect(window.known(1, 0)).toEqual(expect.arrayContaining([a.position, b.position]));
     window.endRead(early, [a, b]);
     expect(take(window)).toEqual([]);
-    expect(window.known(1)).toEqual([b.position]);
+    expect(window.known(1, 0)).toEqual([b.position]);
   });
 
   it("puts back what is undecided, before everything else of its key", () => {

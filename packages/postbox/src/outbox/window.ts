@@ -71,8 +71,8 @@ export interface Window {
   forget(lane: number): void;
   /** Forgets everything of a lane that is lost. */
   drop(lane: number): void;
-  /** The positions of a lane that are known here, or were settled while a read was under way. */
-  known(lane: number): number[];
+  /** The positions of a lane beyond `after` that are known here, or were settled while a read was under way. */
+  known(lane: number, after: number): number[];
   /** Rows that are not on their way yet. */
   readonly buffered: number;
   readonly inFlight: number;
@@ -379,7 +379,8 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
       live.delete(lane);
     },
 
-    known: (lane) => [...(live.get(lane) ?? []), ...(gone.get(lane)?.keys() ?? [])],
+    known: (lane, after) =>
+      [...(live.get(lane) ?? []), ...(gone.get(lane)?.keys() ?? [])].filter((position) => position > after),
 
     get buffered() {
       return buffered;
