@@ -202,4 +202,49 @@ describe("the window", () => {
     // What the slow one still brings of them is as they were.
     expect(window.endRead(slow, [a1, a2])).toEqual({ fresh: 0, held: [] });
   });
+
+  it("sends a suspect alone: after what is on its way, and before anything else until its outcome is stored", () => {
+    const window = createWindow(false);
+    const [a, b, suspect, c] = [row("a"), row(undefined), row("s", { crashes: 2 }), row("c")];
+    arrive(window, a, suspect, b);
+    expect(take(window)).toEqual([a, b]);
+    arrive(window, c);
+    // The others have to land first, and nothing new goes out meanwhile.
+    expect(take(window)).toEqual([]);
+    window.sent(a);
+    window.sent(b);
+    expect(take(window)).toEqual([suspect]);
+    expect(take(window)).toEqual([]);
+    window.sent(suspect);
+    expect(take(window)).toEqual([]);
+    window.settled(suspect, "sent");
+    expect(take(window)).toEqual([c]);
+  });
+
+  it("lets others go before a suspect while it is not known whether the broker is well, if there are any", () => {
+    const window = createWindow(false);
+    const [suspect, a] = [row("s", { crashes: 2 }), row("a")];
+    const carefully = () => window.take(100, Number.POSITIVE_INFINITY, false);
+    arrive(window, suspect, a);
+    expect(carefully()).toEqual([a]);
+    expect(carefully()).toEqual([]);
+    window.sent(a);
+    expect(carefully()).toEqual([suspect]);
+    window.undecided([suspect], true);
+    expect(take(window)).toEqual([{ ...suspect, crashes: 3 }]);
+  });
+
+  it("stops a batch of a key in front of a suspect, and forgets a suspect with its lane", () => {
+    const window = createWindow(true);
+    const [a1, a2, a3] = [row("a"), row("a", { crashes: 2 }), row("a")];
+    arrive(window, a1, a2, a3);
+    expect(take(window)).toEqual([a1]);
+    window.sent(a1);
+    expect(take(window)).toEqual([a2]);
+    window.drop(1);
+    expect(window.inFlight).toBe(0);
+    const b = row("b");
+    arrive(window, b);
+    expect(take(window)).toEqual([b]);
+  });
 });

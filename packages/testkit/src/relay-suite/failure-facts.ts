@@ -73,6 +73,22 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
+    fact("one that fails among a thousand keys holds up nobody but its own", async (harness) => {
+      const inner = recordingSender({ keepsOrder: false });
+      const sender = faultySender(inner, ({ id }) => (id === "k500-0" ? "failed" : undefined));
+      const round = (n: number) => Array.from({ length: 1000 }, (_, k) => testMessage(`k${k}-${n}`, { key: `k${k}` }));
+      await commit(harness, ...round(0), ...round(1));
+      const relay = relayOn(harness.store, sender, { backoff: constant(anHourMs) });
+      await whileRunning(relay, async () => {
+        await inner.until(1998);
+        await relay.log.until("message.held");
+        await relay.log.until("message.sent", 1998);
+      });
+      expect(inner.messages.filter(({ key }) => key === "k500")).toEqual([]);
+      const { pending, wait, holds } = await harness.contents("outbox");
+      expect({ pending, wait, holds }).toEqual({ pending: [], wait: ["k500-0", "k500-1"], holds: ["k500"] });
+    });
+
     fact("onPark: hold keeps the key behind what is parked, until somebody frees it", async (harness) => {
       const inner = recordingSender();
       const sender = faultySender(inner, ({ id }) => (id === "a2" ? "rejected" : undefined));
