@@ -26,7 +26,7 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
     suspect: suspectSql(tables),
     settle: settleSql(tables),
   };
-  const settleSent = settleSentSql(tables);
+  const settleSent = { keep: settleSentSql(tables, true), delete: settleSentSql(tables, false) };
 
   async function query(verb: keyof typeof statements, params: readonly unknown[], text = statements[verb]) {
     try {
@@ -102,10 +102,10 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
 
     async settle(lanes, settlements, { keep = false, alone = false } = {}) {
       const fence = fenceOf(lanes);
-      const onlySent = !keep && settlements.every(({ row, to }) => to === "sent" && !row.waiting);
+      const onlySent = settlements.every(({ row, to }) => to === "sent" && !row.waiting);
       if (onlySent) {
         const [of, at] = [settlements.map(({ row }) => row.lane), settlements.map(({ row }) => row.position)];
-        return lanesIn(await query("settle", [...fence, of, at], settleSent));
+        return lanesIn(await query("settle", [...fence, of, at], settleSent[keep ? "keep" : "delete"]));
       }
       const rows = await query("settle", [...fence, ...settlementColumns(settlements), keep, alone]);
       return lanesIn(rows);

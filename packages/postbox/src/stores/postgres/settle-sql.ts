@@ -4,12 +4,17 @@ import type { BoxTables } from "./names.js";
 const columns = messageColumns.map(([name]) => name).join(", ");
 
 /** The common case, nothing but rows that were sent from `pending`: $3 and $4 say which. The fence is as below. */
-export function settleSentSql(t: BoxTables): string {
+export function settleSentSql(t: BoxTables, keep: boolean): string {
+  const kept = `, kept AS (
+      INSERT INTO ${t.done} (lane, position, ${columns}, created_at, attempts)
+      SELECT lane, position, ${columns}, created_at, attempts + 1 FROM gone
+    )`;
   return `
     WITH fence AS MATERIALIZED (${fence(t)}), gone AS (
       DELETE FROM ${t.pending} p USING unnest($3::smallint[], $4::bigint[]) AS i (lane, position), fence f
       WHERE p.lane = i.lane AND p.position = i.position AND f.lane = i.lane
-    )
+      ${keep ? "RETURNING p.*" : ""}
+    )${keep ? kept : ""}
     SELECT lane FROM fence`;
 }
 
