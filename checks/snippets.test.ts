@@ -1,8 +1,6 @@
-import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { describeOnEach } from "@postbox/testkit";
 import pg from "pg";
 import {
@@ -17,9 +15,7 @@ import {
 import { postgresStore } from "postbox/postgres";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { z } from "zod";
-
-const root = join(import.meta.dirname, "..");
-const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
+import { compile, root, snippets, until } from "./snippets.js";
 
 /** What the reader has already: a database with two tables. */
 const given = {
@@ -32,27 +28,6 @@ const given = {
     export const orders = pgTable("orders", { id: text().primaryKey(), total: integer().notNull() });
     export const invoices = pgTable("invoices", { orderId: text("order_id").notNull() });`,
 };
-
-/** The snippets of a page that name a file in their first line. */
-function snippets(page: string): Record<string, string> {
-  const blocks = readFileSync(join(root, page), "utf8").matchAll(/```ts\n\/\/ (\S+\.ts)\n(.*?)```/gs);
-  return Object.fromEntries([...blocks].map(([, name, code]) => [name, code]));
-}
-
-async function compile(folder: string, files: Readonly<Record<string, string>>): Promise<void> {
-  for (const [file, code] of Object.entries(files)) writeFileSync(join(folder, file), code);
-  const project = { extends: join(root, "checks/compile-errors/tsconfig.json"), include: ["*.ts"] };
-  writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(project));
-  await promisify(execFile)(process.execPath, [compiler, "-p", folder]).catch(({ stdout }) => expect(stdout).toBe(""));
-}
-
-async function until(condition: () => Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!(await condition())) {
-    if (Date.now() > deadline) throw new Error("did not happen within 5 s");
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-}
 
 describeOnEach("postgres", (server) => {
   const name = `readme_${randomBytes(6).toString("hex")}`;

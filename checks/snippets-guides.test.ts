@@ -1,0 +1,368 @@
+import { randomBytes } from "node:crypto";
+import { mkdirSync, rmSync } from "node:fs";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { describeOnEach, settlesWithin } from "@postbox/testkit";
+import pg from "pg";
+import {
+  createOutbox,
+  createPublisher,
+  createRelay,
+  type EventDefinition,
+  logTo,
+  type Outbox,
+  type Relay,
+  type RunsReceiver,
+  type TelemetryEvent,
+} from "postbox";
+import { type MemoryBroker, memoryBroker, memoryStore } from "postbox/memory";
+import { postgresStore } from "postbox/postgres";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { compile, pageText, root, snippets, statements, until } from "./snippets.js";
+
+const guide = "docs/guides/outbox.md";
+const src = "packages/postbox/src";
+const sql = statements(guide);
+
+type Order = { orderId: string; total: number };
+type OrderPlaced = EventDefinition<"shop.orders.v1.OrderPlaced", Order, Order>;
+
+/** The cells of the table that begins with this head. */
+function table(head: string): string[][] {
+  const lines = pageText(guide).split("\n");
+  const from = lines.findIndex((line) => line.startsWith(`| ${head} |`)) + 2;
+  const rest = lines.slice(from);
+  const rows = rest.slice(
+    0,
+    rest.findIndex((line) => !line.startsWith("|")),
+  );
+  return rows.map((row) => row.split(" | ").map((cell) => cell.replace(/^\| | \|$/g, "")));
+}
+
+const named = (cell = "") => [...cell.matchAll(/`([^`]+)`/g)].map(([, name]) => name as string);
+
+/** What the comments in the source say that options default to. */
+function defaults(...files: readonly string[]): Map<string, string> {
+  const options = files.flatMap((file) => [
+    ...pageText(`${src}/${file}`).matchAll(/\/\*\*((?:(?!\*\/).)*)\*\/\s+readonly (\w+)\??:/gs),
+  ]);
+  return new Map(
+    options.map(([, text = "", name = ""]) => {
+      const comment = text.replace(/\s+\*?\s*/g, " ");
+      return [name, /Defaults to (.+?)[.:](?= |$)/.exec(comment)?.[1] ?? "required"];
+    }),
+  );
+}
+
+/** The options that a factory knows: it lists them when it is given one that is like none of them. */
+function known(make: () => unknown): string[] {
+  try {
+    make();
+  } catch (error) {
+    return /known are (.*)/.exec((error as Error).message)?.[1]?.split(", ") ?? [];
+  }
+  return [];
+}
+
+describe("the tables of the guide to the outbox", () => {
+  const store = memoryStore();
+  const nonsense = { "?": 1 } as object;
+  const sender = memoryBroker().sender();
+
+  it.each([
+    ["createRelay(store, sender, …)", () => createRelay(store, sender, nonsense), ["outbox/relay.ts"]],
+    [
+      "createOutbox(store, …)",
+      () => createOutbox(store, nonsense as { source: string }),
+      ["outbox/outbox.ts", "publisher/publisher.ts"],
+    ],
+    ["postgresStore(…)", () => postgresStore(nonsense as { pool: pg.Pool }), ["stores/postgres/postgres-store.ts"]],
+  ])("lists all options of %s, with their defaults", (head, make, files) => {
+    const rows = table(`\`${head}\` | meaning | default`);
+    expect(rows.map(([name]) => named(name)[0]).sort()).toEqual(known(make).sort());
+    const documented = defaults(...files);
+    for (const [name, , value] of rows) {
+      const option = named(name)[0] as string;
+      if (option !== "transactions") expect([option, value]).toEqual([option, documented.get(option)]);
+    }
+  });
+
+  it("lists all events of an outbox and a relay, with the level at which they are logged", () => {
+    const levels = new Map<string, string>();
+    for (const [cell, , level = ""] of table("event | when | `logTo`")) {
+      for (const [at, name] of named(cell).entries()) {
+        levels.set(name, level.split(", ")[at] ?? (level.split(", ")[0] as string));
+      }
+    }
+    const all = [...pageText(`${src}/telemetry/events.ts`).matchAll(/readonly name: "([\w.]+)"/g)].map(
+      ([, name]) => name,
+    );
+    const ours = all.filter((name) => !/^(?:delivery|router)\./.test(name as string));
+    expect([...levels.keys()].sort()).toEqual(ours.sort());
+    for (const [name, level] of levels) {
+      const logged: string[] = [];
+      const at = (which: string) => () => void logged.push(which);
+      logTo({ debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") })({ name } as TelemetryEvent);
+      expect([name, ...logged]).toEqual([name, level]);
+    }
+  });
+});
+
+describeOnEach("postgres", (server) => {
+  const admin = new pg.Pool({ connectionString: server.url, max: 1 });
+  const made: string[] = [];
+
+  /** A folder with these files, compiled, and an empty database that they find. */
+  async function prepare(files: Readonly<Record<string, string>>): Promise<{ folder: string; url: string }> {
+    const name = `guide_${randomBytes(6).toString("hex")}`;
+    const folder = join(root, ".tmp", name);
+    mkdirSync(folder, { recursive: true });
+    made.push(name);
+    await admin.query(`create database ${name}`);
+    await compile(folder, files);
+    const url = new URL(server.url);
+    url.pathname = name;
+    process.env.DATABASE_URL = url.href;
+    return { folder, url: url.href };
+  }
+
+  afterAll(async () => {
+    for (const name of made) {
+      rmSync(join(root, ".tmp", name), { recursive: true, force: true });
+      await admin.query(`drop database if exists ${name} with (force)`);
+    }
+    await admin.end();
+  });
+
+  it("the guide to the outbox does what it says", async () => {
+    const { folder, url } = await prepare(snippets(guide));
+    process.env.DIRECT_URL = url;
+    const load = (file: string) => import(join(folder, file));
+    const { pool, store, outbox } = await load("store.ts");
+    const count = async (part: string) => (await pool.query(`select from postbox.outbox_${part}`)).rowCount;
+    await pool.query("create table orders (id text primary key, total int not null)");
+
+    const printed = vi.spyOn(console, "log").mockImplementation(() => {});
+    await load("print-migration.ts");
+    await pool.query(printed.mock.calls[0]?.[0]);
+    printed.mockRestore();
+    await store.migrate();
+
+    const { broker } = (await load("broker.ts")) as { broker: MemoryBroker };
+    const poison = { type: "other.v1.Thing", key: "order-1" };
+    await store.transaction((tx: pg.ClientBase) => outbox.in(tx).send(poison));
+    const { placeOrder, importOrders } = await load("place-order.ts");
+    await placeOrder("order-1", 1);
+    await expect(placeOrder("order-1", 1)).rejects.toThrow("duplicate key");
+    await load("with-drizzle.ts");
+    const imported = [3, 4, 5].map((total) => ({ orderId: `order-${total}`, total }));
+    expect(await importOrders(imported)).toHaveLength(3);
+    expect((await pool.query(sql.pending)).rows).toEqual([{ count: "7", oldest: expect.anything() }]);
+
+    const { relay } = (await load("relay-strict.ts")) as { relay: Relay };
+    relay.start();
+    await until(async () => broker.depth("audit") === 5 && (await count("wait")) === 1);
+    const held = { key: "order-1", due_at: Number.POSITIVE_INFINITY, waiting: "1", attempts: 0, error: null };
+    expect((await pool.query(sql.held)).rows).toEqual([held]);
+    expect((await pool.query(sql.parked)).rows).toMatchObject([
+      { type: "other.v1.Thing", key: "order-1", attempts: 1, reason: expect.stringContaining("unroutable") },
+    ]);
+    expect((await pool.query(sql.relays)).rows).toMatchObject([{ relay_order: "key", lanes: "64" }]);
+    await pool.query(sql.free);
+    await until(async () => broker.depth("audit") === 6 && (await count("hold")) === 0);
+    broker.bind("other", [{ topic: "other.v1" }]);
+    await pool.query(sql.again);
+    await until(async () => broker.depth("other") === 1 && (await count("done")) === 7);
+    expect([await count("parked"), await count("pending"), await count("wait")]).toEqual([0, 0, 0]);
+    await relay.stop();
+
+    const hinted = (await load("hinted.ts")) as { relay: Relay; outbox: Outbox<pg.ClientBase> };
+    const { OrderPlaced } = (await load("events.ts")) as { OrderPlaced: OrderPlaced };
+    hinted.relay.start();
+    const listeners =
+      "select from pg_stat_activity where application_name like 'postbox listener of postbox:postbox:outbox%'";
+    await until(async () => (await pool.query(`${listeners} and datname = current_database()`)).rowCount === 1);
+    await store.transaction((tx: pg.ClientBase) =>
+      hinted.outbox.in(tx).publish(OrderPlaced, { orderId: "order-6", total: 6 }),
+    );
+    await until(() => broker.depth("audit") === 7);
+    await hinted.relay.stop();
+
+    await placeOrder("order-7", 7);
+    const info = vi.spyOn(console, "info").mockImplementation(() => {});
+    const debug = vi.spyOn(console, "debug").mockImplementation(() => {});
+    const before = new Set(process.listeners("SIGTERM"));
+    const ended = load("relay-process.ts");
+    await until(async () => broker.depth("audit") === 8 && (await count("pending")) === 0);
+    for (const listener of process.listeners("SIGTERM")) if (!before.has(listener)) listener("SIGTERM");
+    await ended;
+    expect(pool.ended).toBe(true);
+    expect(info.mock.calls.map(([line]) => line.split(" ")[0])).toEqual(["relay.owned", "relay.released"]);
+    for (const spy of [info, debug]) spy.mockRestore();
+  });
+
+  describe("the guide to ordering", () => {
+    /** What it got, in order: the order's name and its total. */
+    let got: string[] = [];
+    /** The answers to come for one of these, before it is accepted. */
+    const answers = new Map<string, number[]>();
+    let webhook: Server;
+    let pool: pg.Pool;
+    let relays: Record<"perKey" | "holding" | "total" | "unordered", Relay>;
+    let outbox: Outbox<pg.ClientBase>;
+    let strict: Outbox<pg.ClientBase>;
+    let runAgain: <R>(work: (tx: pg.ClientBase) => Promise<R>) => Promise<R>;
+    let placed: OrderPlaced;
+    let router: RunsReceiver;
+
+    beforeAll(async () => {
+      webhook = createServer(async (request, response) => {
+        let body = "";
+        for await (const chunk of request) body += chunk;
+        const { orderId, total } = JSON.parse(body);
+        const status = answers.get(orderId + total)?.shift() ?? 200;
+        if (status === 200) got.push(orderId + total);
+        response.writeHead(status).end();
+      });
+      await new Promise<void>((resolve) => webhook.listen(0, "127.0.0.1", resolve));
+      process.env.WEBHOOK_URL = `http://127.0.0.1:${(webhook.address() as AddressInfo).port}`;
+      const all = snippets(guide);
+      const given = { "store.ts": all["store.ts"] ?? "", "events.ts": all["events.ts"] ?? "" };
+      const { folder } = await prepare({ ...given, ...snippets("docs/guides/ordering.md") });
+      const load = (file: string) => import(join(folder, file));
+      const stored = await load("store.ts");
+      ({ pool, outbox } = stored);
+      await stored.store.migrate();
+      relays = await load("relays.ts");
+      strict = (await load("strict.ts")).outbox;
+      ({ runAgain } = await load("run-again.ts"));
+      placed = (await load("events.ts")).OrderPlaced;
+      ({ router } = await load("consumer.ts"));
+    });
+    afterAll(async () => {
+      await pool?.end();
+      webhook?.close();
+    });
+
+    const order = (name: string) => ({ orderId: name[0] as string, total: Number(name.slice(1)) });
+    /** Publishes these in a transaction that stays open; the result commits it. */
+    async function open(to: Outbox<pg.ClientBase>, ...names: readonly string[]): Promise<() => Promise<void>> {
+      const client = await pool.connect();
+      await client.query("BEGIN");
+      await to.in(client).publishAll(names.map((name) => placed.message(order(name))));
+      return async () => {
+        await client.query("COMMIT");
+        client.release();
+      };
+    }
+    const publish = async (...names: readonly string[]) => (await open(outbox, ...names))();
+    async function running(relay: Relay, work: () => Promise<void>): Promise<string[]> {
+      got = [];
+      relay.start();
+      try {
+        await work();
+      } finally {
+        await relay.stop();
+      }
+      return got;
+    }
+    const rest = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+    it("overlapping appends go out as they commit, and what is newer after both", async () => {
+      const commit1 = await open(outbox, "a1");
+      await publish("a2");
+      const sent = await running(relays.perKey, async () => {
+        await until(() => got.length === 1);
+        await commit1();
+        await publish("a3");
+        await until(() => got.length === 3);
+      });
+      expect(sent).toEqual(["a2", "a1", "a3"]);
+    });
+
+    it("a failure holds its key and no other", async () => {
+      answers.set("a1", [503]);
+      await publish("a1", "a2", "b1", "a3", "b2");
+      const sent = await running(relays.perKey, () => until(() => got.length === 5));
+      expect(sent).toEqual(["b1", "b2", "a1", "a2", "a3"]);
+    });
+
+    it("a parked message leaves a gap, or holds its key until somebody frees it", async () => {
+      answers.set("a1", [422, 422]);
+      await publish("a1", "a2");
+      expect(await running(relays.perKey, () => until(() => got.length === 1))).toEqual(["a2"]);
+      await publish("a1", "a2", "b1");
+      const waiting = "select from postbox.outbox_wait";
+      const sent = await running(relays.holding, async () => {
+        await until(async () => got.length === 1 && (await pool.query(waiting)).rowCount === 1);
+        await pool.query((sql.free ?? "").replace("order-1", "a"));
+        await until(() => got.length === 2);
+      });
+      expect(sent).toEqual(["b1", "a2"]);
+    });
+
+    it("a total order waits for what is open, and allows no other order beside it", async () => {
+      const commit1 = await open(outbox, "a1");
+      await publish("b1");
+      const sent = await running(relays.total, async () => {
+        await rest(300);
+        expect(got).toEqual([]);
+        await expect(relays.perKey.run()).rejects.toMatchObject({ code: "option-invalid" });
+        await commit1();
+        await until(() => got.length === 2);
+      });
+      expect(sent).toEqual(["a1", "b1"]);
+    });
+
+    it("without an order, one that fails is overtaken", async () => {
+      answers.set("a1", [503]);
+      await publish("a1", "a2");
+      expect(await running(relays.unordered, () => until(() => got.length === 2))).toEqual(["a2", "a1"]);
+    });
+
+    it("with strictKeyOrder, appends to a key take turns", async () => {
+      const commit1 = await open(strict, "a1");
+      const second = open(strict, "a2");
+      expect(await settlesWithin(second, 200)).toBe(false);
+      await commit1();
+      await (await second)();
+      expect(await running(relays.perKey, () => until(() => got.length === 2))).toEqual(["a1", "a2"]);
+    });
+
+    it("a deadlock of strictKeyOrder is run again", async () => {
+      const first = { a: 0, b: 0 };
+      const both = (one: "a" | "b", other: "a" | "b") =>
+        runAgain(async (tx) => {
+          await strict.in(tx).publish(placed, { orderId: one, total: 1 });
+          first[one]++;
+          await until(() => first[other] > 0);
+          await strict.in(tx).publish(placed, { orderId: other, total: 2 });
+        });
+      await Promise.all([both("a", "b"), both("b", "a")]);
+      expect(first.a + first.b).toBe(3);
+      await running(relays.perKey, () => until(() => got.length === 4));
+    });
+
+    it("a retry in place keeps the order of effects", async () => {
+      await pool.query(`
+        create table shipments (at serial, order_id text, total int);
+        create sequence tries;
+        create function fail_first() returns trigger language plpgsql as $$
+        begin
+          if new.total = 1 and nextval('tries') = 1 then raise exception 'as planned'; end if;
+          return new;
+        end $$;
+        create trigger fail_first before insert on shipments for each row execute function fail_first()`);
+      const broker = memoryBroker();
+      broker.bind("shipping", [placed]);
+      const publisher = createPublisher(broker.sender(), { source: "/orders" });
+      await publisher.publishAll(["a1", "a2"].map((name) => placed.message(order(name))));
+      router.start(broker.receiver());
+      await until(() => broker.depth("shipping") === 0);
+      await router.stop();
+      expect((await pool.query("select total from shipments order by at")).rows).toEqual([{ total: 1 }, { total: 2 }]);
+      expect((await pool.query("select last_value from tries")).rows).toEqual([{ last_value: "2" }]);
+    });
+  });
+});

@@ -1,0 +1,41 @@
+import { execFile } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { expect } from "vitest";
+
+export const root: string = join(import.meta.dirname, "..");
+const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
+
+export function pageText(page: string): string {
+  return readFileSync(join(root, page), "utf8");
+}
+
+/** The snippets of a page that name a file in their first line. */
+export function snippets(page: string): Record<string, string> {
+  const blocks = pageText(page).matchAll(/```ts\n\/\/ (\S+\.ts)\n(.*?)```/gs);
+  return Object.fromEntries([...blocks].map(([, name, code]) => [name, code]));
+}
+
+/** The SQL statements of a page, by the word that a comment before each begins with. */
+export function statements(page: string): Record<string, string> {
+  const blocks = [...pageText(page).matchAll(/```sql\n(.*?)```/gs)].map(([, code]) => code).join("");
+  const parts = blocks.split(/^-- (\w+): .*$/m).slice(1);
+  return Object.fromEntries(parts.flatMap((name, at) => (at % 2 === 0 ? [[name, parts[at + 1] ?? ""]] : [])));
+}
+
+/** Writes the files into a folder, and expects the compiler to have nothing to say about them. */
+export async function compile(folder: string, files: Readonly<Record<string, string>>): Promise<void> {
+  for (const [file, code] of Object.entries(files)) writeFileSync(join(folder, file), code);
+  const project = { extends: join(root, "checks/compile-errors/tsconfig.json"), include: ["*.ts"] };
+  writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(project));
+  await promisify(execFile)(process.execPath, [compiler, "-p", folder]).catch(({ stdout }) => expect(stdout).toBe(""));
+}
+
+export async function until(condition: () => boolean | Promise<boolean>, what = "it"): Promise<void> {
+  const deadline = Date.now() + 5_000;
+  while (!(await condition())) {
+    if (Date.now() > deadline) throw new Error(`${what} did not happen within 5 s`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
