@@ -1,12 +1,17 @@
 import { gate, telemetryLog } from "@postbox/testkit";
-import { type Box, constant, type Lane, type Member } from "postbox";
+import { type Box, constant, type Lane, type Member, type Order } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
 import { createOwnership } from "./ownership.js";
 
 /** An ownership on a box in memory, some of whose verbs may behave differently. */
-function ownershipOn(change: (box: Box) => Partial<Box>, monotonic?: () => number, leaseMs = 3_000) {
+function ownershipOn(
+  change: (box: Box) => Partial<Box>,
+  monotonic?: () => number,
+  leaseMs = 3_000,
+  order: Order = "key",
+) {
   const box = memoryStore().box("outbox");
   const unchanged: Pick<Box, "own" | "renew" | "release"> = {
     own: (...args) => box.own(...args),
@@ -19,7 +24,7 @@ function ownershipOn(change: (box: Box) => Partial<Box>, monotonic?: () => numbe
     box: { ...unchanged, ...change(box) } as Box,
     boxName: "outbox",
     owner: "me",
-    order: "key",
+    order,
     leaseMs,
     pollIntervalMs: 5,
     backoff: constant(1),
@@ -147,6 +152,18 @@ it("takes from a member whose beat stands still for one and a half leases, thoug
   expect(await step(4_600)).toEqual(["a 7"]);
   beat = 8;
   expect(await step(10)).toEqual([]);
+  controller.abort();
+  await running;
+});
+
+it("loses all lanes with one, where the order is total", async () => {
+  const { ownership, log, lanes } = ownershipOn(() => ({}), undefined, 3_000, "total");
+  const controller = new AbortController();
+  const running = ownership.run(controller.signal);
+  await log.until("relay.owned");
+  ownership.lose([3]);
+  expect(lanes.lost).toHaveLength(64);
+  expect(ownership.epochs.size).toBe(0);
   controller.abort();
   await running;
 });

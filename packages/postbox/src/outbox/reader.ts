@@ -58,8 +58,8 @@ export function createReader(options: ReaderOptions): Reader {
   let pauseMs = 0;
   let drained = false;
   const due = createWake(runtime);
-  /** When the next that waits is due, as far as is known here. */
-  let dueAt = Number.POSITIVE_INFINITY;
+  /** When to look for what is due again. */
+  let dueAt = 0;
   /** The highest position that was found. */
   let highest = 0;
   /** Each open transaction, and the highest position that was found before it was seen: its own are above. */
@@ -159,16 +159,19 @@ export function createReader(options: ReaderOptions): Reader {
 
   async function dueLoop(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      let pauseMs = pollIntervalMs;
-      if (lanes.length > 0 && window.buffered < 4 * batchSize) {
-        dueAt = Number.POSITIVE_INFINITY;
-        try {
-          if ((await readDue()) > 0) pauseMs = 1;
-        } catch (error) {
-          pauseMs = Math.max(1, options.failed(error));
-        }
+      const restMs = dueAt - runtime.monotonic();
+      if (restMs > 0) {
+        await due.wait(signal, restMs);
+        continue;
       }
-      await due.wait(signal, Math.max(1, Math.min(pauseMs, dueAt - runtime.monotonic())));
+      // Before the look: what comes due meanwhile sets it again.
+      dueAt = runtime.monotonic() + pollIntervalMs;
+      if (lanes.length === 0 || window.buffered >= 4 * batchSize) continue;
+      try {
+        if ((await readDue()) > 0) reader.dueIn(1);
+      } catch (error) {
+        reader.dueIn(Math.max(1, options.failed(error)));
+      }
     }
   }
 
@@ -223,14 +226,14 @@ export function createReader(options: ReaderOptions): Reader {
     }
   }
 
-  return {
+  const reader: Reader = {
     add(added) {
       for (const lane of added) byLane.set(lane, { lane, cursor: 0, limit: 1, count: 0 });
       lanes = [...byLane.values()];
       for (const state of lanes) state.limit = smallest();
       room.wake();
       pause.wake();
-      due.wake();
+      reader.dueIn(0);
     },
     remove(lane) {
       byLane.delete(lane);
@@ -251,4 +254,5 @@ export function createReader(options: ReaderOptions): Reader {
     },
     run: async (signal) => void (await Promise.all([tipLoop(signal), dueLoop(signal), sweepLoop(signal)])),
   };
+  return reader;
 }

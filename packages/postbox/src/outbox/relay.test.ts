@@ -298,3 +298,41 @@ describe("a relay's options", () => {
     expect(store.contents("outbox").pending).toEqual([]);
   });
 });
+
+describe("a relay", () => {
+  it("looks for a retry when it is due, and not when its next look would be", async () => {
+    const store = memoryStore();
+    let refusals = 1;
+    const inner = recordingSender();
+    const sender = faultySender(inner, () => (refusals-- > 0 ? "failed" : undefined));
+    await commit(store, "1");
+    const relay = createRelay(store, sender, { leaseMs: 30_000, pollIntervalMs: 9_000, backoff: constant(10) });
+    relay.start();
+    await inner.until(1);
+    await relay.stop();
+  });
+
+  it("with a total order, sends nothing behind what is parked before that is stored", async () => {
+    const store = memoryStore();
+    const [storing, mayStore] = [gate(), gate()];
+    const slow = withBox(store, (box) => ({
+      async settle(...args) {
+        storing.open();
+        await mayStore.opened;
+        return box.settle(...args);
+      },
+    }));
+    const inner = recordingSender();
+    const sender = faultySender(inner, ({ id }) => (id === "1" ? "rejected" : undefined));
+    await commit(store, "1", "2");
+    const relay = createRelay(slow, sender, { ...timing, order: "total" });
+    relay.start();
+    await storing.opened;
+    for (let turns = 0; turns < 20; turns++) await new Promise(setImmediate);
+    expect(inner.ids()).toEqual([]);
+    mayStore.open();
+    await inner.until(1);
+    await relay.stop();
+    expect(inner.ids()).toEqual(["2"]);
+  });
+});

@@ -171,10 +171,11 @@ function rowFrom(record: StatementRow, waiting: boolean): Row {
   };
 }
 
-/** The transactions in progress that a snapshot lists: `oldest:next:list`. */
-function openIn(snapshot: string): ReadonlySet<number> {
-  const list = snapshot.slice(snapshot.lastIndexOf(":") + 1);
-  return new Set(list === "" ? [] : list.split(",").map(Number));
+/** What `readSql` tells of the open transactions. */
+function openIn(text: string): ReadonlySet<number> {
+  const [, next = "", list = "", more = ""] = text.split(":");
+  const beyond = Array.from({ length: Number(more) }, (_, index) => Number(next) + index);
+  return new Set([...(list === "" ? [] : list.split(",").map(Number)), ...beyond]);
 }
 
 /** A join promises no order. */
