@@ -74,8 +74,12 @@ export function createEngine(options: EngineOptions): Engine {
     ...options,
     alone: options.order === "none",
     settled({ row, ...became }) {
-      window.settled(row, became.to === "parked" && became.hold ? "wait" : became.to);
-      if (became.to === "wait" && became.retryInMs !== undefined) reader.dueIn(became.retryInMs);
+      const holds = became.to === "parked" && became.hold === true;
+      const retryInMs = became.to === "wait" ? became.retryInMs : undefined;
+      window.settled(row, holds ? "wait" : became.to, holds || retryInMs !== undefined);
+      if (retryInMs !== undefined) reader.dueIn(retryInMs);
+      // The next ones that wait behind it can be read now.
+      else if (row.waiting) reader.dueIn(0);
       dispatching.wake();
       settling.wake();
     },
@@ -107,7 +111,8 @@ export function createEngine(options: EngineOptions): Engine {
     const judgement = judge(row, outcome, ahead, judgeOptions);
     const { settlement } = judgement;
     if (settlement.to === "wait" || (settlement.to === "parked" && settlement.hold)) {
-      const behind = window.failed(row).map((other) => queueBehind(other, ahead ?? "held", judgeOptions));
+      const setsHold = settlement.to === "parked" || settlement.retryInMs !== undefined;
+      const behind = window.failed(row, setsHold).map((other) => queueBehind(other, ahead ?? "held", judgeOptions));
       settler.add([judgement, ...behind]);
     } else {
       if (settlement.to === "sent") window.sent(row);

@@ -25,6 +25,8 @@ interface LaneState {
   /** Everything up to here has been read; what commits below it later is found by looking back. */
   cursor: number;
   limit: number;
+  /** The same for what waits. */
+  dueLimit: number;
   count: number;
 }
 
@@ -146,7 +148,14 @@ export function createReader(options: ReaderOptions): Reader {
     let arrival: Arrival;
     try {
       const asked = lanes;
-      rows = options.seen(stillAsked(asked, await box.due(asked.map(({ lane, limit }) => ({ lane, limit })))));
+      rows = await box.due(asked.map(({ lane, dueLimit }) => ({ lane, limit: dueLimit })));
+      const counts = new Map<number, number>();
+      for (const { lane } of rows) counts.set(lane, (counts.get(lane) ?? 0) + 1);
+      for (const state of asked) {
+        const isFull = (counts.get(state.lane) ?? 0) >= state.dueLimit;
+        state.dueLimit = isFull ? Math.min(2 * state.dueLimit, batchSize) : smallest();
+      }
+      rows = options.seen(stillAsked(asked, rows));
     } finally {
       arrival = window.endRead(read, rows);
     }
@@ -228,9 +237,9 @@ export function createReader(options: ReaderOptions): Reader {
 
   const reader: Reader = {
     add(added) {
-      for (const lane of added) byLane.set(lane, { lane, cursor: 0, limit: 1, count: 0 });
+      for (const lane of added) byLane.set(lane, { lane, cursor: 0, limit: 1, dueLimit: 1, count: 0 });
       lanes = [...byLane.values()];
-      for (const state of lanes) state.limit = smallest();
+      for (const state of lanes) state.limit = state.dueLimit = smallest();
       room.wake();
       pause.wake();
       reader.dueIn(0);

@@ -312,6 +312,20 @@ describe("a relay", () => {
     await relay.stop();
   });
 
+  it("sends all that waited behind a failure one after the other, without waiting for its next look", async () => {
+    const store = memoryStore();
+    let refusals = 1;
+    const inner = recordingSender();
+    const sender = faultySender(inner, () => (refusals-- > 0 ? "failed" : undefined));
+    const ids = Array.from({ length: 60 }, (_, n) => `${n}`);
+    await commit(store, ...ids);
+    const relay = createRelay(store, sender, { leaseMs: 30_000, pollIntervalMs: 9_000, backoff: constant(10) });
+    relay.start();
+    await inner.until(60);
+    await relay.stop();
+    expect(inner.ids()).toEqual(ids);
+  });
+
   it("with a total order, sends nothing behind what is parked before that is stored", async () => {
     const store = memoryStore();
     const [storing, mayStore] = [gate(), gate()];

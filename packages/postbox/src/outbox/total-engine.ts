@@ -84,8 +84,10 @@ export function createTotalEngine(options: EngineOptions): Engine {
   }
 
   function enqueue(rows: readonly Row[]): void {
-    for (const row of rows) live.add(nameOf(row));
-    queue.push(...suspicion.mark(rows));
+    for (const row of suspicion.mark(rows)) {
+      live.add(nameOf(row));
+      queue.push(row);
+    }
   }
 
   /** What came after all below what was passed goes first, and what waits. */
@@ -113,7 +115,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
       const rest = queue;
       queue = [];
       enqueue(rows.sort(byPosition));
-      queue.push(...rest);
+      queue = queue.concat(rest);
     }
     return runtime.monotonic() - startedAt;
   }

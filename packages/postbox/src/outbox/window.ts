@@ -11,6 +11,9 @@ interface KeyState {
   unsettledWaits: number;
   /** The number of the last read that had begun when such a settle committed: what those saw of this key is too old. */
   staleUpTo: number;
+  /** The same for those among them that set the key's hold: until then, what waits may not be due after all. */
+  unsettledHolds: number;
+  holdStaleUpTo: number;
   /** One of the batch on its way was parked: what its sender held back behind it has not failed by itself. */
   parkedAhead: boolean;
   /** One of the batch on its way has failed: those behind it in the batch go to `wait` too, whatever is said of them. */
@@ -50,8 +53,8 @@ export interface Window {
   take(maxRows: number, maxBytes: number, alone?: boolean): Row[];
   /** It was sent: the next one of its key may go. */
   sent(row: Row): void;
-  /** It failed: answers with those behind it, which go to `wait` with it. */
-  failed(row: Row): readonly Row[];
+  /** It failed: answers with those behind it, which go to `wait` with it. `setsHold`: it sets the hold of its key anew. */
+  failed(row: Row, setsHold: boolean): readonly Row[];
   /** It goes to `parked`: its key goes on when that is stored. */
   parked(row: Row): void;
   /** Whether an earlier one of its key has failed (held) or been parked in the batch that this row was sent in. */
@@ -62,7 +65,7 @@ export interface Window {
    */
   undecided(rows: readonly Row[], crashed?: boolean): readonly Row[];
   /** Its settle has committed. */
-  settled(row: Row, to: Settlement["to"]): void;
+  settled(row: Row, to: Settlement["to"], setsHold?: boolean): void;
   /** Whether it is on its way. Not any more when its lane was dropped: whatever becomes of it is another's business. */
   isOnItsWay(row: Row): boolean;
   /** Whether nothing of a lane is on its way or unsettled, and nothing is buffered. */
@@ -82,7 +85,7 @@ export interface Window {
 /** `ordered: false` lets every row go for itself, whatever its key. */
 export function createWindow(keepsOrder: boolean, ordered = true): Window {
   const keys = new Map<string, KeyState>();
-  const ready: (Row | KeyState)[] = [];
+  let ready: (Row | KeyState)[] = [];
   let readyHead = 0;
   /** Taken from `ready`: what is to be sent next of these goes alone. */
   let suspects: (Row | KeyState)[] = [];
@@ -134,6 +137,8 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
         queued: false,
         unsettledWaits: 0,
         staleUpTo: 0,
+        unsettledHolds: 0,
+        holdStaleUpTo: 0,
         parkedAhead: false,
         failedAhead: false,
         unsettledParks: 0,
@@ -211,14 +216,16 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
         const key = keyOf(row);
         const state = key === undefined ? undefined : keys.get(key);
         const tooOld = state !== undefined && (state.unsettledWaits > 0 || read <= state.staleUpTo);
-        // What waits under a hold that has been set anew since is not due after all; it will be read again.
-        if (row.waiting && tooOld) continue;
+        // What waits under a hold that has been set anew since is not due after all; it will be read again. What only queued
+        // up behind it changes nothing for those in front.
+        const isReset = state !== undefined && (state.unsettledHolds > 0 || read <= state.holdStaleUpTo);
+        if (row.waiting && isReset) continue;
         liveIn(row.lane).add(row.position);
         fresh++;
         if (key === undefined) {
           ready.push(row);
           buffered++;
-        } else if (row.held || tooOld) {
+        } else if (!row.waiting && (row.held || tooOld)) {
           stateOf(key, row.lane).unsettledWaits++;
           held.push(row);
         } else {
@@ -278,10 +285,11 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
       tidy(keyOf(row) as string, state);
     },
 
-    failed(row) {
+    failed(row, setsHold) {
       const state = landed(row);
       if (state === undefined) return [];
       state.unsettledWaits++;
+      if (setsHold) state.unsettledHolds++;
       if (state.inFlight > 0) state.failedAhead = true;
       const behind = state.queue.splice(0);
       buffered -= behind.length;
@@ -333,7 +341,7 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
       return behind;
     },
 
-    settled(row, to) {
+    settled(row, to, setsHold = false) {
       if (row === isolated) isolated = undefined;
       const known = live.get(row.lane)?.delete(row.position) ?? false;
       if (activeReads.size > 0) markGone(row);
@@ -344,6 +352,10 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
       if (to === "wait" && state.unsettledWaits > 0) {
         state.unsettledWaits--;
         state.staleUpTo = lastRead;
+        if (setsHold && state.unsettledHolds > 0) {
+          state.unsettledHolds--;
+          state.holdStaleUpTo = lastRead;
+        }
       } else if (to === "parked" && state.unsettledParks > 0) {
         state.unsettledParks--;
         enqueue(state);
@@ -360,8 +372,7 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
         if (!("queue" in entry)) discard(entry);
         return false;
       };
-      const rest = ready.slice(readyHead).filter(stays);
-      ready.splice(0, ready.length, ...rest);
+      ready = ready.slice(readyHead).filter(stays);
       readyHead = 0;
       suspects = suspects.filter(stays);
       for (const state of keys.values()) {

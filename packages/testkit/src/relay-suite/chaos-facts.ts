@@ -49,14 +49,17 @@ async function chaos<Tx>(
   const start = async (mortal: boolean): Promise<void> => {
     const process = await harness.process?.();
     if (process === undefined) throw new Error("the feature 'processes' needs harness.process()");
-    const failpoint = deadly[Math.floor(random() * deadly.length)] as Failpoint;
+    // The first one dies for certain; the others may never come so far.
+    const isFirst = living.size === 0;
+    const failpoint = isFirst ? "relay.sent" : (deadly[Math.floor(random() * deadly.length)] as Failpoint);
     // Not at once: a message that is on its way at one death after the other is taken for the cause of them, and parked.
-    const times = failpoint === "relay.owned" ? 1 : 5 + Math.floor(random() * 10);
+    const times = isFirst || failpoint === "relay.owned" ? 1 : 5 + Math.floor(random() * 10);
     const { runtime, reached } = freezeAt(failpoint, { times });
     const options = { maxAttempts: 1000, batchSize: 16, backoff: constant(5), ...(mortal ? { runtime } : {}) };
     const relay = relayOn(process.store, sender, options);
     relay.start();
     living.set(relay, process.kill);
+    if (isFirst) await relay.log.until("relay.owned");
     if (!mortal) return;
     void reached.then(async () => {
       deaths++;
