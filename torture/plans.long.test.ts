@@ -92,7 +92,7 @@ describeOnEach("postgres", ({ url }) => {
         const known = rows.filter((row) => row.lane === lane).map(({ position }) => position);
         return { lane, after: middle, upTo: Math.max(middle, ...known), known: known.slice(1) };
       });
-      holds(await outbox((box) => box.late(gaps)), [pendingKey], 2 * rows.length);
+      holds(await outbox((box) => box.late(gaps, 1000)), [pendingKey], 2 * rows.length);
     });
 
     it("settles what was sent", async () => {

@@ -90,6 +90,7 @@ export type {
   OwnOptions,
   ReadRows,
   Row,
+  Settled,
   Settlement,
   SettleOptions,
   TakenLane,

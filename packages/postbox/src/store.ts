@@ -182,6 +182,14 @@ export type Settlement = { readonly row: Row } & (
   | { readonly to: "pending"; readonly attempts: number; readonly error: string }
 );
 
+/** How a settle went. */
+export interface Settled {
+  /** The lanes whose epoch still stands. In all others nothing was changed. */
+  readonly standing: ReadonlySet<number>;
+  /** The number of its transaction, if reads may have shown it as open: it has appended nothing. */
+  readonly transaction?: number;
+}
+
 /**
  * The relay's side of a box. Every write carries the lanes' epochs and locks them against a take-over, so that what an
  * owner does after it lost a lane changes nothing there.
@@ -203,16 +211,12 @@ export interface Box {
    * in all; in order of position.
    */
   due(lanes: readonly Omit<LaneRead, "after">[]): Promise<readonly Row[]>;
-  /** Of each lane, the rows of `pending` in a range of positions that the reader does not know, in order of position. */
-  late(gaps: readonly LaneGap[]): Promise<readonly LateRow[]>;
+  /** The first `limit` rows of `pending` in these ranges that the reader does not know, in order of position over all lanes. */
+  late(gaps: readonly LaneGap[], limit: number): Promise<readonly LateRow[]>;
   /** Notes the crashes of rows, before they are sent; answers with the lanes whose epoch still stands. */
   suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>>;
-  /** Moves rows to what became of them, all in one step; answers with the lanes whose epoch still stands. */
-  settle(
-    lanes: readonly Lane[],
-    settlements: readonly Settlement[],
-    options?: SettleOptions,
-  ): Promise<ReadonlySet<number>>;
+  /** Moves rows to what became of them, all in one step. */
+  settle(lanes: readonly Lane[], settlements: readonly Settlement[], options?: SettleOptions): Promise<Settled>;
 }
 
 /** Runs one SQL statement with `$n` placeholders in a user's transaction, through whatever library opened it. */

@@ -20,7 +20,7 @@ export function boundedBox(box: Box, limitMs: number, runtime: Runtime): Box {
     read: (lanes) => bounded("read", () => box.read(lanes)),
     suspect: (lanes, rows) => bounded("write to", () => box.suspect(lanes, rows)),
     due: (lanes) => bounded("read", () => box.due(lanes)),
-    late: (gaps) => bounded("read", () => box.late(gaps)),
+    late: (gaps, limit) => bounded("read", () => box.late(gaps, limit)),
     settle: (lanes, settlements, options) => bounded("settle", () => box.settle(lanes, settlements, options)),
   };
 }

@@ -32,7 +32,7 @@ export async function countCrashes(rows: readonly Row[], options: CountOptions):
   await withTimeout(runtime, publishTimeoutMs, late, async (signal) => sender.connect?.(signal));
   const lanes = ownership.of(suspects);
   const standing = await box.suspect(lanes, suspects);
-  ownership.lose(lanes.map(({ lane }) => lane).filter((lane) => !standing.has(lane)));
+  ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));
   for (const { message, crashes } of suspects) {
     telemetry({ name: "message.suspected", box: boxName, id: message.id, crashes });
   }

@@ -57,8 +57,12 @@ export interface Engine {
 export function createEngine(options: EngineOptions): Engine {
   const { boxName, ownership, sender, runtime, backoff } = options;
   const judgeOptions = { ...options, box: boxName, inPlace: false, random: runtime.random };
-  const window = createWindow(sender.keepsOrder, options.order === "key");
   const suspicion = createSuspicion(options.maxInFlight);
+  const window = createWindow({
+    keepsOrder: sender.keepsOrder,
+    ordered: options.order === "key",
+    seen: (row) => suspicion.mark(row),
+  });
   const breaker = createBreaker(options);
   const dispatching = createWake(runtime);
   const settling = createWake(runtime);
@@ -83,11 +87,11 @@ export function createEngine(options: EngineOptions): Engine {
       dispatching.wake();
       settling.wake();
     },
+    appendedNothing: (transaction) => reader.appendedNothing(transaction),
   });
   const reader = createReader({
     ...options,
     window,
-    seen: (rows) => suspicion.mark(rows),
     failed(error) {
       if (options.isFatal(error)) {
         fatal = { error };

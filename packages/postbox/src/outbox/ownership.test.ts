@@ -156,12 +156,25 @@ it("takes from a member whose beat stands still for one and a half leases, thoug
   await running;
 });
 
+it("does not lose a lane for what was done under an earlier epoch of it", async () => {
+  const { ownership, log, lanes } = ownershipOn(() => ({}));
+  const controller = new AbortController();
+  const running = ownership.run(controller.signal);
+  await log.until("relay.owned");
+  ownership.lose([{ lane: 3, epoch: 0 }]);
+  expect(lanes.lost).toEqual([]);
+  ownership.lose([{ lane: 3, epoch: 1 }]);
+  expect(lanes.lost).toEqual([3]);
+  controller.abort();
+  await running;
+});
+
 it("loses all lanes with one, where the order is total", async () => {
   const { ownership, log, lanes } = ownershipOn(() => ({}), undefined, 3_000, "total");
   const controller = new AbortController();
   const running = ownership.run(controller.signal);
   await log.until("relay.owned");
-  ownership.lose([3]);
+  ownership.lose([{ lane: 3, epoch: 1 }]);
   expect(lanes.lost).toHaveLength(64);
   expect(ownership.epochs.size).toBe(0);
   controller.abort();

@@ -34,8 +34,8 @@ export interface Ownership {
   trusted(): boolean;
   /** The lanes of these rows that are ours. */
   of(rows: readonly Pick<Lane, "lane">[]): readonly Lane[];
-  /** A settle has found that these are somebody else's. */
-  lose(lanes: readonly number[]): void;
+  /** These turned out to be somebody else's; those that have been taken again since, under another epoch, are not. */
+  lose(lanes: readonly Lane[]): void;
   /** Renews and shares until the signal is aborted. Rejects for what no retry can mend. */
   run(signal: AbortSignal): Promise<void>;
 }
@@ -52,6 +52,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   /** The last beat of each other member, and since when it has been the last. */
   let beats = new Map<string, Pick<Member, "beat" | "leaseMs"> & { readonly since: number }>();
   const trusted = () => runtime.monotonic() < trustedUntil;
+  const owned = (): Lane[] => [...epochs].map(([lane, epoch]) => ({ lane, epoch }));
 
   function gain(lanes: readonly TakenLane[]): void {
     if (lanes.length === 0) return;
@@ -60,11 +61,12 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     telemetry({ name: "relay.owned", box: boxName, owner, lanes: lanes.length });
   }
 
-  function lose(lost: readonly number[]): void {
+  function lose(lost: readonly Lane[]): void {
+    const own = lost.filter(({ lane, epoch }) => epochs.get(lane) === epoch);
+    if (own.length === 0) return;
     // An order of everything needs everything.
-    const lanes = order === "total" && lost.length > 0 ? [...epochs.keys()] : lost;
-    const known = lanes.filter((lane) => epochs.delete(lane));
-    if (known.length === 0) return;
+    const known = order === "total" ? [...epochs.keys()] : own.map(({ lane }) => lane);
+    for (const lane of known) epochs.delete(lane);
     options.lost(known);
     telemetry({ name: "relay.lost", box: boxName, owner, lanes: known.length });
   }
@@ -87,7 +89,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     watch(others);
     members = 1 + others.filter(({ shares }) => shares).length;
     const ours = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
-    lose([...epochs].filter(([lane, epoch]) => ours.get(lane) !== epoch).map(([lane]) => lane));
+    lose(owned().filter(({ lane, epoch }) => ours.get(lane) !== epoch));
     // Ours all the while, though we had given up on them.
     gain(lanes.filter(({ lane }) => !epochs.has(lane)).map((lane) => ({ ...lane, clean: true })));
   }
@@ -134,7 +136,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
         options.failed(error, pauseMs);
       }
       // What cannot be renewed is not ours to send.
-      if (!trusted()) lose([...epochs.keys()]);
+      if (!trusted()) lose(owned());
       await sleep(runtime, pauseMs, signal);
     }
   }
@@ -149,7 +151,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
         gain(gained);
       });
     } else if (epochs.size > fair) {
-      const surplus = [...epochs].slice(fair).map(([lane, epoch]) => ({ lane, epoch }));
+      const surplus = owned().slice(fair);
       if (await options.drain(surplus.map(({ lane }) => lane))) await inTurn(() => giveBack(surplus));
     }
     // Before the first renewal there is nothing to share yet.

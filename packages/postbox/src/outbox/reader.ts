@@ -2,6 +2,7 @@ import type { Runtime } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
 import type { Box, Row } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
+import { createLateCommits, type LaneCursor } from "./late-commits.js";
 import type { Arrival, Window } from "./window.js";
 
 export interface ReaderOptions {
@@ -14,8 +15,6 @@ export interface ReaderOptions {
   readonly telemetry: Telemetry;
   /** How long to wait after a failure. Ends the engine for what no retry can mend. */
   failed(error: unknown): number;
-  /** What is read of these rows, before they are taken into the window. */
-  seen<R extends Row>(rows: readonly R[]): readonly R[];
   /** Rows were taken into the window; these of them are held. */
   arrived(held: readonly Row[]): void;
 }
@@ -42,13 +41,11 @@ export interface Reader {
   hinted(): void;
   /** Something waits that is due in `ms`: looks for it then, if not earlier. */
   dueIn(ms: number): void;
-  /** Both loops, until the signal is aborted. */
+  /** This transaction, which reads may have shown as open, has appended nothing. */
+  appendedNothing(transaction: number): void;
+  /** All its loops, until the signal is aborted. */
   run(signal: AbortSignal): Promise<void>;
 }
-
-/** The share of time that looking all the way down may take: its interval is so many times its cost. */
-const patience = 20;
-const shortestIntervalMs = 60_000;
 
 export function createReader(options: ReaderOptions): Reader {
   const { box, boxName, window, runtime, telemetry, pollIntervalMs, batchSize } = options;
@@ -64,11 +61,11 @@ export function createReader(options: ReaderOptions): Reader {
   let dueAt = 0;
   /** The highest position that was found. */
   let highest = 0;
-  /** Each open transaction, and the highest position that was found before it was seen: its own are above. */
-  const openSince = new Map<number, number>();
+  const isFull = () => window.buffered >= 4 * batchSize;
+  const late = createLateCommits({ ...options, lanes: () => lanes, stillAsked, isFull });
 
   /** A lane may have been lost, and even gained anew, while it was read. */
-  function stillAsked<R extends Row>(asked: readonly LaneState[], rows: readonly R[]): readonly R[] {
+  function stillAsked<R extends Row>(asked: readonly LaneCursor[], rows: readonly R[]): readonly R[] {
     const same = new Set(asked.filter((state) => byLane.get(state.lane) === state).map(({ lane }) => lane));
     return same.size === asked.length ? rows : rows.filter(({ lane }) => same.has(lane));
   }
@@ -79,22 +76,25 @@ export function createReader(options: ReaderOptions): Reader {
    * What a transaction brings that was open while its lane was read past its positions is taken in before what this read
    * found: that may be of the same key, and was appended later.
    */
-  async function readTips(): Promise<"full" | "some" | "none"> {
+  async function readTips(signal: AbortSignal): Promise<"full" | "some" | "none"> {
     const read = window.beginRead();
     let rows: readonly Row[] = [];
     let arrival: Arrival;
-    let late = 0;
+    let before = { fresh: 0, pages: 0 };
     try {
       const asked = lanes;
       const found = await box.read(asked.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit })));
       if (found.rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
-      late = await readLeft(found.open);
-      rows = options.seen(stillAsked(asked, found.rows));
+      before = await late.takeIn(found.open, highest, signal);
+      // So much that all this is long ago: it is read again.
+      if (before.pages <= 1) rows = stillAsked(asked, found.rows);
     } finally {
       arrival = window.endRead(read, rows);
     }
-    const fresh = late + arrival.fresh;
-    const { held } = arrival;
+    const fresh = before.fresh + arrival.fresh;
+    if (arrival.fresh > 0) options.arrived(arrival.held);
+    if (fresh > 0) telemetry({ name: "relay.read", box: boxName, count: fresh });
+    if (before.pages > 1) return "full";
     for (const state of lanes) state.count = 0;
     for (const { lane, position } of rows) {
       const state = byLane.get(lane);
@@ -114,20 +114,18 @@ export function createReader(options: ReaderOptions): Reader {
     const most = 4 * batchSize;
     if (wanted > most)
       for (const state of lanes) state.limit = Math.max(smallest(), Math.floor((state.limit * most) / wanted));
-    if (fresh > 0) telemetry({ name: "relay.read", box: boxName, count: fresh });
-    if (fresh > 0) options.arrived(held);
     return full ? "full" : fresh > 0 ? "some" : "none";
   }
 
   async function tipLoop(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      if (lanes.length === 0 || window.buffered >= 4 * batchSize) {
+      if (lanes.length === 0 || isFull()) {
         await room.wait(signal);
         continue;
       }
       const startedAt = runtime.monotonic();
       try {
-        const found = await readTips();
+        const found = await readTips(signal);
         const empty = found === "none" && window.buffered === 0 && window.inFlight === 0;
         if (empty && !drained) telemetry({ name: "relay.drained", box: boxName });
         drained = empty;
@@ -155,7 +153,7 @@ export function createReader(options: ReaderOptions): Reader {
         const isFull = (counts.get(state.lane) ?? 0) >= state.dueLimit;
         state.dueLimit = isFull ? Math.min(2 * state.dueLimit, batchSize) : smallest();
       }
-      rows = options.seen(stillAsked(asked, rows));
+      rows = stillAsked(asked, rows);
     } finally {
       arrival = window.endRead(read, rows);
     }
@@ -175,62 +173,11 @@ export function createReader(options: ReaderOptions): Reader {
       }
       // Before the look: what comes due meanwhile sets it again.
       dueAt = runtime.monotonic() + pollIntervalMs;
-      if (lanes.length === 0 || window.buffered >= 4 * batchSize) continue;
+      if (lanes.length === 0 || isFull()) continue;
       try {
         if ((await readDue()) > 0) reader.dueIn(1);
       } catch (error) {
         reader.dueIn(Math.max(1, options.failed(error)));
-      }
-    }
-  }
-
-  /** Takes in what those have left that were open and are no longer: how much it was. */
-  async function readLeft(open: ReadonlySet<number>): Promise<number> {
-    const ended = [...openSince.keys()].filter((number) => !open.has(number));
-    const after = Math.min(...ended.map((number) => openSince.get(number) as number));
-    const found = await readLate(after);
-    for (const number of ended) openSince.delete(number);
-    // One that is new here has begun after the last read, and so has drawn its positions after those that this one saw.
-    for (const number of open) if (!openSince.has(number)) openSince.set(number, highest);
-    return found;
-  }
-
-  /** Takes in the rows beyond a position that their lane was read past. */
-  async function readLate(after: number): Promise<number> {
-    const asked = lanes.filter(({ cursor }) => cursor > after);
-    if (asked.length === 0) return 0;
-    const read = window.beginRead();
-    let rows: Awaited<ReturnType<Box["late"]>> = [];
-    let arrival: Arrival;
-    try {
-      rows = await box.late(
-        asked.map(({ lane, cursor }) => ({ lane, after, upTo: cursor, known: window.known(lane, after) })),
-      );
-      rows = options.seen(stillAsked(asked, rows));
-    } finally {
-      arrival = window.endRead(read, rows);
-    }
-    for (const { message, ageMs } of rows) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
-    if (arrival.held.length > 0) options.arrived(arrival.held);
-    return arrival.fresh;
-  }
-
-  /**
-   * Looks all the way down, seldom: for what no list of open transactions tells, such as a row that was written by hand. It
-   * walks over everything that was settled and not yet vacuumed away.
-   */
-  async function sweepLoop(signal: AbortSignal): Promise<void> {
-    const never = createWake(runtime);
-    let pauseMs = shortestIntervalMs;
-    while (!signal.aborted) {
-      await never.wait(signal, pauseMs);
-      if (signal.aborted) return;
-      const startedAt = runtime.monotonic();
-      try {
-        if ((await readLate(0)) > 0) options.arrived([]);
-        pauseMs = Math.max(patience * (runtime.monotonic() - startedAt), shortestIntervalMs);
-      } catch (error) {
-        pauseMs = Math.max(options.failed(error), shortestIntervalMs);
       }
     }
   }
@@ -249,8 +196,11 @@ export function createReader(options: ReaderOptions): Reader {
       lanes = [...byLane.values()];
     },
     roomLeft() {
-      if (window.buffered < 2 * batchSize) room.wake();
+      if (window.buffered >= 2 * batchSize) return;
+      room.wake();
+      late.roomLeft();
     },
+    appendedNothing: (transaction) => late.appendedNothing(transaction),
     hinted() {
       pauseMs = 0;
       pause.wake();
@@ -261,7 +211,7 @@ export function createReader(options: ReaderOptions): Reader {
       dueAt = at;
       due.wake();
     },
-    run: async (signal) => void (await Promise.all([tipLoop(signal), dueLoop(signal), sweepLoop(signal)])),
+    run: async (signal) => void (await Promise.all([tipLoop(signal), dueLoop(signal), late.sweep(signal)])),
   };
   return reader;
 }

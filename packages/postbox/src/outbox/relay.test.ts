@@ -206,7 +206,7 @@ describe("a relay's lease", () => {
     const stolen = withBox(store, (box) => ({
       settle: async (...args) => {
         await box.settle(...args);
-        return new Set();
+        return { standing: new Set() };
       },
     }));
     await commit(store, "1");

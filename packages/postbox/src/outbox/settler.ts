@@ -2,7 +2,7 @@ import type { Backoff } from "../backoff.js";
 import type { Runtime } from "../internal/runtime.js";
 import { sleep } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
-import type { Box, Settlement } from "../store.js";
+import type { Box, Settled, Settlement } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Judgement } from "./judge.js";
 import type { Ownership } from "./ownership.js";
@@ -20,6 +20,8 @@ export interface SettlerOptions {
   failed(error: unknown, retryInMs: number): void;
   /** It has committed; not called for rows of lanes that turned out to be somebody else's. */
   settled(settlement: Settlement): void;
+  /** A transaction that reads may have shown as open was only a settle. */
+  appendedNothing?(transaction: number): void;
 }
 
 /** Stores what became of rows: one statement at a time, with everything that has gathered meanwhile. */
@@ -47,10 +49,10 @@ export function createSettler(options: SettlerOptions): Settler {
     const settlements = judgements.map(({ settlement }) => settlement);
     // The epochs of now: what was queued under an earlier one of a lane was dropped when the lane was lost.
     const lanes = ownership.of(settlements.map(({ row }) => row));
-    let owned: ReadonlySet<number> | undefined;
-    for (let failures = 0; owned === undefined; ) {
+    let settled: Settled | undefined;
+    for (let failures = 0; settled === undefined; ) {
       try {
-        owned = await box.settle(lanes, settlements, { keep: options.keep, alone: options.alone });
+        settled = await box.settle(lanes, settlements, { keep: options.keep, alone: options.alone });
       } catch (error) {
         const retryInMs = options.backoff(++failures, runtime.random);
         options.failed(error, retryInMs);
@@ -58,16 +60,17 @@ export function createSettler(options: SettlerOptions): Settler {
         if (finish.aborted && failures > 1) return;
         if (!ownership.trusted()) {
           // Nobody would ever finish these here: let them be read again, by whoever owns the lanes then.
-          ownership.lose(lanes.map(({ lane }) => lane));
+          ownership.lose(lanes);
           return;
         }
         await sleep(runtime, retryInMs, finish);
       }
     }
     if (runtime.failpoint) await runtime.failpoint("relay.settled");
-    tell(judgements, owned);
-    const standing = owned;
-    ownership.lose(lanes.map(({ lane }) => lane).filter((lane) => !standing.has(lane)));
+    const { standing, transaction } = settled;
+    if (transaction !== undefined) options.appendedNothing?.(transaction);
+    tell(judgements, standing);
+    ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));
   }
 
   function tell(judgements: readonly Judgement[], owned: ReadonlySet<number>): void {

@@ -27,8 +27,8 @@ export interface Suspicion {
   /** This lane was taken from one who died. */
   add(lane: number): void;
   remove(lane: number): void;
-  /** The same rows, each with one crash more where it stands under suspicion. */
-  mark<R extends Row>(rows: readonly R[]): readonly R[];
+  /** The same row, with one crash more if it stands under suspicion. Ask once for each row. */
+  mark(row: Row): Row;
 }
 
 /** `mostInFlight` is how many of one lane may have been on their way at most. */
@@ -38,15 +38,12 @@ export function createSuspicion(mostInFlight: number): Suspicion {
   return {
     add: (lane) => void left.set(lane, mostInFlight),
     remove: (lane) => void left.delete(lane),
-    mark(rows) {
-      if (left.size === 0) return rows;
-      return rows.map((row) => {
-        const more = left.get(row.lane);
-        if (more === undefined) return row;
-        if (more > 1) left.set(row.lane, more - 1);
-        else left.delete(row.lane);
-        return { ...row, crashes: row.crashes + 1 };
-      });
+    mark(row) {
+      const more = left.get(row.lane);
+      if (more === undefined) return row;
+      if (more > 1) left.set(row.lane, more - 1);
+      else left.delete(row.lane);
+      return { ...row, crashes: row.crashes + 1 };
     },
   };
 }

@@ -84,9 +84,9 @@ export function createTotalEngine(options: EngineOptions): Engine {
   }
 
   function enqueue(rows: readonly Row[]): void {
-    for (const row of suspicion.mark(rows)) {
+    for (const row of rows) {
       live.add(nameOf(row));
-      queue.push(row);
+      queue.push(suspicion.mark(row));
     }
   }
 
@@ -106,7 +106,10 @@ export function createTotalEngine(options: EngineOptions): Engine {
     const late: readonly LateRow[] =
       passed === 0
         ? []
-        : await box.late(every.map((lane) => ({ lane, after: 0, upTo: passed, known: known.get(lane) ?? [] })));
+        : await box.late(
+            every.map((lane) => ({ lane, after: 0, upTo: passed, known: known.get(lane) ?? [] })),
+            4 * batchSize,
+          );
     // From a time when this box was relayed in another order.
     const due = await box.due(every.map((lane) => ({ lane, limit: batchSize })));
     const rows = [...late, ...due.filter((row) => !before.has(nameOf(row)) && !live.has(nameOf(row)))];

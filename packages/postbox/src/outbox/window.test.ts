@@ -19,10 +19,10 @@ const take = (window: Window, most = 100) => window.take(most, Number.POSITIVE_I
 describe("the window", () => {
   it("gives all of a key at once to a sender that keeps order, and one at a time to one that does not", () => {
     const rows = [row("a"), row("a"), row("b"), row(undefined)];
-    const ordered = createWindow(true);
+    const ordered = createWindow({ keepsOrder: true });
     arrive(ordered, ...rows);
     expect(take(ordered)).toEqual(rows);
-    const careful = createWindow(false);
+    const careful = createWindow({ keepsOrder: false });
     arrive(careful, ...rows);
     expect(take(careful)).toEqual([rows[0], rows[2], rows[3]]);
     expect(take(careful)).toEqual([]);
@@ -31,7 +31,7 @@ describe("the window", () => {
   });
 
   it("has none of a key on its way beside another batch of that key", () => {
-    const window = createWindow(true);
+    const window = createWindow({ keepsOrder: true });
     const [first, second] = [row("a"), row("a")];
     arrive(window, first);
     expect(take(window)).toEqual([first]);
@@ -42,7 +42,7 @@ describe("the window", () => {
   });
 
   it("is bounded by rows and bytes, but one row always fits", () => {
-    const window = createWindow(true);
+    const window = createWindow({ keepsOrder: true });
     const rows = [row("a"), row("b"), row("c")];
     arrive(window, ...rows);
     expect([window.buffered, window.inFlight, window.inFlightBytes]).toEqual([3, 0, 0]);
@@ -55,7 +55,7 @@ describe("the window", () => {
   });
 
   it("sends those behind a failure to wait, and those that come until the failure is stored", () => {
-    const window = createWindow(false);
+    const window = createWindow({ keepsOrder: false });
     const [a1, a2, a3, a4, b1] = [row("a"), row("a"), row("a"), row("a"), row("b")];
     arrive(window, a1, a2, b1);
     take(window);
@@ -73,11 +73,11 @@ describe("the window", () => {
 
   it("believes the flag of a row, also where it knows nothing of its key", () => {
     const held = row("a", { held: true });
-    expect(arrive(createWindow(true), held)).toEqual([held]);
+    expect(arrive(createWindow({ keepsOrder: true }), held)).toEqual([held]);
   });
 
   it("passes over what waits under a hold that was set anew while it was read", () => {
-    const window = createWindow(false);
+    const window = createWindow({ keepsOrder: false });
     const [w1, w2] = [row("a", { waiting: true }), row("a", { waiting: true })];
     arrive(window, w1, w2);
     expect(take(window)).toEqual([w1]);
@@ -93,7 +93,7 @@ describe("the window", () => {
   });
 
   it("does not take in twice what it knows, or what was settled while it was read", () => {
-    const window = createWindow(true);
+    const window = createWindow({ keepsOrder: true });
     const [a, b] = [row("a"), row("b")];
     arrive(window, a, b);
     arrive(window, a);
@@ -101,14 +101,14 @@ describe("the window", () => {
     const early = window.beginRead();
     window.sent(a);
     window.settled(a, "sent");
-    expect(window.known(1, 0)).toEqual(expect.arrayContaining([a.position, b.position]));
+    expect(window.known(1, 0, 1000)).toEqual(expect.arrayContaining([a.position, b.position]));
     window.endRead(early, [a, b]);
     expect(take(window)).toEqual([]);
-    expect(window.known(1, 0)).toEqual([b.position]);
+    expect(window.known(1, 0, 1000)).toEqual([b.position]);
   });
 
   it("puts back what is undecided, before everything else of its key", () => {
-    const window = createWindow(true);
+    const window = createWindow({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2);
     take(window);
@@ -119,7 +119,7 @@ describe("the window", () => {
   });
 
   it("sends what is undecided behind a failure of its batch to wait, not out before it", () => {
-    const window = createWindow(true);
+    const window = createWindow({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2, a3);
     take(window);
@@ -129,7 +129,7 @@ describe("the window", () => {
   });
 
   it("knows in a batch what is held or parked ahead of a row", () => {
-    const window = createWindow(true);
+    const window = createWindow({ keepsOrder: true });
     const [a1, a2, b1, b2] = [row("a"), row("a"), row("b"), row("b")];
     arrive(window, a1, a2, b1, b2);
     take(window);
@@ -143,7 +143,7 @@ describe("the window", () => {
   });
 
   it("lets a key go on behind a parked one", () => {
-    const window = createWindow(false);
+    const window = createWindow({ keepsOrder: false });
     const [a1, a2] = [row("a"), row("a")];
     arrive(window, a1, a2);
     take(window);
@@ -155,7 +155,7 @@ describe("the window", () => {
   });
 
   it("forgets a lost lane: what is still said of it changes nothing, also when the lane is there again", () => {
-    const window = createWindow(false);
+    const window = createWindow({ keepsOrder: false });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2);
     take(window);
@@ -173,7 +173,7 @@ describe("the window", () => {
   });
 
   it("gives up what is not on its way when a lane is drained", () => {
-    const window = createWindow(false);
+    const window = createWindow({ keepsOrder: false });
     const [a1, a2, b1] = [row("a"), row("a"), row(undefined)];
     arrive(window, a1, a2, b1);
     expect(window.take(1, Number.POSITIVE_INFINITY)).toEqual([a1]);
@@ -187,7 +187,7 @@ describe("the window", () => {
   });
 
   it("takes in what waits though another read is under way that began before its settle", () => {
-    const window = createWindow(true);
+    const window = createWindow({ keepsOrder: true });
     const [a1, a2] = [row("a"), row("a")];
     arrive(window, a1, a2);
     take(window);
@@ -204,7 +204,7 @@ describe("the window", () => {
   });
 
   it("sends a suspect alone: after what is on its way, and before anything else until its outcome is stored", () => {
-    const window = createWindow(false);
+    const window = createWindow({ keepsOrder: false });
     const [a, b, suspect, c] = [row("a"), row(undefined), row("s", { crashes: 2 }), row("c")];
     arrive(window, a, suspect, b);
     expect(take(window)).toEqual([a, b]);
@@ -222,7 +222,7 @@ describe("the window", () => {
   });
 
   it("lets others go before a suspect while it is not known whether the broker is well, if there are any", () => {
-    const window = createWindow(false);
+    const window = createWindow({ keepsOrder: false });
     const [suspect, a] = [row("s", { crashes: 2 }), row("a")];
     const carefully = () => window.take(100, Number.POSITIVE_INFINITY, false);
     arrive(window, suspect, a);
@@ -235,7 +235,7 @@ describe("the window", () => {
   });
 
   it("stops a batch of a key in front of a suspect, and forgets a suspect with its lane", () => {
-    const window = createWindow(true);
+    const window = createWindow({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a", { crashes: 2 }), row("a")];
     arrive(window, a1, a2, a3);
     expect(take(window)).toEqual([a1]);
@@ -249,7 +249,7 @@ describe("the window", () => {
   });
 
   it("takes in what waits and is due though others of its key are on their way to queue up behind it", () => {
-    const window = createWindow(true);
+    const window = createWindow({ keepsOrder: true });
     const waiting = row("a", { waiting: true });
     const behind = row("a", { held: true });
     expect(arrive(window, behind)).toEqual([behind]);

@@ -1,4 +1,5 @@
 import type { Row, Settlement } from "../store.js";
+import { createReads } from "./reads.js";
 import { aloneFrom } from "./suspicion.js";
 
 /** The rows of one key that this relay knows of. A message without a key has none: it waits for nobody. */
@@ -74,16 +75,24 @@ export interface Window {
   forget(lane: number): void;
   /** Forgets everything of a lane that is lost. */
   drop(lane: number): void;
-  /** The positions of a lane beyond `after` that are known here, or were settled while a read was under way. */
-  known(lane: number, after: number): number[];
+  /** The positions of a lane beyond `after` and up to `upTo` that are known here, or were settled while a read was under way. */
+  known(lane: number, after: number, upTo: number): number[];
   /** Rows that are not on their way yet. */
   readonly buffered: number;
   readonly inFlight: number;
   readonly inFlightBytes: number;
 }
 
-/** `ordered: false` lets every row go for itself, whatever its key. */
-export function createWindow(keepsOrder: boolean, ordered = true): Window {
+export interface WindowOptions {
+  /** Whether the sender keeps the order of a key within a batch: then several of one may be on their way. */
+  readonly keepsOrder: boolean;
+  /** False lets every row go for itself, whatever its key. Defaults to true. */
+  readonly ordered?: boolean;
+  /** What is thought of a row that has not been known so far. Defaults to what was stored. */
+  seen?(row: Row): Row;
+}
+
+export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }: WindowOptions): Window {
   const keys = new Map<string, KeyState>();
   let ready: (Row | KeyState)[] = [];
   let readyHead = 0;
@@ -92,14 +101,7 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
   /** Sent alone, and its outcome is not stored yet: at a death meanwhile, it alone would be suspected. */
   let isolated: Row | undefined;
   const live = new Map<number, Set<number>>();
-  /**
-   * Settled while reads were under way, up to the one of this number: those may still bring the row as it was. A later one
-   * shows where it is now, and it may wait.
-   */
-  const gone = new Map<number, Map<number, number>>();
-  let goneInOrder: { readonly read: number; readonly lane: number; readonly position: number }[] = [];
-  const activeReads = new Set<number>();
-  let lastRead = 0;
+  const reads = createReads();
   let buffered = 0;
   const flying = new Set<Row>();
   let inFlight = 0;
@@ -110,22 +112,6 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
     const found = live.get(lane) ?? new Set();
     live.set(lane, found);
     return found;
-  };
-  const isGone = (row: Row, read: number): boolean => (gone.get(row.lane)?.get(row.position) ?? 0) >= read;
-  const markGone = (row: Row): void => {
-    const { lane, position } = row;
-    const found = gone.get(lane) ?? new Map();
-    gone.set(lane, found.set(position, lastRead));
-    goneInOrder.push({ read: lastRead, lane, position });
-  };
-  /** Forgets what no read that is under way can bring any more. */
-  const tidyGone = (): void => {
-    const oldest = Math.min(...activeReads, lastRead + 1);
-    const over = goneInOrder.findIndex(({ read }) => read >= oldest);
-    for (const { read, lane, position } of over === -1 ? goneInOrder : goneInOrder.slice(0, over)) {
-      if (gone.get(lane)?.get(position) === read) gone.get(lane)?.delete(position);
-    }
-    goneInOrder = over === -1 ? [] : goneInOrder.slice(over);
   };
   const stateOf = (key: string, lane: number): KeyState => {
     let state = keys.get(key);
@@ -155,12 +141,8 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
   const tidy = (key: string, state: KeyState): void => {
     const idle =
       state.queue.length === 0 && state.inFlight === 0 && state.unsettledWaits === 0 && state.unsettledParks === 0;
-    if (idle && !isStale(state)) keys.delete(key);
-  };
-  /** Whether a read is under way that began before the last settle to `wait` of this key had committed. */
-  const isStale = (state: KeyState): boolean => {
-    for (const read of activeReads) if (read <= state.staleUpTo) return true;
-    return false;
+    // A read may still bring what it saw before the last settle to `wait` of this key had committed.
+    if (idle && !reads.isUnderWayUpTo(state.staleUpTo)) keys.delete(key);
   };
   /** Not on its way and not to be: as if it had not been read. */
   const discard = (row: Row): void => {
@@ -203,16 +185,14 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
   };
 
   return {
-    beginRead() {
-      activeReads.add(++lastRead);
-      return lastRead;
-    },
+    beginRead: () => reads.begin(),
 
     endRead(read, rows) {
       const held: Row[] = [];
       let fresh = 0;
-      for (const row of rows) {
-        if (live.get(row.lane)?.has(row.position) || isGone(row, read)) continue;
+      for (const found of rows) {
+        if (live.get(found.lane)?.has(found.position) || reads.isPast(found, read)) continue;
+        const row = seen(found);
         const key = keyOf(row);
         const state = key === undefined ? undefined : keys.get(key);
         const tooOld = state !== undefined && (state.unsettledWaits > 0 || read <= state.staleUpTo);
@@ -235,9 +215,8 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
           enqueue(own);
         }
       }
-      activeReads.delete(read);
-      tidyGone();
-      if (activeReads.size === 0) for (const [key, state] of keys) if (state.staleUpTo > 0) tidy(key, state);
+      reads.end(read);
+      if (!reads.underWay) for (const [key, state] of keys) if (state.staleUpTo > 0) tidy(key, state);
       return { fresh, held };
     },
 
@@ -344,17 +323,17 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
     settled(row, to, setsHold = false) {
       if (row === isolated) isolated = undefined;
       const known = live.get(row.lane)?.delete(row.position) ?? false;
-      if (activeReads.size > 0) markGone(row);
+      reads.settled(row);
       const key = keyOf(row);
       const state = key === undefined ? undefined : keys.get(key);
       // Its lane may have been dropped, and even be ours again, since its settle was sent: then nobody counts on this.
       if (!known || key === undefined || state === undefined) return;
       if (to === "wait" && state.unsettledWaits > 0) {
         state.unsettledWaits--;
-        state.staleUpTo = lastRead;
+        state.staleUpTo = reads.last;
         if (setsHold && state.unsettledHolds > 0) {
           state.unsettledHolds--;
-          state.holdStaleUpTo = lastRead;
+          state.holdStaleUpTo = reads.last;
         }
       } else if (to === "parked" && state.unsettledParks > 0) {
         state.unsettledParks--;
@@ -390,8 +369,8 @@ export function createWindow(keepsOrder: boolean, ordered = true): Window {
       live.delete(lane);
     },
 
-    known: (lane, after) =>
-      [...(live.get(lane) ?? []), ...(gone.get(lane)?.keys() ?? [])].filter((position) => position > after),
+    known: (lane, after, upTo) =>
+      [...(live.get(lane) ?? []), ...reads.past(lane)].filter((position) => position > after && position <= upTo),
 
     get buffered() {
       return buffered;

@@ -1,4 +1,13 @@
-import { type Box, type Lane, laneCount, type Message, type Row, type Settlement, type TakenLane } from "postbox";
+import {
+  type Box,
+  type Lane,
+  laneCount,
+  type Message,
+  type Row,
+  type Settled,
+  type Settlement,
+  type TakenLane,
+} from "postbox";
 import type { StoreHarness } from "./store-harness.js";
 
 /** The box that facts about one box use. */
@@ -52,7 +61,7 @@ export interface OwnedBox {
   readonly lanes: readonly Lane[];
   read(limit?: number): Promise<readonly Row[]>;
   /** Reads, and settles the row of one message. */
-  settle(id: string, what: What): Promise<ReadonlySet<number>>;
+  settle(id: string, what: What): Promise<Settled>;
 }
 
 /** A settlement without its row. */

@@ -162,7 +162,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       await first.release("relay-1", lanes);
       await first.release("relay-1");
       expect(await join(harness.another().box(outbox), "relay-3")).toEqual([]);
-      expect((await second.settle(taken, [])).size).toBe(laneCount);
+      expect((await second.settle(taken, [])).standing.size).toBe(laneCount);
     });
   });
 
@@ -186,7 +186,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
         await harness.advance(leaseMs + 1);
         await join(second, "relay-2");
         const before = await harness.contents(outbox);
-        const standing = await first.settle(
+        const { standing } = await first.settle(
           lanes,
           rows.map((row) => ({ row, ...settlement }) as Settlement),
         );
@@ -204,7 +204,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, testMessage("m1"));
       await harness.advance(leaseMs + 1);
       const rows = await readAll(first);
-      const standing = await first.settle(
+      const { standing } = await first.settle(
         lanes,
         rows.map((row) => ({ row, to: "sent" as const })),
       );
@@ -218,7 +218,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       const rows = await readAll(first);
       const lost = rows.find((row) => row.message.id === "b")?.lane;
       const claimed = lanes.map(({ lane, epoch }) => ({ lane, epoch: lane === lost ? epoch - 1 : epoch }));
-      const standing = await first.settle(
+      const { standing } = await first.settle(
         claimed,
         rows.map((row) => ({ row, to: "sent" as const })),
       );
@@ -233,7 +233,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, testMessage("a", { key: "a" }), testMessage("b", { key: "b" }));
       const rows = await readAll(first);
       const named = lanes.filter(({ lane }) => lane === rows.find((row) => row.message.id === "a")?.lane);
-      const standing = await first.settle(
+      const { standing } = await first.settle(
         named,
         rows.map((row) => ({ row, to: "sent" as const })),
       );

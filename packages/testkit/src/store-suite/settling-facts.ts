@@ -13,7 +13,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       const rows = await read();
       const { lane } = rowOf(rows, "a-0");
       const at = (id: string) => rowOf(rows, id).position;
-      const late = await box.late([{ lane, after: at("a-0"), upTo: at("a-3"), known: [at("a-2")] }]);
+      const late = await box.late([{ lane, after: at("a-0"), upTo: at("a-3"), known: [at("a-2")] }], 10);
       expect(ids(late)).toEqual(["a-1", "a-3"]);
       for (const { ageMs, held, waiting } of late) {
         expect(ageMs).toBeGreaterThanOrEqual(0);
@@ -21,9 +21,25 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
         expect({ held, waiting }).toEqual({ held: false, waiting: false });
       }
       await settle("a-0", { to: "wait", attempts: 1, retryInMs: 10_000, error: "no" });
-      const held = await box.late([{ lane, after: 0, upTo: at("a-1"), known: [] }]);
+      const held = await box.late([{ lane, after: 0, upTo: at("a-1"), known: [] }], 10);
       expect(held.map((row) => [row.message.id, row.held])).toEqual([["a-1", true]]);
-      expect(await box.late([])).toEqual([]);
+      expect(await box.late([], 10)).toEqual([]);
+    });
+
+    fact("gives the lowest positions of all lanes first, and no more than asked for", async (harness) => {
+      const { box, read } = await ownBox(harness);
+      await commit(harness, ...["a", "b", "c", "a", "b"].map((key, index) => testMessage(`m-${index}`, { key })));
+      const rows = await read();
+      const upTo = Math.max(...rows.map(({ position }) => position));
+      const lanes = [...new Set(rows.map(({ lane }) => lane))];
+      const page = (after: number) =>
+        box.late(
+          lanes.map((lane) => ({ lane, after, upTo, known: [] })),
+          3,
+        );
+      const first = await page(0);
+      expect(ids(first)).toEqual(["m-0", "m-1", "m-2"]);
+      expect(ids(await page(rowOf(first, "m-2").position))).toEqual(["m-3", "m-4"]);
     });
 
     fact("finds what commits below where its lane was read to", "concurrentTransactions", async (harness) => {
@@ -38,10 +54,10 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, testMessage("later", { key: "k" }));
       const { lane, position: upTo } = rowOf(await read(), "later");
       const gap = { lane, after: 0, upTo, known: [upTo] };
-      expect(await box.late([gap])).toEqual([]);
+      expect(await box.late([gap], 10)).toEqual([]);
       mayCommit.open();
       await slow;
-      expect(ids(await box.late([gap]))).toEqual(["early"]);
+      expect(ids(await box.late([gap], 10))).toEqual(["early"]);
       expect((await box.read([{ lane, after: upTo, limit: 10 }])).rows).toEqual([]);
     });
   });
@@ -175,14 +191,11 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       const { box, lanes, read } = await ownBox(harness);
       await commit(harness, ...testMessages("m", 6, { key: "k" }));
       const rows = (await read()).filter((_, index) => index % 2 === 0);
-      expect(
-        (
-          await box.settle(
-            lanes,
-            rows.map((row) => ({ row, to: "sent" as const })),
-          )
-        ).size,
-      ).toBe(lanes.length);
+      const { standing } = await box.settle(
+        lanes,
+        rows.map((row) => ({ row, to: "sent" as const })),
+      );
+      expect(standing.size).toBe(lanes.length);
       expect(ids(await read())).toEqual(["m-1", "m-3", "m-5"]);
       expect((await harness.contents(outbox)).parked).toEqual([]);
     });
@@ -219,7 +232,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       ] as const;
       await box.settle(lanes, settlements);
       const once = await harness.contents(outbox);
-      expect((await box.settle(lanes, settlements)).size).toBe(lanes.length);
+      expect((await box.settle(lanes, settlements)).standing.size).toBe(lanes.length);
       expect(await harness.contents(outbox)).toEqual(once);
       expect(once).toEqual({
         pending: ["d"],
@@ -232,8 +245,8 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
 
     fact("accepts nothing to settle, and answers with the lanes that stand", async (harness) => {
       const { box, lanes } = await ownBox(harness);
-      expect((await box.settle(lanes, [])).size).toBe(lanes.length);
-      expect((await box.settle([], [])).size).toBe(0);
+      expect((await box.settle(lanes, [])).standing.size).toBe(lanes.length);
+      expect((await box.settle([], [])).standing.size).toBe(0);
     });
 
     fact("does a thousand of each kind at once", async (harness) => {

@@ -12,6 +12,7 @@ import type {
   OwnOptions,
   ReadRows,
   Row,
+  Settled,
   Settlement,
   SettleOptions,
   TakenLane,
@@ -149,16 +150,17 @@ export class MemoryBox implements Box {
     return lanes.flatMap(({ lane, limit }) => this.#lane(lane).due(limit, now));
   }
 
-  async late(gaps: readonly LaneGap[]): Promise<readonly LateRow[]> {
+  async late(gaps: readonly LaneGap[], limit: number): Promise<readonly LateRow[]> {
     const now = this.#now();
-    return gaps.flatMap((gap) => this.#lane(gap.lane).late(gap, now));
+    const rows = gaps.flatMap((gap) => this.#lane(gap.lane).late(gap, now));
+    return rows.sort(byPosition).slice(0, limit);
   }
 
   async settle(
     lanes: readonly Lane[],
     settlements: readonly Settlement[],
     { keep = false, alone = false }: SettleOptions = {},
-  ): Promise<ReadonlySet<number>> {
+  ): Promise<Settled> {
     const now = this.#now();
     const standing = this.#standing(lanes);
     const fenced = settlements.filter(({ row }) => standing.has(row.lane));
@@ -169,7 +171,7 @@ export class MemoryBox implements Box {
       else if (keep) this.#done.push(taken);
     }
     for (const { row } of fenced) this.#lane(row.lane).freeHolds(row.message);
-    return standing;
+    return { standing };
   }
 
   async suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>> {

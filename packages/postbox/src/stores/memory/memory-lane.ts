@@ -126,7 +126,7 @@ export class MemoryLane {
   }
 }
 
-export function byPosition(a: StoredRow, b: StoredRow): number {
+export function byPosition(a: Pick<Row, "position">, b: Pick<Row, "position">): number {
   return a.position - b.position;
 }
 

@@ -148,8 +148,8 @@ export function dueSql(t: BoxTables): string {
 }
 
 /**
- * Of the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age. Lane by lane:
- * joined as it is said, all of `pending` would be read.
+ * Of the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age: the first $6.
+ * Lane by lane: joined as it is said, all of `pending` would be read.
  */
 export function lateSql(t: BoxTables): string {
   return `
@@ -162,5 +162,5 @@ export function lateSql(t: BoxTables): string {
     WHERE NOT EXISTS (
       SELECT FROM unnest($4::smallint[], $5::bigint[]) AS k (lane, position)
       WHERE k.lane = p.lane AND k.position = p.position)
-    ORDER BY p.lane, p.position`;
+    ORDER BY p.position LIMIT $6::integer`;
 }

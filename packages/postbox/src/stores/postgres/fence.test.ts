@@ -56,9 +56,24 @@ describeOnEach("postgres", ({ url }) => {
       const early = await settlesWithin(taking, 150);
       slow.go.open();
       expect(early).toBe(false);
-      expect((await settling).size).toBe(64);
+      expect((await settling).standing.size).toBe(64);
       expect(await taking).toHaveLength(64);
       expect(await pending()).toBe(0);
+    });
+
+    it("tells afterwards under which number reads have shown it as open", async () => {
+      for (const settlement of [
+        { row, to: "wait", attempts: 1, retryInMs: 0 } as const,
+        { row: { ...row, waiting: true }, to: "sent" } as const,
+        { row, to: "sent" } as const,
+      ]) {
+        const slow = slowBox();
+        const settling = slow.box.settle(lanes, [settlement]);
+        await slow.ran.opened;
+        const { open } = await box.read([{ lane: row.lane, limit: 1 }]);
+        slow.go.open();
+        expect(open).toContain((await settling).transaction);
+      }
     });
 
     it("does not hold up a renewal, another settle, or who stands by", async () => {
@@ -70,7 +85,10 @@ describeOnEach("postgres", ({ url }) => {
       slow.go.open();
       await settling;
       expect(free).toBe(true);
-      expect(await others).toEqual([{ others: expect.anything(), lanes }, expect.objectContaining({ size: 64 }), []]);
+      const [renewed, { standing }, taken] = await others;
+      expect(renewed).toEqual({ others: expect.anything(), lanes });
+      expect(standing.size).toBe(64);
+      expect(taken).toEqual([]);
     });
   });
 
@@ -85,7 +103,7 @@ describeOnEach("postgres", ({ url }) => {
       slow.go.open();
       expect(early).toBe(false);
       expect(await taking).toHaveLength(64);
-      expect([...(await settling)]).toEqual([]);
+      expect([...(await settling).standing]).toEqual([]);
       expect(await pending()).toBe(1);
       expect((await pool.query(`SELECT FROM ${tables.parked}`)).rowCount).toBe(0);
     });

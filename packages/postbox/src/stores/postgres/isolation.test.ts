@@ -62,7 +62,7 @@ describeOnEach("postgres", ({ url }) => {
     go.open();
     await taking;
     expect(early).toBe(false);
-    expect((await settling).size).toBe(0);
+    expect((await settling).standing.size).toBe(0);
   });
 
   it("lets a relay read and settle amid appends, and fails neither", async () => {

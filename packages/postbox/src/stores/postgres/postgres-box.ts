@@ -1,6 +1,6 @@
 import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
-import type { Box, Executor, Lane, Member, Row, Settlement, TakenLane } from "../../store.js";
+import type { Box, Executor, Lane, Member, Row, Settled, Settlement, TakenLane } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { dueSql, lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
 import { errorText } from "./error-text.js";
@@ -82,7 +82,7 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
       return records.map((record) => rowFrom(record, true)).sort(byLane);
     },
 
-    async late(gaps) {
+    async late(gaps, limit) {
       if (gaps.length === 0) return [];
       const known = gaps.flatMap((gap) => gap.known.map((position) => ({ lane: gap.lane, position })));
       const rows = await query("late", [
@@ -91,6 +91,7 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
         gaps.map(({ upTo }) => upTo),
         known.map(({ lane }) => lane),
         known.map(({ position }) => position),
+        limit,
       ]);
       return rows.map((record) => ({ ...rowFrom(record, false), ageMs: Number(record.age_ms) }));
     },
@@ -105,10 +106,9 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
       const onlySent = settlements.every(({ row, to }) => to === "sent" && !row.waiting);
       if (onlySent) {
         const [of, at] = [settlements.map(({ row }) => row.lane), settlements.map(({ row }) => row.position)];
-        return lanesIn(await query("settle", [...fence, of, at], settleSent[keep ? "keep" : "delete"]));
+        return settledIn(await query("settle", [...fence, of, at], settleSent[keep ? "keep" : "delete"]));
       }
-      const rows = await query("settle", [...fence, ...settlementColumns(settlements), keep, alone]);
-      return lanesIn(rows);
+      return settledIn(await query("settle", [...fence, ...settlementColumns(settlements), keep, alone]));
     },
   };
 }
@@ -124,6 +124,12 @@ function lanesFrom(rows: readonly StatementRow[]): TakenLane[] {
 
 function lanesIn(rows: readonly StatementRow[]): ReadonlySet<number> {
   return new Set(rows.map(({ lane }) => Number(lane)));
+}
+
+/** One row without a lane has the number of the transaction. */
+function settledIn(rows: readonly StatementRow[]): Settled {
+  const [own] = rows.filter(({ lane }) => lane === null);
+  return { standing: lanesIn(rows.filter((row) => row !== own)), transaction: Number(own?.transaction) };
 }
 
 function fenceOf(lanes: readonly Lane[]): [number[], number[]] {

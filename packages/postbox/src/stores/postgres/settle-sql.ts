@@ -3,6 +3,9 @@ import type { BoxTables } from "./names.js";
 
 const columns = messageColumns.map(([name]) => name).join(", ");
 
+/** The lanes that stand; and, without a lane, the number that reads have shown this transaction under. */
+const answer = "SELECT lane, NULL AS transaction FROM fence UNION ALL SELECT NULL, pg_current_xact_id()::text";
+
 /** The common case, nothing but rows that were sent from `pending`: $3 and $4 say which. The fence is as below. */
 export function settleSentSql(t: BoxTables, keep: boolean): string {
   const kept = `, kept AS (
@@ -15,7 +18,7 @@ export function settleSentSql(t: BoxTables, keep: boolean): string {
       WHERE p.lane = i.lane AND p.position = i.position AND f.lane = i.lane
       ${keep ? "RETURNING p.*" : ""}
     )${keep ? kept : ""}
-    SELECT lane FROM fence`;
+    ${answer}`;
 }
 
 function fence(t: BoxTables): string {
@@ -108,7 +111,7 @@ export function settleSql(t: BoxTables): string {
         AND g.rows = (SELECT count(*) FROM (
           SELECT FROM ${t.wait} w WHERE w.lane = g.lane AND w.hold_key = g.hold_key LIMIT g.rows + 1) AS before)
     )
-    SELECT lane FROM fence`;
+    ${answer}`;
 }
 
 /** Notes the crashes $6 of the rows $3 to $5, in the lanes $1 of the epochs $2. */

@@ -1,0 +1,93 @@
+import { testMessages } from "@postbox/testkit";
+import { type LaneGap, laneCount, type Row } from "postbox";
+import { memoryStore } from "postbox/memory";
+import { expect, it } from "vitest";
+import { runtimeWith } from "../internal/runtime.js";
+import { createLateCommits } from "./late-commits.js";
+import { createWindow } from "./window.js";
+
+const never = new AbortController().signal;
+
+/** A box in memory with ten messages, and a look at it by one who has read everything up to `cursor`. */
+async function lookAt(isFull: () => boolean = () => false) {
+  const store = memoryStore();
+  await store.transaction((tx) => store.append(tx, "outbox", testMessages("m", 10)));
+  const box = store.box("outbox");
+  const window = createWindow({ keepsOrder: true });
+  const asked: { readonly gaps: readonly LaneGap[]; readonly found: number }[] = [];
+  const late = createLateCommits({
+    box: {
+      ...box,
+      async late(gaps, limit) {
+        const rows = await box.late(gaps, limit);
+        asked.push({ gaps, found: rows.length });
+        return rows;
+      },
+    } as typeof box,
+    boxName: "outbox",
+    window,
+    batchSize: 1,
+    runtime: runtimeWith(),
+    telemetry: () => {},
+    lanes: () => Array.from({ length: laneCount }, (_, lane) => ({ lane, cursor: 10 })),
+    stillAsked: (_, rows) => rows,
+    isFull,
+    failed: () => 0,
+    arrived: () => {},
+  });
+  const taken = () => window.take(100, Number.POSITIVE_INFINITY).map(({ message }: Row) => message.id);
+  return { late, asked, taken };
+}
+
+it("takes in what a transaction has left when it has ended, above what was found before it was seen", async () => {
+  const { late, taken } = await lookAt();
+  expect(await late.takeIn(new Set([7]), 0, never)).toEqual({ fresh: 0, pages: 0 });
+  await late.takeIn(new Set([7, 8]), 6, never);
+  expect(await late.takeIn(new Set([7]), 10, never)).toMatchObject({ fresh: 4 });
+  expect(taken()).toEqual(["m-6", "m-7", "m-8", "m-9"]);
+  expect(await late.takeIn(new Set(), 10, never)).toMatchObject({ fresh: 6 });
+  expect(await late.takeIn(new Set(), 10, never)).toEqual({ fresh: 0, pages: 0 });
+});
+
+it("takes in much page by page, lowest positions first", async () => {
+  const { late, asked, taken } = await lookAt();
+  await late.takeIn(new Set([7]), 0, never);
+  expect(await late.takeIn(new Set(), 10, never)).toMatchObject({ fresh: 10 });
+  expect(asked.map(({ found }) => found)).toEqual([4, 4, 2]);
+  expect(taken()).toEqual(testMessages("m", 10).map(({ id }) => id));
+});
+
+it("waits between two pages until there is room", async () => {
+  let full = true;
+  const { late, asked } = await lookAt(() => full);
+  await late.takeIn(new Set([7]), 0, never);
+  const looking = late.takeIn(new Set(), 10, never);
+  late.roomLeft();
+  await new Promise(setImmediate);
+  expect(asked).toEqual([]);
+  full = false;
+  late.roomLeft();
+  expect(await looking).toMatchObject({ fresh: 10 });
+});
+
+it("looks again for what it could not find out", async () => {
+  let fails = true;
+  const { late } = await lookAt(() => {
+    if (fails) throw new Error("no");
+    return false;
+  });
+  await late.takeIn(new Set([7]), 0, never);
+  await expect(late.takeIn(new Set(), 10, never)).rejects.toThrow("no");
+  fails = false;
+  expect(await late.takeIn(new Set(), 10, never)).toMatchObject({ fresh: 10 });
+});
+
+it("does not look for a transaction that has appended nothing, whether that is told before or after a read shows it", async () => {
+  const { late } = await lookAt();
+  await late.takeIn(new Set([7]), 0, never);
+  late.appendedNothing(7);
+  late.appendedNothing(8);
+  expect(await late.takeIn(new Set([8, 9]), 0, never)).toEqual({ fresh: 0, pages: 0 });
+  expect(await late.takeIn(new Set([9]), 0, never)).toEqual({ fresh: 0, pages: 0 });
+  expect(await late.takeIn(new Set(), 0, never)).toMatchObject({ fresh: 10 });
+});
