@@ -33,9 +33,9 @@ export interface LateCommitsOptions {
 export interface LateCommits {
   /**
    * Takes in what those have left that were open at an earlier read, and are no longer. `highest` is the highest position
-   * that was found before this read. Answers how much it was, and in how many pages.
+   * that was found before this read. Answers how much it was.
    */
-  takeIn(open: ReadonlySet<number>, highest: number, signal: AbortSignal): Promise<Look>;
+  takeIn(open: ReadonlySet<number>, highest: number, signal: AbortSignal): Promise<number>;
   /** This transaction, which has ended, is no reason to look. */
   appendedNothing(transaction: number): void;
   /** There may be room in the window again. */
@@ -45,11 +45,6 @@ export interface LateCommits {
    * walks over everything that was settled and not yet vacuumed away.
    */
   sweep(signal: AbortSignal): Promise<void>;
-}
-
-export interface Look {
-  readonly fresh: number;
-  readonly pages: number;
 }
 
 /** The share of time that looking all the way down may take: its interval is so many times its cost. */
@@ -91,8 +86,8 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
    * Page by page, from the lowest position on: a transaction may have left more than one statement, or the window, should
    * hold. Pages are as wide as they are quick, since what is deleted and not vacuumed away costs time too.
    */
-  async function look(after: number, wake: Wake, signal: AbortSignal): Promise<Look> {
-    let [fresh, pages, from, width] = [0, 0, after, firstWidth];
+  async function look(after: number, wake: Wake, signal: AbortSignal): Promise<number> {
+    let [fresh, from, width] = [0, after, firstWidth];
     while (!signal.aborted) {
       const asked = options.lanes().filter(({ cursor }) => cursor > from);
       if (asked.length === 0) break;
@@ -103,12 +98,11 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
       const startedAt = runtime.monotonic();
       const found = await page(asked, from, from + width);
       fresh += found.fresh;
-      pages++;
       if (found.more !== undefined) width = Math.max(mostAtOnce, 2 * (found.more - from));
       from = found.more ?? from + width;
       if (found.more === undefined) width *= runtime.monotonic() - startedAt > longestPageMs ? 0.5 : 2;
     }
-    return { fresh, pages };
+    return fresh;
   }
 
   return {

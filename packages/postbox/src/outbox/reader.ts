@@ -80,21 +80,19 @@ export function createReader(options: ReaderOptions): Reader {
     const read = window.beginRead();
     let rows: readonly Row[] = [];
     let arrival: Arrival;
-    let before = { fresh: 0, pages: 0 };
+    let before = 0;
     try {
       const asked = lanes;
       const found = await box.read(asked.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit })));
       if (found.rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
       before = await late.takeIn(found.open, highest, signal);
-      // So much that all this is long ago: it is read again.
-      if (before.pages <= 1) rows = stillAsked(asked, found.rows);
+      rows = stillAsked(asked, found.rows);
     } finally {
       arrival = window.endRead(read, rows);
     }
-    const fresh = before.fresh + arrival.fresh;
+    const fresh = before + arrival.fresh;
     if (arrival.fresh > 0) options.arrived(arrival.held);
     if (fresh > 0) telemetry({ name: "relay.read", box: boxName, count: fresh });
-    if (before.pages > 1) return "full";
     for (const state of lanes) state.count = 0;
     for (const { lane, position } of rows) {
       const state = byLane.get(lane);

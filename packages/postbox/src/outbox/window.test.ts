@@ -107,6 +107,20 @@ describe("the window", () => {
     expect(window.known(1, 0, 1000)).toEqual([b.position]);
   });
 
+  it("asks what to think of a row once, when it takes it in", () => {
+    const asked: Row[] = [];
+    const seen = (one: Row) => {
+      asked.push(one);
+      return { ...one, crashes: 1 };
+    };
+    const window = createWindow({ keepsOrder: true, seen });
+    const a = row("a");
+    arrive(window, a);
+    arrive(window, a);
+    expect(asked).toEqual([a]);
+    expect(take(window)).toEqual([{ ...a, crashes: 1 }]);
+  });
+
   it("puts back what is undecided, before everything else of its key", () => {
     const window = createWindow({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
@@ -229,6 +243,10 @@ describe("the window", () => {
     expect(carefully()).toEqual([a]);
     expect(carefully()).toEqual([]);
     window.sent(a);
+    const b = row("b");
+    arrive(window, b);
+    expect(carefully()).toEqual([b]);
+    window.sent(b);
     expect(carefully()).toEqual([suspect]);
     window.undecided([suspect], true);
     expect(take(window)).toEqual([{ ...suspect, crashes: 3 }]);
