@@ -116,8 +116,8 @@ export interface OwnOptions {
 }
 
 /** What a read found, all at one moment. */
-export interface ReadRows {
-  readonly rows: readonly Row[];
+export interface ReadRows<R extends Row = Row> {
+  readonly rows: readonly R[];
   /**
    * The transactions that were open at that moment and may have appended, by numbers of their own. A position is drawn
    * before its transaction commits: only of these can something appear below a position that was found.
@@ -212,7 +212,7 @@ export interface Box {
    */
   due(lanes: readonly Omit<LaneRead, "after">[]): Promise<readonly Row[]>;
   /** The first `limit` rows of `pending` in these ranges that the reader does not know, in order of position over all lanes. */
-  late(gaps: readonly LaneGap[], limit: number): Promise<readonly LateRow[]>;
+  late(gaps: readonly LaneGap[], limit: number): Promise<ReadRows<LateRow>>;
   /** Notes the crashes of rows, before they are sent; answers with the lanes whose epoch still stands. */
   suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>>;
   /** Moves rows to what became of them, all in one step. */

@@ -16,13 +16,16 @@ export interface CountOptions {
   readonly telemetry: Telemetry;
 }
 
+/** Rows whose crashes are stored as they are. One that was at another death since is another object. */
+const counted = new WeakSet<Row>();
+
 /**
  * Stores the crashes of rows that may be the cause of them, before they are sent again: the process may not live to do it
  * afterwards. While the broker is away it rejects instead, so that a process that restarts through an outage counts nothing.
  */
 export async function countCrashes(rows: readonly Row[], options: CountOptions): Promise<void> {
   const { box, boxName, sender, publishTimeoutMs, ownership, runtime, telemetry } = options;
-  const suspects = rows.filter(({ crashes }) => crashes > 0);
+  const suspects = rows.filter((row) => row.crashes > 0 && !counted.has(row));
   if (suspects.length === 0) return;
   const late = () =>
     new PostboxError(
@@ -33,7 +36,9 @@ export async function countCrashes(rows: readonly Row[], options: CountOptions):
   const lanes = ownership.of(suspects);
   const standing = await box.suspect(lanes, suspects);
   ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));
-  for (const { message, crashes } of suspects) {
+  for (const row of suspects) {
+    counted.add(row);
+    const { message, crashes } = row;
     telemetry({ name: "message.suspected", box: boxName, id: message.id, crashes });
   }
 }

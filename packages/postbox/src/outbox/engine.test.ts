@@ -1,4 +1,4 @@
-import { gate, recordingSender, telemetryLog, testMessage } from "@postbox/testkit";
+import { faultySender, gate, recordingSender, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
 import { type Box, constant, type Lane, type Message, type Sender } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it } from "vitest";
@@ -24,13 +24,14 @@ async function engineOn(sender: Sender, messages: readonly Message[], beforeSett
     },
   } as Box;
   const epochs = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
+  const lease = { trusted: true };
   const log = telemetryLog();
   const engine = createEngine({
     box: watched,
     boxName: "outbox",
     ownership: {
       epochs,
-      trusted: () => true,
+      trusted: () => lease.trusted,
       of: (rows) => lanes.filter(({ lane }) => rows.some((row) => row.lane === lane)),
       lose: () => {},
       run: async () => {},
@@ -60,7 +61,7 @@ async function engineOn(sender: Sender, messages: readonly Message[], beforeSett
     controller.abort();
     await running;
   };
-  return { engine, lanes, lose, settled, stop, log, store };
+  return { engine, lanes, lease, lose, settled, stop, log, store };
 }
 
 it("leaves what was on its way in a lost lane to its new owner", async () => {
@@ -94,6 +95,44 @@ it("does not settle what was waiting for it when its lane was lost", async () =>
   maySettle.open();
   await stop();
   expect(settled).toEqual([["1"]]);
+});
+
+it("does not take a settle from before it lost a lane for that of the row that it has read again", async () => {
+  const [settling, maySettle] = [gate(), gate()];
+  const inner = recordingSender({ keepsOrder: false });
+  let sends = 0;
+  const sender = faultySender(inner, ({ id }) => (id === "1" && ++sends === 2 ? "failed" : undefined));
+  const messages = ["1", "2"].map((id) => testMessage(id, { key: "k" }));
+  const { engine, lanes, lose, log, stop, store } = await engineOn(sender, messages.slice(0, 1), () => {
+    settling.open();
+    return maySettle.opened;
+  });
+  await settling.opened;
+  lose(lanes);
+  // Nobody had taken them: they are its own again, in the same epoch, and the row is still there.
+  engine.gained(lanes);
+  await inner.until(1);
+  while (sends < 2) await new Promise(setImmediate);
+  maySettle.open();
+  await log.until("message.failed");
+  await store.transaction((tx) => store.append(tx, "outbox", messages.slice(1)));
+  await inner.until(2);
+  expect(inner.ids()).toEqual(["1", "2"]);
+  await stop();
+  expect(store.contents("outbox").wait).toEqual([]);
+});
+
+it("sends what was read while its lease had run out, as soon as that stands again", async () => {
+  const sender = recordingSender();
+  const { engine, lease, log, stop, store } = await engineOn(sender, [], () => {});
+  lease.trusted = false;
+  await store.transaction((tx) => store.append(tx, "outbox", [testMessage("1")]));
+  await log.until("relay.read");
+  expect(await settlesWithin(sender.until(1), 50)).toBe(false);
+  lease.trusted = true;
+  engine.resume();
+  await sender.until(1);
+  await stop();
 });
 
 it("drains a lane: what is on its way is finished, and nothing more of it goes out", async () => {

@@ -12,7 +12,7 @@ import { judge, queueBehind } from "./judge.js";
 import type { Ownership } from "./ownership.js";
 import { createReader } from "./reader.js";
 import { createSettler } from "./settler.js";
-import { createSuspicion, hopeless } from "./suspicion.js";
+import { createDoubt, createSuspicion, hopeless } from "./suspicion.js";
 import { createWindow } from "./window.js";
 
 export interface EngineOptions {
@@ -43,6 +43,8 @@ export interface EngineOptions {
 export interface Engine {
   gained(lanes: readonly TakenLane[]): void;
   lost(lanes: readonly number[]): void;
+  /** The lease stands again: what was read goes on its way. */
+  resume(): void;
   /** There may be something new: looks at once. */
   hinted(): void;
   /** Sends nothing more of these lanes, and waits for what is on its way. False: it took too long, and they go on. */
@@ -71,8 +73,7 @@ export function createEngine(options: EngineOptions): Engine {
   const finish = new AbortController();
   let fatal: { readonly error: unknown } | undefined;
   let readFailures = 0;
-  /** Whether the sender has sent something since a connection died: else it may be the broker that kills them. */
-  let proven = true;
+  const doubt = createDoubt();
 
   const settler = createSettler({
     ...options,
@@ -123,7 +124,7 @@ export function createEngine(options: EngineOptions): Engine {
       else window.parked(row);
       settler.add([judgement]);
     }
-    if (outcome.status === "sent") proven = true;
+    if (outcome.status === "sent") doubt.sent();
     dispatching.wake();
   }
 
@@ -143,8 +144,7 @@ export function createEngine(options: EngineOptions): Engine {
     const done = attempt(batch).then(({ undecided, down, died }) => {
       sending.delete(done);
       const unknown = undecided.filter((row) => window.isOnItsWay(row));
-      const behind = window.undecided(unknown, died && proven);
-      if (died) proven = false;
+      const behind = window.undecided(unknown, died && doubt.countsAgainst(unknown));
       if (behind.length > 0) settler.add(behind.map((row) => queueBehind(row, "held", judgeOptions)));
       if (down === undefined) breaker.close();
       else options.failed(down, breaker.open(down));
@@ -164,8 +164,8 @@ export function createEngine(options: EngineOptions): Engine {
         settler.size < 2 * maxInFlight &&
         window.inFlightBytes < maxInFlightBytes
       ) {
-        const most = Math.min(batchSize, maxInFlight - window.inFlight);
-        const batch = window.take(most, maxInFlightBytes - window.inFlightBytes, proven);
+        const most = doubt.none ? Math.min(batchSize, maxInFlight - window.inFlight) : 1;
+        const batch = window.take(most, maxInFlightBytes - window.inFlightBytes, doubt.none);
         const [first] = batch;
         if (first === undefined) break;
         const end = hopeless(first);
@@ -184,6 +184,7 @@ export function createEngine(options: EngineOptions): Engine {
       for (const { lane, clean } of lanes) if (!clean) suspicion.add(lane);
       reader.add(lanes.map(({ lane }) => lane));
     },
+    resume: () => dispatching.wake(),
     hinted: () => reader.hinted(),
 
     lost(lanes) {

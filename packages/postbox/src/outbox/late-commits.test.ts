@@ -9,7 +9,7 @@ import { createWindow } from "./window.js";
 const never = new AbortController().signal;
 
 /** A box in memory with ten messages, and a look at it by one who has read everything up to `cursor`. */
-async function lookAt(isFull: () => boolean = () => false) {
+async function lookAt(isFull: () => boolean = () => false, openAt: (page: number) => number[] = () => []) {
   const store = memoryStore();
   await store.transaction((tx) => store.append(tx, "outbox", testMessages("m", 10)));
   const box = store.box("outbox");
@@ -19,9 +19,9 @@ async function lookAt(isFull: () => boolean = () => false) {
     box: {
       ...box,
       async late(gaps, limit) {
-        const rows = await box.late(gaps, limit);
+        const { rows } = await box.late(gaps, limit);
         asked.push({ gaps, found: rows.length });
-        return rows;
+        return { rows, open: new Set(openAt(asked.length)) };
       },
     } as typeof box,
     boxName: "outbox",
@@ -40,7 +40,10 @@ async function lookAt(isFull: () => boolean = () => false) {
 }
 
 it("takes in what a transaction has left when it has ended, above what was found before it was seen", async () => {
-  const { late, taken } = await lookAt();
+  const { late, taken } = await lookAt(
+    () => false,
+    (page) => (page === 1 ? [7] : []),
+  );
   expect(await late.takeIn(new Set([7]), 0, never)).toBe(0);
   await late.takeIn(new Set([7, 8]), 6, never);
   expect(await late.takeIn(new Set([7]), 10, never)).toBe(4);
@@ -90,4 +93,17 @@ it("does not look for a transaction that has appended nothing, whether that is t
   expect(await late.takeIn(new Set([8, 9]), 0, never)).toBe(0);
   expect(await late.takeIn(new Set([9]), 0, never)).toBe(0);
   expect(await late.takeIn(new Set(), 0, never)).toBe(10);
+});
+
+it("begins again, lower, when another transaction ends during the look: its first message may be down there", async () => {
+  const { late, asked, taken } = await lookAt(
+    () => false,
+    (page) => (page === 1 ? [7] : []),
+  );
+  await late.takeIn(new Set([7]), 0, never);
+  await late.takeIn(new Set([7, 8]), 2, never);
+  // 8 is seen to have ended by the read, and 7 by the second page.
+  expect(await late.takeIn(new Set([7]), 10, never)).toBe(10);
+  expect(asked.map(({ gaps }) => gaps[0]?.after)).toEqual([2, 6, 0, 8]);
+  expect(taken().slice(4)).toEqual(["m-0", "m-1", "m-6", "m-7", "m-8", "m-9"]);
 });

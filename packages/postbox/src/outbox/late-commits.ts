@@ -47,6 +47,8 @@ export interface LateCommits {
   sweep(signal: AbortSignal): Promise<void>;
 }
 
+type IsWhole = (open: ReadonlySet<number>) => boolean;
+
 /** The share of time that looking all the way down may take: its interval is so many times its cost. */
 const patience = 20;
 const shortestIntervalMs = 60_000;
@@ -62,7 +64,8 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
   const openSince = new Map<number, number>();
   const harmless = new Set<number>();
 
-  async function page(asked: readonly LaneCursor[], after: number, upTo: number) {
+  /** `isWhole` judges, by the transactions that were open, whether its rows may be taken in. */
+  async function page(asked: readonly LaneCursor[], after: number, upTo: number, isWhole: IsWhole) {
     const read = window.beginRead();
     let found: readonly LateRow[] = [];
     let rows: readonly LateRow[] = [];
@@ -72,8 +75,9 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
         const end = Math.min(cursor, upTo);
         return { lane, after, upTo: end, known: window.known(lane, after, end) };
       });
-      found = await box.late(gaps, mostAtOnce);
-      rows = options.stillAsked(asked, found);
+      const answer = await box.late(gaps, mostAtOnce);
+      found = answer.rows;
+      if (isWhole(answer.open)) rows = options.stillAsked(asked, found);
     } finally {
       arrival = window.endRead(read, rows);
     }
@@ -86,8 +90,9 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
    * Page by page, from the lowest position on: a transaction may have left more than one statement, or the window, should
    * hold. Pages are as wide as they are quick, since what is deleted and not vacuumed away costs time too.
    */
-  async function look(after: number, wake: Wake, signal: AbortSignal): Promise<number> {
+  async function look(after: number, ended: Iterable<number>, wake: Wake, signal: AbortSignal): Promise<number> {
     let [fresh, from, width] = [0, after, firstWidth];
+    const seenEnd = new Set(ended);
     while (!signal.aborted) {
       const asked = options.lanes().filter(({ cursor }) => cursor > from);
       if (asked.length === 0) break;
@@ -96,7 +101,21 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
         continue;
       }
       const startedAt = runtime.monotonic();
-      const found = await page(asked, from, from + width);
+      // One that has ended only now may have left something below this page: then the look begins there, or what it left
+      // here would be taken in first.
+      let lowest = from;
+      const found = await page(asked, from, from + width, (open) => {
+        for (const [number, since] of openSince) {
+          if (seenEnd.has(number) || open.has(number)) continue;
+          seenEnd.add(number);
+          lowest = Math.min(lowest, since);
+        }
+        return lowest === from;
+      });
+      if (lowest < from) {
+        from = lowest;
+        continue;
+      }
       fresh += found.fresh;
       if (found.more !== undefined) width = Math.max(mostAtOnce, 2 * (found.more - from));
       from = found.more ?? from + width;
@@ -109,7 +128,7 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
     async takeIn(open, highest, signal) {
       const ended = [...openSince.keys()].filter((number) => !open.has(number));
       const after = Math.min(...ended.map((number) => openSince.get(number) as number));
-      const found = await look(after, room, signal);
+      const found = await look(after, ended, room, signal);
       for (const number of ended) openSince.delete(number);
       // One that is new here has begun after the last read, and so has drawn its positions after those that this one saw.
       for (const number of open) {
@@ -135,7 +154,7 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
         if (signal.aborted) return;
         const startedAt = runtime.monotonic();
         try {
-          await look(0, sweepRoom, signal);
+          await look(0, [], sweepRoom, signal);
           pauseMs = Math.max(patience * (runtime.monotonic() - startedAt), shortestIntervalMs);
         } catch (error) {
           pauseMs = Math.max(options.failed(error), shortestIntervalMs);

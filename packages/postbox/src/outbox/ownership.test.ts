@@ -19,7 +19,7 @@ function ownershipOn(
     release: (...args) => box.release(...args),
   };
   const log = telemetryLog();
-  const lanes = { gained: [] as Lane[], lost: [] as number[] };
+  const lanes = { gained: [] as Lane[], lost: [] as number[], resumed: 0 };
   const ownership = createOwnership({
     box: { ...unchanged, ...change(box) } as Box,
     boxName: "outbox",
@@ -34,6 +34,7 @@ function ownershipOn(
     isFatal: () => false,
     gained: (gained) => lanes.gained.push(...gained),
     lost: (lost) => lanes.lost.push(...lost),
+    resumed: () => lanes.resumed++,
     drain: async () => true,
   });
   return { ownership, log, lanes };
@@ -41,7 +42,7 @@ function ownershipOn(
 
 it("counts trust from before a renewal was sent, not from its answer", async () => {
   let now = 0;
-  const { ownership, log } = ownershipOn(
+  const { ownership, log, lanes } = ownershipOn(
     (box) => ({
       renew: (...args) => {
         now += 2_900;
@@ -54,8 +55,11 @@ it("counts trust from before a renewal was sent, not from its answer", async () 
   const running = ownership.run(controller.signal);
   await log.until("relay.owned");
   expect(ownership.trusted()).toBe(true);
+  const { resumed } = lanes;
   now += 100;
   expect(ownership.trusted()).toBe(false);
+  await log.until("relay.owned", 2);
+  expect(lanes.resumed).toBe(resumed + 1);
   controller.abort();
   await running;
 });

@@ -22,6 +22,8 @@ export interface OwnershipOptions {
   gained(lanes: readonly TakenLane[]): void;
   /** These are somebody else's: what is on its way there no longer concerns us. */
   lost(lanes: readonly number[]): void;
+  /** The lease had run out, and stands again. */
+  resumed(): void;
   /** Finishes what is on its way in these lanes. False: it took too long, and they should be kept. */
   drain(lanes: readonly number[]): Promise<boolean>;
 }
@@ -85,6 +87,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   async function renew(): Promise<void> {
     const sentAt = runtime.monotonic();
     const { lanes, others } = await box.renew(owner, leaseMs, order);
+    const hadRunOut = !trusted();
     trustedUntil = sentAt + leaseMs;
     watch(others);
     members = 1 + others.filter(({ shares }) => shares).length;
@@ -92,6 +95,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     lose(owned().filter(({ lane, epoch }) => ours.get(lane) !== epoch));
     // Ours all the while, though we had given up on them.
     gain(lanes.filter(({ lane }) => !epochs.has(lane)).map((lane) => ({ ...lane, clean: true })));
+    if (hadRunOut) options.resumed();
   }
 
   function watch(others: readonly Member[]): void {

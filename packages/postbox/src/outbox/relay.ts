@@ -169,6 +169,7 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
       leaseMs,
       gained: (lanes) => engine.gained(lanes),
       lost: (lanes) => engine.lost(lanes),
+      resumed: () => engine.resume(),
       drain: (lanes) => engine.drain(lanes),
     });
     const engine: Engine = (order === "total" ? createTotalEngine : createEngine)({ ...engineOptions, ownership });

@@ -18,7 +18,7 @@ export interface SettlerOptions {
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
   failed(error: unknown, retryInMs: number): void;
-  /** It has committed; not called for rows of lanes that turned out to be somebody else's. */
+  /** It has committed; not called for rows of lanes that were lost meanwhile, or turned out to be. */
   settled(settlement: Settlement): void;
   /** A transaction that reads may have shown as open was only a settle. */
   appendedNothing?(transaction: number): void;
@@ -42,6 +42,8 @@ export function createSettler(options: SettlerOptions): Settler {
   const wake = createWake(runtime);
   let queue: Judgement[] = [];
   let settling = 0;
+  /** Lanes that were lost while a settle was under way. They may be back: what is known of them is not what it settled. */
+  let lost = new Set<number>();
 
   /** Until it is done, or the lease has run out, or a stop cannot wait: giving up sends again what has been sent. */
   async function settle(judgements: readonly Judgement[], finish: AbortSignal): Promise<void> {
@@ -49,6 +51,7 @@ export function createSettler(options: SettlerOptions): Settler {
     const settlements = judgements.map(({ settlement }) => settlement);
     // The epochs of now: what was queued under an earlier one of a lane was dropped when the lane was lost.
     const lanes = ownership.of(settlements.map(({ row }) => row));
+    lost = new Set();
     let settled: Settled | undefined;
     for (let failures = 0; settled === undefined; ) {
       try {
@@ -80,7 +83,7 @@ export function createSettler(options: SettlerOptions): Settler {
       if (!owned.has(settlement.row.lane)) continue;
       if (settlement.to === "sent") sent++;
       if (settlement.to === "wait") waiting++;
-      options.settled(settlement);
+      if (!lost.has(settlement.row.lane)) options.settled(settlement);
       telemetry(event);
     }
     telemetry({ name: "relay.settled", box: boxName, sent, waiting });
@@ -95,6 +98,7 @@ export function createSettler(options: SettlerOptions): Settler {
       wake.wake();
     },
     drop(lane) {
+      lost.add(lane);
       queue = queue.filter(({ settlement }) => settlement.row.lane !== lane);
     },
     async run(finish) {

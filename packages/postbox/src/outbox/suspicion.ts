@@ -47,3 +47,44 @@ export function createSuspicion(mostInFlight: number): Suspicion {
     },
   };
 }
+
+/**
+ * Which deaths of connections count. One that was sound counts against what was on its way. When nothing was sent since
+ * then, it may be the broker that drops every connection: messages go one at a time, those that were never at a death first,
+ * and of so many deaths with the same one on its way, one counts.
+ */
+export interface Doubt {
+  /** Whether something was sent since the last death. */
+  readonly none: boolean;
+  /** Something was sent. */
+  sent(): void;
+  /** A connection died with these rows on their way: whether that counts against them. */
+  countsAgainst(rows: readonly Row[]): boolean;
+}
+
+const oneIn = 5;
+
+export function createDoubt(): Doubt {
+  let none = true;
+  /** Deaths in doubt, by the row that was alone on its way. */
+  const deaths = new Map<string, number>();
+  return {
+    get none() {
+      return none;
+    },
+    sent() {
+      none = true;
+      deaths.clear();
+    },
+    countsAgainst(rows) {
+      const counts = none;
+      none = false;
+      const [row] = rows;
+      if (counts || row === undefined) return counts;
+      const name = `${row.lane} ${row.position}`;
+      const count = (deaths.get(name) ?? 0) + 1;
+      deaths.set(name, count % oneIn);
+      return count === oneIn;
+    },
+  };
+}

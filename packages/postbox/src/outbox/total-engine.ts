@@ -5,11 +5,11 @@ import { createWake } from "../internal/wake.js";
 import type { LateRow, Row } from "../store.js";
 import { createBreaker } from "./breaker.js";
 import { countCrashes } from "./count-crashes.js";
-import { dispatch } from "./dispatch.js";
+import { type Dispatched, dispatch } from "./dispatch.js";
 import type { Engine, EngineOptions } from "./engine.js";
 import { type Judgement, judge } from "./judge.js";
 import { createSettler } from "./settler.js";
-import { createSuspicion, hopeless } from "./suspicion.js";
+import { createDoubt, createSuspicion, hopeless } from "./suspicion.js";
 
 /** So often at most, what was passed is searched for messages that came late all the same; slower where it costs much. */
 const lookBackMs = 1000;
@@ -27,6 +27,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
   const judgeOptions = { ...options, box: boxName, inPlace: true, random: runtime.random };
   const breaker = createBreaker(options);
   const suspicion = createSuspicion(3 * options.maxInFlight);
+  const doubt = createDoubt();
   const news = createWake(runtime);
   const stored = createWake(runtime);
   const finish = new AbortController();
@@ -103,13 +104,8 @@ export function createTotalEngine(options: EngineOptions): Engine {
       known.set(lane, positions);
     }
     const every = Array.from({ length: laneCount }, (_, lane) => lane);
-    const late: readonly LateRow[] =
-      passed === 0
-        ? []
-        : await box.late(
-            every.map((lane) => ({ lane, after: 0, upTo: passed, known: known.get(lane) ?? [] })),
-            4 * batchSize,
-          );
+    const gaps = every.map((lane) => ({ lane, after: 0, upTo: passed, known: known.get(lane) ?? [] }));
+    const late: readonly LateRow[] = passed === 0 ? [] : (await box.late(gaps, 4 * batchSize)).rows;
     // From a time when this box was relayed in another order.
     const due = await box.due(every.map((lane) => ({ lane, limit: batchSize })));
     const rows = [...late, ...due.filter((row) => !before.has(nameOf(row)) && !live.has(nameOf(row)))];
@@ -133,9 +129,10 @@ export function createTotalEngine(options: EngineOptions): Engine {
     const end = hopeless(row);
     if (end !== undefined) report(end);
     else {
-      const down = await attempt(row, report);
+      const { down, died = false } = await attempt(row, report);
       if (begun !== term) return 0;
       if (down !== undefined) {
+        if (died && doubt.countsAgainst([row])) queue[0] = { ...row, crashes: row.crashes + 1 };
         const retryInMs = breaker.open(down);
         options.failed(down, retryInMs);
         return retryInMs;
@@ -143,6 +140,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
       breaker.close();
     }
     if (judgement === undefined) return 0;
+    if (judgement.settlement.to === "sent") doubt.sent();
     settler.add([judgement]);
     const { settlement, event } = judgement;
     if (settlement.to === "pending") {
@@ -157,14 +155,13 @@ export function createTotalEngine(options: EngineOptions): Engine {
     return 0;
   }
 
-  async function attempt(row: Row, report: (outcome: Parameters<typeof judge>[1]) => void) {
+  async function attempt(row: Row, report: (outcome: Parameters<typeof judge>[1]) => void): Promise<Dispatched> {
     try {
       await countCrashes([row], options);
     } catch (error) {
-      return PostboxError.from(error);
+      return { undecided: [row], down: PostboxError.from(error) };
     }
-    const { down } = await dispatch([row], sender, options.publishTimeoutMs, runtime, (_, outcome) => report(outcome));
-    return down;
+    return dispatch([row], sender, options.publishTimeoutMs, runtime, (_, outcome) => report(outcome));
   }
 
   async function loop(signal: AbortSignal): Promise<void> {
@@ -216,6 +213,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
       }
       stored.wake();
     },
+    resume: () => news.wake(),
     hinted() {
       pauseMs = 0;
       news.wake();

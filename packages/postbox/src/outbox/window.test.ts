@@ -107,6 +107,24 @@ describe("the window", () => {
     expect(window.known(1, 0, 1000)).toEqual([b.position]);
   });
 
+  it("takes in nothing that waits before one in front of it is back in `wait`, for all that the read could see", () => {
+    const window = createWindow({ keepsOrder: true });
+    const [first, second] = [row("a", { waiting: true }), row("a", { waiting: true })];
+    arrive(window, first, second);
+    take(window);
+    // The sender tells of the second one first: it is stored, and due again, before the first one's failure is.
+    window.failed(second, true);
+    window.settled(second, "wait", true);
+    window.failed(first, false);
+    arrive(window, second);
+    const early = window.beginRead();
+    window.settled(first, "wait");
+    window.endRead(early, [first, second]);
+    expect(take(window)).toEqual([]);
+    arrive(window, first, second);
+    expect(take(window)).toEqual([first, second]);
+  });
+
   it("asks what to think of a row once, when it takes it in", () => {
     const asked: Row[] = [];
     const seen = (one: Row) => {
@@ -250,6 +268,20 @@ describe("the window", () => {
     expect(carefully()).toEqual([suspect]);
     window.undecided([suspect], true);
     expect(take(window)).toEqual([{ ...suspect, crashes: 3 }]);
+  });
+
+  it("lets those go first that were never at a death, then the others in turn, while the broker may be unwell", () => {
+    const window = createWindow({ keepsOrder: false });
+    const [once, never, again] = [row("o", { crashes: 1 }), row("n"), row("p", { crashes: 1 })];
+    const carefully = () => window.take(1, Number.POSITIVE_INFINITY, false);
+    arrive(window, once, never, again);
+    expect(carefully()).toEqual([never]);
+    window.sent(never);
+    expect(carefully()).toEqual([once]);
+    window.undecided([once]);
+    expect(carefully()).toEqual([again]);
+    window.undecided([again]);
+    expect(carefully()).toEqual([once]);
   });
 
   it("stops a batch of a key in front of a suspect, and forgets a suspect with its lane", () => {

@@ -8,10 +8,12 @@ interface KeyState {
   readonly queue: Row[];
   inFlight: number;
   queued: boolean;
-  /** Rows of it on their way to `wait`, whose settle has not committed yet. */
-  unsettledWaits: number;
+  /** The positions of rows on their way to `wait`, whose settle has not committed yet. */
+  readonly unsettledWaits: Set<number>;
   /** The number of the last read that had begun when such a settle committed: what those saw of this key is too old. */
   staleUpTo: number;
+  /** The lowest position that those may not have seen in `wait`. */
+  staleFrom: number;
   /** The same for those among them that set the key's hold: until then, what waits may not be due after all. */
   unsettledHolds: number;
   holdStaleUpTo: number;
@@ -49,9 +51,9 @@ export interface Window {
   endRead(read: number, rows: readonly Row[]): Arrival;
   /**
    * The next rows to send, in order per key, and puts them on their way. One that is to be sent alone comes alone, and
-   * nothing with it until its outcome is stored: when `alone` allows it, or when there is nothing else.
+   * nothing with it until its outcome is stored. Unless it is `well`, and others can be sent, any that was ever at a death waits.
    */
-  take(maxRows: number, maxBytes: number, alone?: boolean): Row[];
+  take(maxRows: number, maxBytes: number, well?: boolean): Row[];
   /** It was sent: the next one of its key may go. */
   sent(row: Row): void;
   /** It failed: answers with those behind it, which go to `wait` with it. `setsHold`: it sets the hold of its key anew. */
@@ -121,8 +123,9 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         queue: [],
         inFlight: 0,
         queued: false,
-        unsettledWaits: 0,
+        unsettledWaits: new Set(),
         staleUpTo: 0,
+        staleFrom: 0,
         unsettledHolds: 0,
         holdStaleUpTo: 0,
         parkedAhead: false,
@@ -140,9 +143,15 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
   };
   const tidy = (key: string, state: KeyState): void => {
     const idle =
-      state.queue.length === 0 && state.inFlight === 0 && state.unsettledWaits === 0 && state.unsettledParks === 0;
+      state.queue.length === 0 && state.inFlight === 0 && state.unsettledWaits.size === 0 && state.unsettledParks === 0;
     // A read may still bring what it saw before the last settle to `wait` of this key had committed.
     if (idle && !reads.isUnderWayUpTo(state.staleUpTo)) keys.delete(key);
+  };
+  /** Whether one of its key with a lower position is not back in `wait` yet, or not for all that this read could see. */
+  const isOvertaking = (row: Row, read: number, state: KeyState | undefined): boolean => {
+    if (state === undefined) return false;
+    for (const position of state.unsettledWaits) if (position < row.position) return true;
+    return read <= state.staleUpTo && state.staleFrom < row.position;
   };
   /** Not on its way and not to be: as if it had not been read. */
   const discard = (row: Row): void => {
@@ -167,9 +176,9 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     inFlight += batch.length;
     inFlightBytes += bytes;
   };
-  const isSuspect = (entry: Row | KeyState): boolean => {
+  const isSuspect = (entry: Row | KeyState, from: number): boolean => {
     const row = "queue" in entry ? entry.queue[0] : entry;
-    return row !== undefined && row.crashes >= aloneFrom;
+    return row !== undefined && row.crashes >= from;
   };
   const isolate = (): Row[] => {
     const entry = suspects.shift() as Row | KeyState;
@@ -195,18 +204,18 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         const row = seen(found);
         const key = keyOf(row);
         const state = key === undefined ? undefined : keys.get(key);
-        const tooOld = state !== undefined && (state.unsettledWaits > 0 || read <= state.staleUpTo);
+        const tooOld = state !== undefined && (state.unsettledWaits.size > 0 || read <= state.staleUpTo);
         // What waits under a hold that has been set anew since is not due after all; it will be read again. What only queued
         // up behind it changes nothing for those in front.
         const isReset = state !== undefined && (state.unsettledHolds > 0 || read <= state.holdStaleUpTo);
-        if (row.waiting && isReset) continue;
+        if (row.waiting && (isReset || isOvertaking(row, read, state))) continue;
         liveIn(row.lane).add(row.position);
         fresh++;
         if (key === undefined) {
           ready.push(row);
           buffered++;
         } else if (!row.waiting && (row.held || tooOld)) {
-          stateOf(key, row.lane).unsettledWaits++;
+          stateOf(key, row.lane).unsettledWaits.add(row.position);
           held.push(row);
         } else {
           const own = state ?? stateOf(key, row.lane);
@@ -220,9 +229,10 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       return { fresh, held };
     },
 
-    take(maxRows, maxBytes, alone = true) {
+    take(maxRows, maxBytes, well = true) {
+      const from = well ? aloneFrom : 1;
       if (isolated !== undefined) return [];
-      if (suspects.length > 0 && alone) return inFlight > 0 ? [] : isolate();
+      if (suspects.length > 0 && well) return inFlight > 0 ? [] : isolate();
       const batch: Row[] = [];
       let bytes = 0;
       const put = (row: Row) => {
@@ -232,7 +242,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       const room = () => batch.length < maxRows && (batch.length === 0 || bytes < maxBytes);
       while (room() && readyHead < ready.length) {
         const next = ready[readyHead++] as Row | KeyState;
-        if (isSuspect(next)) {
+        if (isSuspect(next, from)) {
           suspects.push(next);
           continue;
         }
@@ -243,7 +253,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         next.queued = false;
         const most = keepsOrder ? next.queue.length : 1;
         let taken = 0;
-        while (taken < most && room() && !isSuspect(next.queue[taken] as Row)) put(next.queue[taken++] as Row);
+        while (taken < most && room() && !isSuspect(next.queue[taken] as Row, from)) put(next.queue[taken++] as Row);
         next.queue.splice(0, taken);
         next.inFlight += taken;
       }
@@ -267,7 +277,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     failed(row, setsHold) {
       const state = landed(row);
       if (state === undefined) return [];
-      state.unsettledWaits++;
+      state.unsettledWaits.add(row.position);
       if (setsHold) state.unsettledHolds++;
       if (state.inFlight > 0) state.failedAhead = true;
       const behind = state.queue.splice(0);
@@ -275,7 +285,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       // Those that wait already stay where they are, and are read again when their hold is due.
       for (const other of behind) if (other.waiting) live.get(other.lane)?.delete(other.position);
       const moving = behind.filter((other) => !other.waiting);
-      state.unsettledWaits += moving.length;
+      for (const other of moving) state.unsettledWaits.add(other.position);
       return moving;
     },
 
@@ -303,7 +313,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         if (held && state !== undefined) {
           if (row.waiting) live.get(row.lane)?.delete(row.position);
           else {
-            state.unsettledWaits++;
+            state.unsettledWaits.add(row.position);
             behind.unshift(row);
           }
           continue;
@@ -328,8 +338,10 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       const state = key === undefined ? undefined : keys.get(key);
       // Its lane may have been dropped, and even be ours again, since its settle was sent: then nobody counts on this.
       if (!known || key === undefined || state === undefined) return;
-      if (to === "wait" && state.unsettledWaits > 0) {
-        state.unsettledWaits--;
+      if (to === "wait" && state.unsettledWaits.delete(row.position)) {
+        state.staleFrom = reads.isUnderWayUpTo(state.staleUpTo)
+          ? Math.min(state.staleFrom, row.position)
+          : row.position;
         state.staleUpTo = reads.last;
         if (setsHold && state.unsettledHolds > 0) {
           state.unsettledHolds--;

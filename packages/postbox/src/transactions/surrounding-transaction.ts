@@ -1,5 +1,5 @@
-import { AsyncLocalStorage } from "node:async_hooks";
 import { ConfigError } from "../errors.js";
+import { createSurrounding } from "../internal/surrounding.js";
 import { checkOptions, oneOf } from "../options.js";
 import type { Store, TransactionLibrary } from "../store.js";
 
@@ -28,18 +28,18 @@ export function surroundingTransactions<Tx>(
   storeName: string,
   library: TransactionLibrary<Tx>,
 ): SurroundingTransactions<Tx> {
-  const surrounding = new AsyncLocalStorage<Held<Tx>>();
+  const surrounding = createSurrounding<Held<Tx>>();
 
   /** What a transaction started may outlive it and still run in its context: that one is over, not current. */
   const current = (): Tx | undefined => {
-    const held = surrounding.getStore();
+    const held = surrounding.get();
     return held?.open ? held.tx : undefined;
   };
 
   return {
     current,
     afterCommit(tx, task) {
-      const held = surrounding.getStore();
+      const held = surrounding.get();
       if (held?.tx !== tx || !held.open) return false;
       held.afterCommit.add(task);
       return true;
@@ -57,7 +57,7 @@ export function surroundingTransactions<Tx>(
       const result = await library.begin(async (tx) => {
         const held = { tx, open: true, afterCommit };
         try {
-          return await surrounding.run(held, work, tx);
+          return await surrounding.run(held, () => work(tx));
         } finally {
           held.open = false;
         }

@@ -49,9 +49,27 @@ export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents("outbox")).toEqual(killerParked);
     });
 
+    for (const order of ["key", "total", "none"] as const) {
+      fact(
+        `one that kills the connection, with nothing else to be sent, is parked in the end (${order})`,
+        async (harness) => {
+          const inner = recordingSender();
+          const sender = faultySender(inner, ({ id }) => (id === "killer" ? "lost" : undefined));
+          await commit(harness, testMessage("killer", { key: "k" }), testMessage("next", { key: "k" }));
+          const relay = relayOn(harness.store, sender, { order, backoff: constant(1) });
+          await whileRunning(relay, async () => {
+            await relay.log.until("message.parked");
+            await relay.log.until("message.sent");
+          });
+          expect(inner.ids()).toEqual(["next"]);
+          expect(await harness.contents("outbox")).toEqual(killerParked);
+        },
+      );
+    }
+
     fact("a broker that drops every connection parks nothing", async (harness) => {
       const inner = recordingSender();
-      const sender = faultySender(inner, (_, sentBefore) => (sentBefore < 60 ? "lost" : undefined));
+      const sender = faultySender(inner, (_, sentBefore) => (sentBefore < 40 ? "lost" : undefined));
       await commit(harness, ...messages);
       const relay = relayOn(harness.store, sender, { maxAttempts: 1, backoff: constant(1) });
       await whileRunning(relay, () => inner.until(messages.length));

@@ -150,10 +150,10 @@ export class MemoryBox implements Box {
     return lanes.flatMap(({ lane, limit }) => this.#lane(lane).due(limit, now));
   }
 
-  async late(gaps: readonly LaneGap[], limit: number): Promise<readonly LateRow[]> {
+  async late(gaps: readonly LaneGap[], limit: number): Promise<ReadRows<LateRow>> {
     const now = this.#now();
     const rows = gaps.flatMap((gap) => this.#lane(gap.lane).late(gap, now));
-    return rows.sort(byPosition).slice(0, limit);
+    return { rows: rows.sort(byPosition).slice(0, limit), open: new Set(this.#open) };
   }
 
   async settle(

@@ -1,6 +1,6 @@
-import { AsyncLocalStorage } from "node:async_hooks";
 import { ConfigError } from "../../errors.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
+import { createSurrounding } from "../../internal/surrounding.js";
 import type { Message } from "../../message/message.js";
 import { checkOptions, type OptionRule, object, oneOf, text } from "../../options.js";
 import type { Box, Store, TransactionOptions } from "../../store.js";
@@ -50,12 +50,12 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
   }
   const { name = "memory" } = options;
   const data = (options.database as MemoryData | undefined) ?? new MemoryData(runtimeWith(options.runtime));
-  const surrounding = new AsyncLocalStorage<OpenTransaction>();
+  const surrounding = createSurrounding<OpenTransaction>();
   const open = new Set<OpenTransaction>();
 
   /** What a transaction started may outlive it and still run in its context: that one is over, not current. */
   const current = (): OpenTransaction | undefined => {
-    const tx = surrounding.getStore();
+    const tx = surrounding.get();
     return tx?.open ? tx : undefined;
   };
 
@@ -75,7 +75,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       const tx = new OpenTransaction(data);
       open.add(tx);
       try {
-        const result = await surrounding.run(tx, work, tx);
+        const result = await surrounding.run(tx, () => work(tx));
         tx.commit();
         return result;
       } catch (cause) {

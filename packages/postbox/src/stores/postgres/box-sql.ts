@@ -102,6 +102,11 @@ function isHeld(t: BoxTables): string {
  */
 const openNow = "pg_current_snapshot()::text || ':' || age(pg_snapshot_xmax(pg_current_snapshot())::xid)";
 
+/** In place of a message: in `id`, the transactions that were open. */
+const openRow = selectedColumns
+  .map(([name, type]) => (name === "id" ? openNow : `NULL::${type === "jsonb" ? "text" : type}`))
+  .join(", ");
+
 /**
  * Of the lanes $1, the first $2 rows of `pending` beyond the positions $3. Each lane is a short walk along the primary key;
  * sorting across lanes would read all of them, and starting from the front each time would walk over everything that was
@@ -111,9 +116,6 @@ const openNow = "pg_current_snapshot()::text || ':' || age(pg_snapshot_xmax(pg_c
  * One row more, without a lane, has in `id` the transactions that were open.
  */
 export function readSql(t: BoxTables): string {
-  const nothing = selectedColumns.map(([name, type]) =>
-    name === "id" ? openNow : `NULL::${type === "jsonb" ? "text" : type}`,
-  );
   return `
     SELECT p.lane, p.position, p.attempts, p.crashes, ${isHeld(t)} AS held, ${messageSelection("p")}
     FROM unnest($1::smallint[], $2::integer[], $3::bigint[]) AS l (lane, n, after)
@@ -123,7 +125,7 @@ export function readSql(t: BoxTables): string {
       ) AS first ORDER BY position LIMIT l.n
     ) AS p
     UNION ALL
-    SELECT NULL, NULL, 0, 0, false, ${nothing.join(", ")}`;
+    SELECT NULL, NULL, 0, 0, false, ${openRow}`;
 }
 
 /**
@@ -149,11 +151,11 @@ export function dueSql(t: BoxTables): string {
 
 /**
  * Of the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age: the first $6.
- * Lane by lane: joined as it is said, all of `pending` would be read.
+ * Lane by lane: joined as it is said, all of `pending` would be read. One row more, as above.
  */
 export function lateSql(t: BoxTables): string {
   return `
-    SELECT p.lane, p.position, p.attempts, p.crashes, ${isHeld(t)} AS held,
+    (SELECT p.lane, p.position, p.attempts, p.crashes, ${isHeld(t)} AS held,
            extract(epoch FROM clock_timestamp() - p.created_at) * 1000 AS age_ms, ${messageSelection("p")}
     FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS g (lane, after, up_to)
     CROSS JOIN LATERAL (
@@ -162,5 +164,7 @@ export function lateSql(t: BoxTables): string {
     WHERE NOT EXISTS (
       SELECT FROM unnest($4::smallint[], $5::bigint[]) AS k (lane, position)
       WHERE k.lane = p.lane AND k.position = p.position)
-    ORDER BY p.position LIMIT $6::integer`;
+    ORDER BY p.position LIMIT $6::integer)
+    UNION ALL
+    SELECT NULL, NULL, 0, 0, false, 0, ${openRow}`;
 }

@@ -67,12 +67,7 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
         lanes.map(({ after = 0 }) => after),
         Math.max(0, ...lanes.map(({ limit }) => limit)),
       ]);
-      const rows: Row[] = [];
-      let open: ReadonlySet<number> = new Set();
-      for (const record of records) {
-        if (record.lane === null) open = openIn(String(record.id));
-        else rows.push(rowFrom(record, false));
-      }
+      const { rows, open } = readRowsFrom(records, (record) => rowFrom(record, false));
       return { rows: rows.sort(byLane), open };
     },
 
@@ -83,9 +78,8 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
     },
 
     async late(gaps, limit) {
-      if (gaps.length === 0) return [];
       const known = gaps.flatMap((gap) => gap.known.map((position) => ({ lane: gap.lane, position })));
-      const rows = await query("late", [
+      const records = await query("late", [
         gaps.map(({ lane }) => lane),
         gaps.map(({ after }) => after),
         gaps.map(({ upTo }) => upTo),
@@ -93,7 +87,9 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
         known.map(({ position }) => position),
         limit,
       ]);
-      return rows.map((record) => ({ ...rowFrom(record, false), ageMs: Number(record.age_ms) }));
+      const lateFrom = (record: StatementRow) => ({ ...rowFrom(record, false), ageMs: Number(record.age_ms) });
+      const { rows, open } = readRowsFrom(records, lateFrom);
+      return { rows: rows.sort((a, b) => a.position - b.position), open };
     },
 
     async suspect(lanes, rows) {
@@ -177,7 +173,17 @@ function rowFrom(record: StatementRow, waiting: boolean): Row {
   };
 }
 
-/** What `readSql` tells of the open transactions. */
+/** The rows, and, from the one without a lane, the transactions that were open. */
+function readRowsFrom<R>(records: readonly StatementRow[], from: (record: StatementRow) => R) {
+  const rows: R[] = [];
+  let open: ReadonlySet<number> = new Set();
+  for (const record of records) {
+    if (record.lane === null) open = openIn(String(record.id));
+    else rows.push(from(record));
+  }
+  return { rows, open };
+}
+
 function openIn(text: string): ReadonlySet<number> {
   const [, next = "", list = "", more = ""] = text.split(":");
   const beyond = Array.from({ length: Number(more) }, (_, index) => Number(next) + index);

@@ -34,7 +34,9 @@ describeOnEach("postgres", ({ url }) => {
     const every = lanes.map(({ lane }) => ({ lane, limit: 10 }));
     const [row] = (await west.read(every)).rows;
     if (row === undefined) throw new Error("the message is not there");
-    const [late] = await west.late([{ lane: row.lane, after: 0, upTo: row.position, known: [] }], 10);
+    const {
+      rows: [late],
+    } = await west.late([{ lane: row.lane, after: 0, upTo: row.position, known: [] }], 10);
     expect(late?.ageMs).toBeGreaterThanOrEqual(0);
     expect(late?.ageMs).toBeLessThan(60_000);
     expect(row.message.time).toBe(testMessage("m1").time);

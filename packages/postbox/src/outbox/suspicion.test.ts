@@ -1,0 +1,35 @@
+import { testMessage } from "@postbox/testkit";
+import { expect, it } from "vitest";
+import type { Row } from "../store.js";
+import { createDoubt, createSuspicion } from "./suspicion.js";
+
+const row = (lane: number, position: number): Row => ({
+  lane,
+  position,
+  message: testMessage(`${position}`),
+  attempts: 0,
+  crashes: 0,
+  waiting: false,
+  held: false,
+});
+
+it("suspects as many rows of a lane as may have been on their way, and none of others", () => {
+  const suspicion = createSuspicion(2);
+  suspicion.add(1);
+  const crashes = [row(2, 1), row(1, 2), row(1, 3), row(1, 4)].map((one) => suspicion.mark(one).crashes);
+  expect(crashes).toEqual([0, 1, 1, 0]);
+});
+
+it("counts a death of a sound connection, and then one in five with the same message, until something is sent", () => {
+  const doubt = createDoubt();
+  const die = (...rows: Row[]) => doubt.countsAgainst(rows);
+  expect(doubt.none).toBe(true);
+  expect(die(row(1, 1), row(1, 2))).toBe(true);
+  expect(doubt.none).toBe(false);
+  const deaths = Array.from({ length: 10 }, () => [die(row(1, 1)), die(row(1, 2))]).flat();
+  expect(deaths.flatMap((counts, index) => (counts ? [index] : []))).toEqual([8, 9, 18, 19]);
+  doubt.sent();
+  expect(doubt.none).toBe(true);
+  expect(die(row(1, 1))).toBe(true);
+  expect(die(row(1, 1))).toBe(false);
+});

@@ -1,0 +1,23 @@
+/** What can be wrong with a history. The names are stable. */
+export type Rule =
+  | "lost"
+  | "undrained"
+  | "ghost"
+  | "misplaced"
+  | "twice"
+  | "unhandled"
+  | "order"
+  | "effect-order"
+  | "duplicate"
+  | "stale-write"
+  | "altered"
+  | "unstable-id"
+  | "open-end";
+
+export interface Violation {
+  readonly rule: Rule;
+  readonly text: string;
+  readonly ids: readonly string[];
+  /** Index of the event where it shows; the history's length for what is missing at its end. */
+  readonly at: number;
+}
