@@ -40,7 +40,7 @@ export default defineConfig({
         test: {
           ...shared.test,
           name: "parallel",
-          include: ["{packages,checks,examples,bench,torture}/**/*.test.ts"],
+          include: ["{packages,checks,examples,bench,torture,simulation}/**/*.test.ts"],
           exclude: [...shared.test.exclude, "**/*.{serial,long}.test.ts"],
           maxWorkers: 2,
         },
@@ -62,7 +62,7 @@ export default defineConfig({
         test: {
           ...shared.test,
           name: "long",
-          include: ["torture/**/*.long.test.ts"],
+          include: ["{torture,simulation}/**/*.long.test.ts"],
           maxWorkers: 1,
           testTimeout: 10 * 60_000,
           hookTimeout: 10 * 60_000,

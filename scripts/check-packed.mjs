@@ -10,7 +10,7 @@ import { formatMessage } from "publint/utils";
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
   postbox: { packed: 140, unpacked: 480 },
-  "@postbox/testkit": { packed: 70, unpacked: 275 },
+  "@postbox/testkit": { packed: 95, unpacked: 360 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));

@@ -81,7 +81,7 @@ export function createEngine(options: EngineOptions): Engine {
     settled({ row, ...became }) {
       const holds = became.to === "parked" && became.hold === true;
       const retryInMs = became.to === "wait" ? became.retryInMs : undefined;
-      window.settled(row, holds ? "wait" : became.to, holds || retryInMs !== undefined);
+      window.settled(row, holds ? "wait" : became.to);
       if (retryInMs !== undefined) reader.dueIn(retryInMs);
       // The next ones that wait behind it can be read now.
       else if (row.waiting) reader.dueIn(0);
@@ -116,8 +116,7 @@ export function createEngine(options: EngineOptions): Engine {
     const judgement = judge(row, outcome, ahead, judgeOptions);
     const { settlement } = judgement;
     if (settlement.to === "wait" || (settlement.to === "parked" && settlement.hold)) {
-      const setsHold = settlement.to === "parked" || settlement.retryInMs !== undefined;
-      const behind = window.failed(row, setsHold).map((other) => queueBehind(other, ahead ?? "held", judgeOptions));
+      const behind = window.failed(row).map((other) => queueBehind(other, ahead ?? "held", judgeOptions));
       settler.add([judgement, ...behind]);
     } else {
       if (settlement.to === "sent") window.sent(row);

@@ -59,13 +59,13 @@ describe("the window", () => {
     const [a1, a2, a3, a4, b1] = [row("a"), row("a"), row("a"), row("a"), row("b")];
     arrive(window, a1, a2, b1);
     take(window);
-    expect(window.failed(a1, true)).toEqual([a2]);
+    expect(window.failed(a1)).toEqual([a2]);
     expect(arrive(window, a3)).toEqual([a3]);
     const early = window.beginRead();
-    for (const settled of [a1, a2, a3]) window.settled(settled, "wait", true);
+    for (const settled of [a1, a2, a3]) window.settled(settled, "wait");
     // That read began before the hold was stored, so its flag says nothing.
     expect(window.endRead(early, [a4]).held).toEqual([a4]);
-    window.settled(a4, "wait", true);
+    window.settled(a4, "wait");
     const later = row("a");
     expect(arrive(window, later)).toEqual([]);
     expect(take(window)).toContain(later);
@@ -82,9 +82,9 @@ describe("the window", () => {
     arrive(window, w1, w2);
     expect(take(window)).toEqual([w1]);
     const early = window.beginRead();
-    expect(window.failed(w1, true)).toEqual([]);
+    expect(window.failed(w1)).toEqual([]);
     expect(arrive(window, w2)).toEqual([]);
-    window.settled(w1, "wait", true);
+    window.settled(w1, "wait");
     // w2 looked due to that read, but w1 must go first.
     expect(window.endRead(early, [w2]).held).toEqual([]);
     expect(take(window)).toEqual([]);
@@ -113,9 +113,9 @@ describe("the window", () => {
     arrive(window, first, second);
     take(window);
     // The sender tells of the second one first: it is stored, and due again, before the first one's failure is.
-    window.failed(second, true);
-    window.settled(second, "wait", true);
-    window.failed(first, false);
+    window.failed(second);
+    window.settled(second, "wait");
+    window.failed(first);
     arrive(window, second);
     const early = window.beginRead();
     window.settled(first, "wait");
@@ -155,7 +155,7 @@ describe("the window", () => {
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2, a3);
     take(window);
-    window.failed(a1, true);
+    window.failed(a1);
     expect(window.undecided([a2, a3])).toEqual([a2, a3]);
     expect(take(window)).toEqual([]);
   });
@@ -166,7 +166,7 @@ describe("the window", () => {
     arrive(window, a1, a2, b1, b2);
     take(window);
     expect(window.ahead(a1)).toBeUndefined();
-    window.failed(a1, true);
+    window.failed(a1);
     expect(window.ahead(a2)).toBe("held");
     window.parked(b1);
     expect(window.ahead(b2)).toBe("parked");
@@ -191,16 +191,16 @@ describe("the window", () => {
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2);
     take(window);
-    window.failed(a1, true);
+    window.failed(a1);
     window.drop(1);
     expect([window.buffered, window.inFlight, window.inFlightBytes]).toEqual([0, 0, 0]);
     expect(window.isOnItsWay(a1)).toBe(false);
-    window.settled(a1, "wait", true);
+    window.settled(a1, "wait");
     // Read anew under another epoch: a failure must hold the key as ever.
     arrive(window, a1, a2);
     expect(take(window)).toEqual([a1]);
-    expect(window.failed(a1, true)).toEqual([a2]);
-    window.settled(a2, "wait", true);
+    expect(window.failed(a1)).toEqual([a2]);
+    window.settled(a2, "wait");
     expect(arrive(window, a3)).toEqual([a3]);
   });
 
@@ -224,10 +224,10 @@ describe("the window", () => {
     arrive(window, a1, a2);
     take(window);
     const slow = window.beginRead();
-    window.failed(a1, true);
-    window.failed(a2, true);
-    window.settled(a1, "wait", true);
-    window.settled(a2, "wait", true);
+    window.failed(a1);
+    window.failed(a2);
+    window.settled(a1, "wait");
+    window.settled(a2, "wait");
     const [w1, w2] = [a1, a2].map((each) => ({ ...each, waiting: true })) as [Row, Row];
     arrive(window, w1, w2);
     expect(take(window)).toEqual([w1, w2]);

@@ -14,9 +14,6 @@ interface KeyState {
   staleUpTo: number;
   /** The lowest position that those may not have seen in `wait`. */
   staleFrom: number;
-  /** The same for those among them that set the key's hold: until then, what waits may not be due after all. */
-  unsettledHolds: number;
-  holdStaleUpTo: number;
   /** One of the batch on its way was parked: what its sender held back behind it has not failed by itself. */
   parkedAhead: boolean;
   /** One of the batch on its way has failed: those behind it in the batch go to `wait` too, whatever is said of them. */
@@ -56,8 +53,8 @@ export interface Window {
   take(maxRows: number, maxBytes: number, well?: boolean): Row[];
   /** It was sent: the next one of its key may go. */
   sent(row: Row): void;
-  /** It failed: answers with those behind it, which go to `wait` with it. `setsHold`: it sets the hold of its key anew. */
-  failed(row: Row, setsHold: boolean): readonly Row[];
+  /** It failed: answers with those behind it, which go to `wait` with it. */
+  failed(row: Row): readonly Row[];
   /** It goes to `parked`: its key goes on when that is stored. */
   parked(row: Row): void;
   /** Whether an earlier one of its key has failed (held) or been parked in the batch that this row was sent in. */
@@ -68,7 +65,7 @@ export interface Window {
    */
   undecided(rows: readonly Row[], crashed?: boolean): readonly Row[];
   /** Its settle has committed. */
-  settled(row: Row, to: Settlement["to"], setsHold?: boolean): void;
+  settled(row: Row, to: Settlement["to"]): void;
   /** Whether it is on its way. Not any more when its lane was dropped: whatever becomes of it is another's business. */
   isOnItsWay(row: Row): boolean;
   /** Whether nothing of a lane is on its way or unsettled, and nothing is buffered. */
@@ -126,8 +123,6 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         unsettledWaits: new Set(),
         staleUpTo: 0,
         staleFrom: 0,
-        unsettledHolds: 0,
-        holdStaleUpTo: 0,
         parkedAhead: false,
         failedAhead: false,
         unsettledParks: 0,
@@ -205,10 +200,8 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         const key = keyOf(row);
         const state = key === undefined ? undefined : keys.get(key);
         const tooOld = state !== undefined && (state.unsettledWaits.size > 0 || read <= state.staleUpTo);
-        // What waits under a hold that has been set anew since is not due after all; it will be read again. What only queued
-        // up behind it changes nothing for those in front.
-        const isReset = state !== undefined && (state.unsettledHolds > 0 || read <= state.holdStaleUpTo);
-        if (row.waiting && (isReset || isOvertaking(row, read, state))) continue;
+        // It will be read again.
+        if (row.waiting && isOvertaking(row, read, state)) continue;
         liveIn(row.lane).add(row.position);
         fresh++;
         if (key === undefined) {
@@ -274,11 +267,10 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       tidy(keyOf(row) as string, state);
     },
 
-    failed(row, setsHold) {
+    failed(row) {
       const state = landed(row);
       if (state === undefined) return [];
       state.unsettledWaits.add(row.position);
-      if (setsHold) state.unsettledHolds++;
       if (state.inFlight > 0) state.failedAhead = true;
       const behind = state.queue.splice(0);
       buffered -= behind.length;
@@ -330,7 +322,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       return behind;
     },
 
-    settled(row, to, setsHold = false) {
+    settled(row, to) {
       if (row === isolated) isolated = undefined;
       const known = live.get(row.lane)?.delete(row.position) ?? false;
       reads.settled(row);
@@ -343,10 +335,6 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
           ? Math.min(state.staleFrom, row.position)
           : row.position;
         state.staleUpTo = reads.last;
-        if (setsHold && state.unsettledHolds > 0) {
-          state.unsettledHolds--;
-          state.holdStaleUpTo = reads.last;
-        }
       } else if (to === "parked" && state.unsettledParks > 0) {
         state.unsettledParks--;
         enqueue(state);

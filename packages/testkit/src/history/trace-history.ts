@@ -6,7 +6,7 @@ export interface Seen {
   readonly message: Sighting;
 }
 
-export interface Transaction {
+interface Transaction {
   readonly name: string;
   readonly beganAt: number;
   readonly appends: Append[];
@@ -16,7 +16,7 @@ export interface Transaction {
   endedAt: number;
 }
 
-export interface Append extends Seen {
+interface Append extends Seen {
   readonly tx: Transaction;
   readonly trace: MessageTrace;
 }
@@ -42,7 +42,7 @@ export interface BoxTrace {
 }
 
 /** What one consumer did with one id. */
-export interface Handling {
+interface Handling {
   readonly id: string;
   readonly delivered: Seen[];
   /** Where the transactions of its effects committed. */

@@ -1,0 +1,109 @@
+/** A guard of the library, and how its code reads without it. Files are those of the built packages. */
+export interface Mutant {
+  readonly guard: string;
+  readonly file: string;
+  /** Each is there exactly once. */
+  readonly changes: readonly (readonly [from: string, to: string])[];
+}
+
+const outbox = (name: string) => `node_modules/postbox/dist/outbox/${name}.js`;
+
+/** What must not be missing. Without any one of these, the simulation has to find a history that breaks a rule. */
+export const mutants: readonly Mutant[] = [
+  {
+    guard: "the fence is locked: a settle looks at the epoch and writes in one step",
+    file: "simulation/dist/simulated-store.js",
+    changes: [
+      [
+        "const settled = await inner.settle(lanes, settlements, settleOptions);",
+        `const seen = lanes.filter(({ lane, epoch }) => facts.epochs.get(lane) === epoch);
+         await new Promise((resolve) => link.there(resolve));
+         const now = seen.map(({ lane }) => ({ lane, epoch: facts.epochs.get(lane) }));
+         const settled = await inner.settle(now, settlements, settleOptions);`,
+      ],
+    ],
+  },
+  {
+    guard: "a write under an old epoch changes nothing",
+    file: "node_modules/postbox/dist/stores/memory/memory-box.js",
+    changes: [["this.#ownership[lane]?.epoch === epoch", "true"]],
+  },
+  {
+    guard: "a key is checked when a row goes out, not when it was read",
+    file: outbox("window"),
+    changes: [["(row.held || tooOld)", "row.held"]],
+  },
+  {
+    guard: "a row whose key is held goes behind those that wait",
+    file: outbox("window"),
+    changes: [["(row.held || tooOld)", "false"]],
+  },
+  {
+    guard: "settled positions are remembered while a read is under way",
+    file: outbox("reads"),
+    changes: [["(gone.get(lane)?.get(position) ?? 0) >= read", "false"]],
+  },
+  {
+    guard: "late commits are looked for",
+    file: outbox("late-commits"),
+    changes: [["await look(after, ended, room, signal)", "0"]],
+  },
+  {
+    guard: "a look for late commits begins again where one that ended meanwhile may have left something",
+    file: outbox("late-commits"),
+    changes: [["lowest = Math.min(lowest, since);", ""]],
+  },
+  {
+    guard: "what waits is not sent before one in front of it is back",
+    file: outbox("window"),
+    changes: [["row.waiting && isOvertaking(row, read, state)", "false"]],
+  },
+  {
+    guard: "what is behind a failed one of its key is not sent",
+    file: outbox("window"),
+    changes: [["const behind = state.queue.splice(0);", "const behind = [];"]],
+  },
+  {
+    guard: "a settle from before a lane was lost does not count for what was read since",
+    file: outbox("settler"),
+    changes: [["if (!lost.has(settlement.row.lane))", ""]],
+  },
+  {
+    guard: "what was read while the lease had run out goes out when it stands again",
+    file: outbox("ownership"),
+    changes: [["options.resumed();", "{}"]],
+  },
+  {
+    guard: "a total order waits for a gap to be filled",
+    file: outbox("total-engine"),
+    changes: [["isOpen = row.position > passed + 1 && row.position > closed;", "isOpen = false;"]],
+  },
+  {
+    guard: "suspects are counted, sent alone and parked",
+    file: outbox("suspicion"),
+    changes: [["if (row.crashes < hopelessFrom)", "if (true)"]],
+  },
+  {
+    guard: "a message is acked after the commit of what its handler did",
+    file: "node_modules/postbox/dist/router/session.js",
+    changes: [
+      ["const handling = handle(", "void acking.succeeded().catch(() => {});\n        const handling = handle("],
+      ["await acking.succeeded(handled);", ""],
+    ],
+  },
+  {
+    guard: "the inbox remembers in the handler's transaction",
+    file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
+    changes: [["tx.onRollback(() => this.#rows.delete(row));", ""]],
+  },
+  {
+    guard: "the inbox knows what was handled",
+    file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
+    changes: [
+      [
+        'if (by === tx || by.committed)\n                return "duplicate";',
+        'if (by === tx || by.committed)\n                return "new";',
+      ],
+    ],
+  },
+];

@@ -1,0 +1,258 @@
+import { type Failpoint, failpoints, type Order } from "postbox";
+import { type Chance, createChance } from "./chance.js";
+import type { Weather } from "./link.js";
+import type { BrokerWeather, Poison } from "./simulated-broker.js";
+
+/** Everything that a seed decides beforehand. Latencies and the like are drawn while it runs, from the same seed. */
+export interface Plan {
+  readonly seed: number;
+  readonly relay: RelayPlan;
+  readonly relays: number;
+  readonly consumers: number;
+  /** Whether handlers publish, and another consumer handles that. */
+  readonly secondHop: boolean;
+  readonly strictKeyOrder: boolean;
+  readonly hint: boolean;
+  readonly keepsOrder: boolean;
+  readonly handler: HandlerPlan;
+  readonly transactions: readonly PlannedTransaction[];
+  readonly faults: readonly Fault[];
+  /** When everything that goes wrong has ended. */
+  readonly healsAt: number;
+}
+
+interface RelayPlan {
+  readonly order: Order;
+  readonly mode: "delete" | "keep";
+  readonly onPark: "continue" | "hold";
+  readonly batchSize: number;
+  readonly maxInFlight: number;
+  readonly maxAttempts: number;
+  readonly leaseMs: number;
+  readonly pollIntervalMs: number;
+}
+
+interface HandlerPlan {
+  readonly ms: number;
+  readonly concurrency: number;
+}
+
+/** One publish call of a transaction each; a key each, or none. */
+export interface PlannedTransaction {
+  readonly name: string;
+  readonly at: number;
+  readonly producer: number;
+  readonly calls: readonly (readonly (string | null)[])[];
+  /** Between two calls, and before COMMIT. */
+  readonly thinkMs: number;
+  readonly rollsBack: boolean;
+  /** What its first message does to whoever sends it. */
+  readonly poison?: Poison;
+}
+
+const roles = ["producer", "relay", "consumer"] as const;
+export type Role = (typeof roles)[number];
+
+interface Aimed {
+  readonly role: Role;
+  readonly index: number;
+}
+
+/** Something that goes wrong. */
+export type Fault =
+  | ({ readonly kind: "crash" | "restart"; readonly at: number } & Aimed)
+  | ({ readonly kind: "death"; readonly failpoint: Failpoint; readonly hit: number } & Aimed)
+  | ({ readonly kind: "pause" | "store cut off" | "broker cut off"; readonly at: number; readonly ms: number } & Aimed)
+  | { readonly kind: "connection lost"; readonly at: number; readonly index: number }
+  | { readonly kind: "clock jumps"; readonly at: number; readonly ms: number }
+  | ({ readonly kind: "store weather" } & Spell & { readonly weather: Partial<Weather> })
+  | ({ readonly kind: "commits unknown" } & Spell & { readonly share: number })
+  | ({ readonly kind: "broker weather" } & Spell & { readonly weather: Partial<BrokerWeather> })
+  | ({ readonly kind: "handlers fail" } & Spell & { readonly share: number; readonly forGood: boolean });
+
+/** From when to when. */
+interface Spell {
+  readonly from: number;
+  readonly to: number;
+}
+
+const troubleMs = 4_000;
+
+/** What a seed decides. Each draws which kinds of trouble there are at all: a little of everything hides what one kind does. */
+export function planOf(seed: number): Plan {
+  const chance = createChance(seed);
+  return chance.is(0.2) ? crowd(seed, chance) : anything(seed, chance);
+}
+
+/** A little of everything. */
+function anything(seed: number, chance: Chance): Plan {
+  const relays = chance.pick([1, 2, 2, 3]);
+  const consumers = chance.pick([1, 1, 2]);
+  const producers = chance.count(1, 3);
+  const relay = relayPlan(chance);
+  const plan = {
+    seed,
+    relay,
+    relays,
+    consumers,
+    secondHop: chance.is(0.3),
+    strictKeyOrder: chance.is(0.2),
+    hint: chance.is(0.3),
+    keepsOrder: chance.is(0.6),
+    handler: { ms: chance.pick([0, 1, 20]), concurrency: chance.pick([1, 3, 10]) },
+    transactions: transactions(chance, producers),
+    faults: faults(chance, { producer: producers, relay: relays, consumer: consumers }, relay),
+  };
+  return healing(plan);
+}
+
+/** Much for few keys in little time, while relays lose their lanes and the broker refuses: here order is hardest to keep. */
+function crowd(seed: number, chance: Chance): Plan {
+  const plan = anything(seed, chance);
+  const keys = chance.pick<[string, ...string[]]>([["k0"], ["k0", "k1"], ["k0", "k1", "k2", "k3"]]);
+  const leaseMs = 500;
+  const spanMs = 600;
+  const moments = (most: number) => Array.from({ length: chance.count(1, most) }, () => chance.between(0, 2 * spanMs));
+  const relays = chance.pick([2, 3]);
+  return healing({
+    ...plan,
+    relays,
+    relay: {
+      ...plan.relay,
+      order: "key",
+      leaseMs,
+      batchSize: chance.pick([1, 3]),
+      maxInFlight: chance.pick([1, 2, 5]),
+      pollIntervalMs: chance.pick([20, 100]),
+    },
+    transactions: Array.from({ length: chance.count(15, 40) }, (_, index) => ({
+      name: `${index}`,
+      at: chance.between(0, spanMs),
+      producer: chance.count(0, 2),
+      calls: [Array.from({ length: chance.pick([1, 2, 4]) }, () => chance.pick(keys))],
+      thinkMs: chance.is(0.2) ? chance.between(0, 300) : 0,
+      rollsBack: false,
+    })),
+    faults: [
+      ...moments(4).map((at) => ({
+        kind: chance.pick<"pause" | "store cut off">(["pause", "pause", "store cut off"]),
+        at,
+        ms: chance.between(0.8, 2.5) * leaseMs,
+        role: "relay" as const,
+        index: chance.count(0, relays - 1),
+      })),
+      ...moments(2).map((from) => ({
+        kind: "broker weather" as const,
+        from,
+        to: from + 1_000,
+        weather: { refuses: chance.pick([0.1, 0.3]), ...(chance.is(0.3) ? { confirmLost: 0.05 } : {}) },
+      })),
+    ],
+  });
+}
+
+function healing(plan: Omit<Plan, "healsAt">): Plan {
+  return { ...plan, healsAt: Math.max(0, ...[...plan.transactions, ...plan.faults].map(endOf)) };
+}
+
+function endOf(happening: PlannedTransaction | Fault): number {
+  if ("to" in happening) return happening.to;
+  if (!("at" in happening)) return 0;
+  return happening.at + ("ms" in happening ? Math.max(0, happening.ms) : 0);
+}
+
+function relayPlan(chance: Chance): RelayPlan {
+  const order = chance.pick<Order>(["key", "key", "key", "key", "total", "none"]);
+  const leaseMs = chance.pick([500, 1_000, 2_500]);
+  return {
+    order,
+    mode: chance.is(0.3) ? "keep" : "delete",
+    onPark: order === "key" && chance.is(0.25) ? "hold" : "continue",
+    batchSize: chance.pick([1, 2, 5, 20]),
+    maxInFlight: chance.pick([1, 4, 10, 50]),
+    maxAttempts: chance.pick([2, 5, 100]),
+    leaseMs,
+    pollIntervalMs: chance.pick([20, 100, leaseMs / 4]),
+  };
+}
+
+function transactions(chance: Chance, producers: number): PlannedTransaction[] {
+  const keys = Array.from({ length: chance.pick([1, 2, 3, 8]) }, (_, index) => `k${index}`) as [string, ...string[]];
+  const keyless = chance.pick([0, 0.2]);
+  const rollsBack = chance.pick([0, 0.2]);
+  // Some seeds have long transactions, in which others overtake.
+  const longest = chance.pick([5, 50, 1_500]);
+  const poisonous = chance.is(0.15) ? 0.1 : 0;
+  // Some have a crowd in a moment, some a trickle.
+  const span = chance.pick([100, 1_000, troubleMs]);
+  return Array.from({ length: chance.count(4, 20) }, (_, index) => {
+    const calls = Array.from({ length: chance.pick([1, 1, 2]) }, () =>
+      Array.from({ length: chance.pick([1, 1, 2, 4]) }, () => (chance.is(keyless) ? null : chance.pick(keys))),
+    );
+    return {
+      name: `${index}`,
+      at: chance.between(0, span),
+      producer: chance.count(0, producers - 1),
+      calls,
+      thinkMs: chance.is(0.3) ? chance.between(0, longest) : 0,
+      rollsBack: chance.is(rollsBack),
+      ...(chance.is(poisonous) ? { poison: chance.pick<Poison>(["kills the process", "kills the connection"]) } : {}),
+    };
+  });
+}
+
+function faults(chance: Chance, counts: Readonly<Record<Role, number>>, { leaseMs }: RelayPlan): Fault[] {
+  if (chance.is(0.1)) return [];
+  const some = (probability: number) => (chance.is(probability) ? chance.count(1, 3) : 0);
+  const many = <F>(count: number, make: () => F): F[] => Array.from({ length: count }, make);
+  const aim = (...among: [Role, ...Role[]]): Aimed => {
+    const role = chance.pick(among);
+    return { role, index: chance.count(0, counts[role] - 1) };
+  };
+  const at = () => chance.between(0, troubleMs);
+  const spell = (): Spell => {
+    const from = chance.between(0, troubleMs / 2);
+    return { from, to: chance.between(from, troubleMs) };
+  };
+  const long = () => chance.pick([50, leaseMs, 2 * leaseMs]) * chance.between(0.5, 1.5);
+  const share = () => chance.pick([0.02, 0.1, 0.3]);
+  const ofRole = { producer: "outbox.", relay: "relay.", consumer: "" } as const;
+  const died = (role: Role) =>
+    failpoints.filter((name) =>
+      role === "consumer" ? !name.startsWith("outbox.") && !name.startsWith("relay.") : name.startsWith(ofRole[role]),
+    ) as [Failpoint, ...Failpoint[]];
+  return [
+    ...many(some(0.3), () => ({ kind: "crash" as const, at: at(), ...aim("relay", "relay", "consumer", "producer") })),
+    ...many(some(0.15), () => ({ kind: "restart" as const, at: at(), ...aim("relay", "consumer") })),
+    ...many(some(0.3), () => {
+      const aimed = aim("relay", "relay", "consumer", "producer");
+      return {
+        kind: "death" as const,
+        ...aimed,
+        failpoint: chance.pick(died(aimed.role)),
+        hit: chance.pick([1, 2, 5]),
+      };
+    }),
+    ...many(some(0.3), () => ({ kind: "pause" as const, at: at(), ms: long(), ...aim(...roles, "relay") })),
+    ...many(some(0.2), () => ({ kind: "store cut off" as const, at: at(), ms: long(), ...aim(...roles, "relay") })),
+    ...many(some(0.2), () => ({ kind: "broker cut off" as const, at: at(), ms: long(), ...aim("relay") })),
+    ...many(some(0.15), () => ({
+      kind: "connection lost" as const,
+      at: at(),
+      index: chance.count(0, counts.consumer - 1),
+    })),
+    ...many(some(0.1), () => ({ kind: "clock jumps" as const, at: at(), ms: chance.between(-5, 5) * leaseMs })),
+    ...many(some(0.15), () => ({ kind: "store weather" as const, ...spell(), weather: { fails: share() } })),
+    ...many(some(0.15), () => ({ kind: "store weather" as const, ...spell(), weather: { answerLost: share() } })),
+    ...many(some(0.1), () => ({ kind: "store weather" as const, ...spell(), weather: { hangs: share() / 4 } })),
+    ...many(some(0.15), () => ({ kind: "store weather" as const, ...spell(), weather: { slow: share() / 2 } })),
+    ...many(some(0.2), () => ({ kind: "store weather" as const, ...spell(), weather: { travelMs: 30 } })),
+    ...many(some(0.15), () => ({ kind: "commits unknown" as const, ...spell(), share: share() })),
+    ...many(some(0.35), () => ({ kind: "broker weather" as const, ...spell(), weather: { refuses: share() } })),
+    ...many(some(0.1), () => ({ kind: "broker weather" as const, ...spell(), weather: { rejects: share() } })),
+    ...many(some(0.15), () => ({ kind: "broker weather" as const, ...spell(), weather: { dies: share() } })),
+    ...many(some(0.15), () => ({ kind: "broker weather" as const, ...spell(), weather: { confirmLost: share() } })),
+    ...many(some(0.1), () => ({ kind: "broker weather" as const, ...spell(), weather: { repeats: share() } })),
+    ...many(some(0.2), () => ({ kind: "handlers fail" as const, ...spell(), share: share(), forGood: chance.is(0.2) })),
+  ];
+}

@@ -1,0 +1,224 @@
+import {
+  type Delivery,
+  type Message,
+  type Outcome,
+  PostboxError,
+  type Receiver,
+  type Sender,
+  TransportDownError,
+} from "postbox";
+import { type Binding, type MemoryBroker, memoryBroker } from "postbox/memory";
+import type { Chance } from "./chance.js";
+import type { Link } from "./link.js";
+import { never } from "./process.js";
+import { nameOf, type Recorder, sightingOf } from "./recorder.js";
+import type { World } from "./world.js";
+
+/** How a broker behaves. Probabilities are per message. */
+export interface BrokerWeather {
+  readonly refuses: number;
+  readonly rejects: number;
+  /** The connection dies when this message arrives, which may be taken before. */
+  readonly dies: number;
+  /** It is taken, but its confirm never comes. */
+  readonly confirmLost: number;
+  /** It is delivered twice. */
+  readonly repeats: number;
+}
+
+/** What a message does to whoever sends it, each time. */
+export type Poison = "kills the process" | "kills the connection";
+
+export interface SimulatedBrokerOptions {
+  readonly box: string;
+  readonly recorder: Recorder;
+  readonly chance: Chance;
+  weather(): BrokerWeather;
+  poisonOf(message: Message): Poison | undefined;
+}
+
+/** The memory broker at the end of links: what is sent arrives in order, or not at all, and confirms may get lost. */
+export class SimulatedBroker {
+  readonly #world: World;
+  readonly #options: SimulatedBrokerOptions;
+  readonly #inner: MemoryBroker;
+  readonly #innerSender: Sender;
+  /** When the last message of each key was put into its queues: the next is not before that. */
+  readonly #queuedAt = new Map<string, number>();
+  #onTheirWay = 0;
+
+  constructor(world: World, options: SimulatedBrokerOptions) {
+    this.#world = world;
+    this.#options = options;
+    this.#inner = memoryBroker({ runtime: world.runtime });
+    this.#innerSender = this.#inner.sender();
+  }
+
+  bind(queue: string, events: readonly Binding[]): void {
+    this.#inner.bind(queue, events);
+  }
+
+  /** Messages that are in one of these queues, or will be. */
+  depth(queues: readonly string[]): number {
+    return queues.reduce((sum, queue) => sum + this.#inner.depth(queue), this.#onTheirWay);
+  }
+
+  parked(queue: string): readonly string[] {
+    return this.#inner.parked(queue).map(({ message }) => message.id);
+  }
+
+  /** A sender over a link. */
+  sender(link: Link, keepsOrder: boolean): Sender {
+    const { recorder, poisonOf } = this.#options;
+    let arrivesAt = 0;
+    return {
+      name: "simulated",
+      keepsOrder,
+      connect: () =>
+        new Promise((resolve, reject) => link.back(() => (link.isCut ? reject(down("connect")) : resolve()))),
+      send: (messages, settled, signal) => {
+        if (!link.process.alive) return never();
+        return new Promise((resolve, reject) => {
+          signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+          recorder.note(link.process.name, `sends ${messages.map(nameOf).join(", ")}`);
+          if (link.isCut) return link.back(() => reject(down("connect")));
+          let broken = false;
+          let left = messages.length;
+          const heldBack = new Set<string>();
+          const breakDown = () => {
+            broken = true;
+            link.back(() => reject(down("send")));
+          };
+          const confirm = (index: number, outcome: Outcome) =>
+            link.back(() => {
+              settled(index, outcome);
+              if (--left === 0) resolve();
+            });
+          for (const [index, message] of messages.entries()) {
+            // One connection: nothing overtakes. Of two at one moment, chance would say which comes first.
+            arrivesAt = Math.max(arrivesAt + 0.001, this.#world.now + link.travel());
+            this.#world.at(arrivesAt - this.#world.now, () => {
+              if (broken) return;
+              if (link.isCut) return breakDown();
+              const poison = poisonOf(message);
+              if (poison !== undefined) {
+                recorder.meet("a message killed who sent it");
+                recorder.record({ what: "fault", kind: poison });
+                if (poison === "kills the process") link.process.die();
+                return breakDown();
+              }
+              const { key } = message;
+              const outcome =
+                keepsOrder && key !== undefined && heldBack.has(key) ? failed("held back") : this.#take(message);
+              if (outcome === "dies") return breakDown();
+              if (outcome === "confirm lost") {
+                recorder.meet("a confirm got lost");
+                return;
+              }
+              if (outcome.status !== "sent") recorder.note("", `${outcome.status} ${nameOf(message)}`);
+              if (outcome.status !== "sent" && key !== undefined) heldBack.add(key);
+              confirm(index, outcome);
+            });
+          }
+        });
+      },
+    };
+  }
+
+  #take(message: Message): Outcome | "dies" | "confirm lost" {
+    const { chance, weather, recorder, box } = this.#options;
+    const { refuses, rejects, dies, confirmLost, repeats } = weather();
+    if (chance.is(refuses)) return failed("refused for now");
+    if (chance.is(rejects))
+      return { status: "rejected", error: new PostboxError("publish-failed", "refused for good") };
+    const dying = chance.is(dies);
+    if (dying && chance.is(0.5)) return "dies";
+    recorder.record({ what: "accepted", box, message: sightingOf(message) });
+    for (let copies = chance.is(repeats) ? 2 : 1; copies > 0; copies--) this.#enqueue(message);
+    if (dying) return "dies";
+    return chance.is(confirmLost) ? "confirm lost" : { status: "sent" };
+  }
+
+  /** Some time after it was taken: keys overtake each other, messages of one key do not. */
+  #enqueue(message: Message): void {
+    const name = message.key ?? message.id;
+    const at = Math.max(this.#queuedAt.get(name) ?? 0, this.#world.now + this.#options.chance.between(0, 5));
+    this.#queuedAt.set(name, at + 0.001);
+    this.#onTheirWay++;
+    this.#world.at(at - this.#world.now, () => {
+      this.#onTheirWay--;
+      void this.#innerSender.send([message], () => {}, new AbortController().signal);
+    });
+  }
+
+  /** A receiver over a link, which connects again when its connection dies. `connected` gets what makes it die. */
+  receiver(link: Link, connected: (die: () => void) => void): Receiver {
+    const { recorder, chance } = this.#options;
+    const inner = this.#inner;
+    const { process } = link;
+    return {
+      name: "simulated",
+      async receive(subscription, signal) {
+        while (!signal.aborted) {
+          const receiver = inner.receiver();
+          const die = () => receiver.crash();
+          connected(die);
+          process.onDeath(() =>
+            link.world.at(chance.is(0.2) ? chance.between(500, 3_000) : chance.between(0, 20), die),
+          );
+          await receiver.receive(
+            {
+              ...subscription,
+              deliver: (delivery) =>
+                new Promise((resolve, reject) =>
+                  link.back(() => {
+                    recorder.record({
+                      what: "delivered",
+                      consumer: subscription.consumer,
+                      message: sightingOf(delivery.message),
+                    });
+                    subscription.deliver(overLink(delivery, link)).then(resolve, reject);
+                  }),
+                ),
+            },
+            signal,
+          );
+          if (!process.alive) return never();
+          if (!signal.aborted) await process.sleep(chance.between(1, 50));
+        }
+      },
+    };
+  }
+}
+
+/** The verbs travel too: a consumer that dies meanwhile has settled it all the same. */
+function overLink(delivery: Delivery, link: Link): Delivery {
+  const travel = (verb: () => Promise<void>): Promise<void> => {
+    if (!link.process.alive) return never();
+    return new Promise((resolve, reject) =>
+      link.there(() =>
+        verb().then(
+          () => link.back(resolve),
+          (error: unknown) => link.back(() => reject(error)),
+        ),
+      ),
+    );
+  };
+  const { message, attempt } = delivery;
+  return {
+    message,
+    attempt,
+    ack: () => travel(() => delivery.ack()),
+    retry: (delayMs) => travel(() => delivery.retry(delayMs)),
+    park: (reason) => travel(() => delivery.park(reason)),
+    release: () => travel(() => delivery.release()),
+  };
+}
+
+function down(during: "connect" | "send"): TransportDownError {
+  return new TransportDownError(during, "the connection to the simulated broker is gone");
+}
+
+function failed(text: string): Outcome {
+  return { status: "failed", error: new PostboxError("publish-failed", text) };
+}

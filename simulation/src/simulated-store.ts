@@ -1,0 +1,210 @@
+import type { Box, Message, Row, Settlement, Store } from "postbox";
+import { type MemoryDatabase, type MemoryTransaction, memoryStore } from "postbox/memory";
+import type { Chance } from "./chance.js";
+import type { Link } from "./link.js";
+import { nameOf, type Recorder, sightingOf } from "./recorder.js";
+
+/** What is known of a database from outside: who owns which lane, and what has left `pending`. */
+export class DatabaseFacts {
+  readonly epochs = new Map<number, number>();
+  readonly settled = new Set<number>();
+  #transactions = 0;
+
+  nextTransaction(): string {
+    return `t${++this.#transactions}`;
+  }
+}
+
+export interface SimulatedStoreOptions {
+  readonly database: MemoryDatabase;
+  readonly facts: DatabaseFacts;
+  readonly link: Link;
+  readonly recorder: Recorder;
+  readonly chance: Chance;
+  /** How often the outcome of a COMMIT stays unknown to the one who asked for it. */
+  commitUnknown(): number;
+  /** How often a hint gets lost. */
+  readonly hintLost: number;
+}
+
+export interface SimulatedStore extends Store<MemoryTransaction> {
+  /** The name of a transaction in the history. */
+  nameOf(tx: MemoryTransaction): string;
+}
+
+/**
+ * The memory store at the end of a link: every statement travels there, happens in one step, and its answer travels back,
+ * and both may get lost. When its process dies, what it had open is rolled back when the database notices.
+ */
+export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
+  const { database, facts, link, recorder, chance } = options;
+  const { world, process } = link;
+  const inner = memoryStore({ database });
+  const names = new WeakMap<MemoryTransaction, string>();
+  const open = new Set<string>();
+  const txName = (tx: MemoryTransaction) => names.get(tx) ?? "?";
+  const ended = (name: string, what: "committed" | "rolled-back") => {
+    if (open.delete(name)) recorder.record({ what, tx: name });
+  };
+  process.onDeath(() => {
+    world.at(chance.is(0.2) ? chance.between(500, 6_000) : chance.between(0, 50), () => {
+      inner.crash();
+      for (const name of [...open]) ended(name, "rolled-back");
+    });
+  });
+
+  async function transaction<R>(work: (tx: MemoryTransaction) => Promise<R>, ...rest: [] | [object]): Promise<R> {
+    await link.call(async () => {});
+    const name = facts.nextTransaction();
+    const unknown = chance.is(options.commitUnknown()) ? chance.pick(["committed", "rolled back"]) : undefined;
+    open.add(name);
+    const result = inner.transaction(
+      async (tx) => {
+        names.set(tx, name);
+        tx.defer(() => ended(name, "committed"));
+        const value = await work(tx);
+        // COMMIT is on its way: it happens, or does not, whether or not the process lives to hear of it.
+        await new Promise<void>((resolve) => link.there(resolve));
+        if (unknown === "rolled back") throw new Error("connection reset during COMMIT");
+        return value;
+      },
+      ...rest,
+    );
+    try {
+      const value = await result;
+      await new Promise<void>((resolve) => link.back(resolve));
+      if (unknown === "committed") {
+        recorder.meet("a COMMIT happened whose answer was lost");
+        throw new Error("connection reset during COMMIT");
+      }
+      return value;
+    } catch (error) {
+      ended(name, "rolled-back");
+      throw error;
+    }
+  }
+
+  return {
+    name: "simulated",
+    nameOf: txName,
+    transaction,
+    current: () => inner.current(),
+    append: (tx, box, messages, appendOptions) =>
+      link.call(() => {
+        const done = inner.append(tx, box, messages, appendOptions);
+        if (open.has(txName(tx))) {
+          for (const message of messages) {
+            recorder.record({ what: "appended", tx: txName(tx), box, message: sightingOf(message) });
+          }
+        }
+        return done;
+      }),
+    remember: (tx, consumer, message: Message) => link.call(() => inner.remember(tx, consumer, message)),
+    box: (name) => simulatedBox(inner.box(name), name, options),
+    hints: {
+      sender: (box, failed) => (inner.hints as NonNullable<typeof inner.hints>).sender(box, failed),
+      listen: (box, listener, signal) =>
+        (inner.hints as NonNullable<typeof inner.hints>).listen(
+          box,
+          {
+            listening: () => link.back(() => listener.listening()),
+            hinted: () => {
+              if (chance.is(options.hintLost) || link.isCut) recorder.meet("a hint got lost");
+              else link.back(() => listener.hinted());
+            },
+          },
+          signal,
+        ),
+    },
+    migrate: () => inner.migrate(),
+  };
+}
+
+function simulatedBox(inner: Box, box: string, { facts, link, recorder }: SimulatedStoreOptions): Box {
+  const brought = (rows: readonly Row[], settledBefore: number) => {
+    if (
+      facts.settled.size > settledBefore &&
+      rows.some(({ position, waiting }) => !waiting && facts.settled.has(position))
+    )
+      recorder.meet("a read brought what was settled meanwhile");
+  };
+  /** A read, of which some may have been settled by the time its answer arrives. */
+  const reading = async <R>(read: () => Promise<R>, rowsOf: (found: R) => readonly Row[]): Promise<R> => {
+    let settledBefore = 0;
+    const found = await link.call(() => {
+      settledBefore = facts.settled.size;
+      return read();
+    });
+    brought(rowsOf(found), settledBefore);
+    for (const row of rowsOf(found)) note(`reads ${wordsFor(row)}`);
+    return found;
+  };
+  return {
+    renew: (...args) => link.call(() => inner.renew(...args)),
+    own: (...args) =>
+      link.call(async () => {
+        const lanes = await inner.own(...args);
+        for (const { lane, epoch, clean } of lanes) {
+          facts.epochs.set(lane, epoch);
+          if (!clean) recorder.meet("a lane was taken from one who had died");
+        }
+        if (lanes.length > 0) note(`owns ${lanes.length} lanes more`);
+        return lanes;
+      }),
+    release: (...args) => link.call(() => inner.release(...args)),
+    read: (lanes) =>
+      reading(
+        () => inner.read(lanes),
+        ({ rows }) => rows,
+      ),
+    due: (lanes) =>
+      reading(
+        () => inner.due(lanes),
+        (rows) => rows,
+      ),
+    late: (gaps, limit) =>
+      reading(
+        () => inner.late(gaps, limit),
+        ({ rows }) => rows,
+      ),
+    suspect: (...args) => link.call(() => inner.suspect(...args)),
+    settle: (lanes, settlements, settleOptions) =>
+      link.call(async () => {
+        const settled = await inner.settle(lanes, settlements, settleOptions);
+        for (const { lane, epoch } of lanes) {
+          if (!settled.standing.has(lane)) recorder.meet("a settle came after its lane was lost");
+          else if (settlements.some(({ row }) => row.lane === lane)) {
+            recorder.record({ what: "wrote", box, lane, epoch, current: facts.epochs.get(lane) ?? 0 });
+          }
+        }
+        for (const { row, to } of settlements) {
+          note(`settles ${wordsFor(row)}: ${settled.standing.has(row.lane) ? to : "not any more"}`);
+        }
+        for (const settlement of settlements) if (settled.standing.has(settlement.row.lane)) became(settlement);
+        return settled;
+      }),
+  };
+
+  function note(text: string): void {
+    recorder.note(link.process.name, text);
+  }
+
+  function became(settlement: Settlement): void {
+    const { row, to } = settlement;
+    if (!row.waiting && to !== "pending") facts.settled.add(row.position);
+    if (to === "parked") recorder.record({ what: "parked", box, id: row.message.id });
+    if (to === "wait" && settlement.retryInMs === undefined && !row.held && !row.waiting) {
+      recorder.meet("a message was read before the failure ahead of it was stored");
+    }
+  }
+}
+
+function wordsFor({ message, position, waiting, held, attempts, crashes }: Row): string {
+  const more = [
+    waiting && "waiting",
+    held && "held",
+    attempts > 0 && `${attempts} tries`,
+    crashes > 0 && `${crashes} crashes`,
+  ];
+  return `${nameOf(message)} at ${[position, ...more.filter(Boolean)].join(", ")}`;
+}

@@ -1,0 +1,27 @@
+/**
+ * What something in the library exists for. A simulation that never meets one of these proves nothing about it, so they are
+ * counted, and those that were not met are told.
+ */
+export const situations = [
+  "a late commit was found",
+  "a message went behind a failed one of its key",
+  "a message was read before the failure ahead of it was stored",
+  "a read brought what was settled meanwhile",
+  "a settle came after its lane was lost",
+  "a lane was taken from one who had died",
+  "a relay lost lanes",
+  "a relay gave lanes back",
+  "a total order waited for a gap",
+  "a message killed who sent it",
+  "a suspect was counted",
+  "a message was parked",
+  "a confirm got lost",
+  "a breaker opened",
+  "a hint got lost",
+  "a COMMIT happened whose answer was lost",
+  "the inbox skipped a repetition",
+  "a handler failed and was retried",
+  "a consumer parked a message",
+] as const;
+
+export type Situation = (typeof situations)[number];

@@ -1,0 +1,88 @@
+// npm run simulate:mutants: takes each guard away in turn, and counts the seeds until the simulation finds out.
+import { spawn } from "node:child_process";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { type Mutant, mutants } from "./mutants.js";
+
+export interface Found {
+  readonly guard: string;
+  /** The first seed that found out, or else a plan of `saved`; undefined if none did. */
+  readonly by?: number | string;
+  /** The rule that it saw broken. */
+  readonly rule?: string;
+}
+
+const root = resolve(import.meta.dirname, "../..");
+
+/** Plays up to `seeds` histories with a library that lacks one guard, and then the saved ones. */
+export async function tryMutant(mutant: Mutant, seeds: number): Promise<Found> {
+  const { guard } = mutant;
+  const folder = mkdtempSync(join(tmpdir(), "postbox-mutant-"));
+  try {
+    copyInto(folder);
+    mutate(join(folder, mutant.file), mutant.changes);
+    const played = await run(folder, "--seeds", `${seeds}`, "--first", "--workers", "1");
+    const [, seed, rule] = /^seed (\d+) broke ([a-z-]+)/m.exec(played) ?? [];
+    if (seed !== undefined && rule !== undefined) return { guard, by: Number(seed), rule };
+    for (const saved of readdirSync(join(root, "simulation/saved"))) {
+      const replayed = await run(folder, "--plan", join(root, "simulation/saved", saved), "--trace");
+      const [, rule] = /^seed \d+ breaks:\n +([a-z-]+):/m.exec(replayed) ?? [];
+      if (rule !== undefined) return { guard, by: saved, rule };
+    }
+    return { guard };
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** The built packages, so that what is changed there is nobody else's. */
+function copyInto(folder: string): void {
+  mkdirSync(join(folder, "node_modules/@postbox"), { recursive: true });
+  for (const part of ["package.json", "dist"]) {
+    cpSync(join(root, "packages/postbox", part), join(folder, "node_modules/postbox", part), { recursive: true });
+  }
+  symlinkSync(join(root, "packages/testkit"), join(folder, "node_modules/@postbox/testkit"));
+  cpSync(join(root, "simulation/dist"), join(folder, "simulation/dist"), { recursive: true });
+  writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
+}
+
+function mutate(file: string, changes: Mutant["changes"]): void {
+  let text = readFileSync(file, "utf8");
+  for (const [from, to] of changes) {
+    if (text.split(from).length !== 2)
+      throw new Error(`${file} does not have exactly one '${from}'; bring the mutant up to date`);
+    text = text.replace(from, () => to);
+  }
+  writeFileSync(file, text);
+}
+
+function run(folder: string, ...args: readonly string[]): Promise<string> {
+  return new Promise((done, fail) => {
+    const child = spawn(process.execPath, ["simulation/dist/main.js", ...args], { cwd: folder });
+    let output = "";
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on("data", (chunk) => {
+        output += chunk;
+      });
+    }
+    child.once("error", fail);
+    child.once("close", (code) =>
+      code === 0 || /^seed \d+ br(oke|eaks)/m.test(output) ? done(output) : fail(new Error(output)),
+    );
+  });
+}
+
+if (process.argv[1] === import.meta.filename) {
+  const left = [...mutants];
+  let missed = 0;
+  const inTurn = async () => {
+    for (let mutant = left.shift(); mutant !== undefined; mutant = left.shift()) {
+      const { guard, by, rule } = await tryMutant(mutant, 2000);
+      console.log(by === undefined ? `NOT FOUND: ${guard}` : `${by}: ${guard} (${rule})`);
+      if (by === undefined) missed++;
+    }
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, inTurn));
+  process.exitCode = missed > 0 ? 1 : 0;
+}

@@ -1,0 +1,133 @@
+import { nextTick } from "node:process";
+import type { Runtime } from "postbox";
+import type { Chance } from "./chance.js";
+
+/** Something that happens at a time. */
+interface Task {
+  readonly at: number;
+  /** Of those at one moment, chance says which comes first. */
+  readonly turn: number;
+  run: (() => void) | undefined;
+}
+
+/**
+ * Time and order of everything in a simulation. Nothing in it waits for the machine's clock: time jumps from one task to the
+ * next, and between two tasks everything that can go on does.
+ */
+export class World {
+  readonly chance: Chance;
+  /** Time, network and disk are nobody's: what runs here, no crash stops. */
+  readonly runtime: Runtime;
+  #now = 0;
+  /** A binary heap: the next task is the first. */
+  readonly #tasks: Task[] = [];
+
+  constructor(chance: Chance) {
+    this.chance = chance;
+    this.runtime = this.runtimeFor(chance.fork(), (task, ms) => this.at(ms, task));
+  }
+
+  get now(): number {
+    return this.#now;
+  }
+
+  /** Runs `run` in `ms`; the result cancels it. */
+  at(ms: number, run: () => void): () => void {
+    const task: Task = { at: this.#now + Math.max(0, ms), turn: this.chance.next(), run };
+    this.#push(task);
+    return () => {
+      task.run = undefined;
+    };
+  }
+
+  /** What a process knows of time and chance. */
+  runtimeFor(chance: Chance, schedule: Runtime["schedule"]): Runtime {
+    const start = Date.UTC(2026, 0, 1);
+    return {
+      now: () => start + Math.floor(this.#now),
+      monotonic: () => this.#now,
+      random: () => chance.next(),
+      randomBytes(count) {
+        const bytes = new Uint8Array(count);
+        for (let index = 0; index < count; index++) bytes[index] = chance.next() * 256;
+        return bytes;
+      },
+      schedule,
+    };
+  }
+
+  /** Lets time pass until `isOver`, which is asked every `stepMs`; false when `limitMs` have passed first. */
+  async run(isOver: () => boolean, stepMs: number, limitMs: number): Promise<boolean> {
+    const end = this.#now + limitMs;
+    let askAt = this.#now;
+    for (;;) {
+      if (this.#now >= askAt) {
+        if (isOver()) return true;
+        askAt = this.#now + stepMs;
+      }
+      const next = this.#next();
+      if (next === undefined || next.at > end) {
+        this.#now = end;
+        return isOver();
+      }
+      if (next.at > askAt) {
+        this.#now = askAt;
+        continue;
+      }
+      this.#pop();
+      this.#now = next.at;
+      next.run?.();
+      await everythingElse();
+    }
+  }
+
+  /** Tasks that are still to come. */
+  get pending(): number {
+    return this.#tasks.filter(({ run }) => run !== undefined).length;
+  }
+
+  #next(): Task | undefined {
+    while (this.#tasks[0] !== undefined && this.#tasks[0].run === undefined) this.#pop();
+    return this.#tasks[0];
+  }
+
+  #push(task: Task): void {
+    const tasks = this.#tasks;
+    let index = tasks.push(task) - 1;
+    while (index > 0) {
+      const above = (index - 1) >> 1;
+      if (!isBefore(task, tasks[above] as Task)) break;
+      tasks[index] = tasks[above] as Task;
+      index = above;
+    }
+    tasks[index] = task;
+  }
+
+  #pop(): void {
+    const tasks = this.#tasks;
+    const last = tasks.pop() as Task;
+    if (tasks.length === 0) return;
+    let index = 0;
+    for (;;) {
+      let below = 2 * index + 1;
+      if (below >= tasks.length) break;
+      if (below + 1 < tasks.length && isBefore(tasks[below + 1] as Task, tasks[below] as Task)) below++;
+      if (!isBefore(tasks[below] as Task, last)) break;
+      tasks[index] = tasks[below] as Task;
+      index = below;
+    }
+    tasks[index] = last;
+  }
+}
+
+/**
+ * Resolves when everything else that can go on has: a tick comes after all that promises have brought about. A turn of the
+ * event loop would do as well, but takes longer than all the rest.
+ */
+function everythingElse(): Promise<void> {
+  return new Promise((resolve) => queueMicrotask(() => nextTick(resolve)));
+}
+
+function isBefore(a: Task, b: Task): boolean {
+  return a.at < b.at || (a.at === b.at && a.turn < b.turn);
+}
