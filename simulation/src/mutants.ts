@@ -94,7 +94,10 @@ export const mutants: readonly Mutant[] = [
   {
     guard: "the inbox remembers in the handler's transaction",
     file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
-    changes: [["tx.onRollback(() => this.#rows.delete(row));", ""]],
+    changes: [
+      ["tx.onRollback(() => this.#rows.delete(row));", ""],
+      ["by === tx || by.committed", "by === tx || !by.open"],
+    ],
   },
   {
     guard: "the inbox knows what was handled",

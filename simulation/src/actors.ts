@@ -1,0 +1,122 @@
+import {
+  createOutbox,
+  createRelay,
+  createRouter,
+  inbox,
+  outboxOutputs,
+  PermanentError,
+  type RunsReceiver,
+  type TelemetryEvent,
+  transaction,
+} from "postbox";
+import type { MemoryTransaction } from "postbox/memory";
+import { Link } from "./link.js";
+import { type Consumer, consumers, Handled, Placed } from "./orders.js";
+import type { Fault, Role } from "./plan.js";
+import { SimulatedProcess } from "./process.js";
+import { type SimulatedStore, simulatedStore } from "./simulated-store.js";
+import { calm, type Stage } from "./stage.js";
+
+/** Something that runs in a process of its own. */
+export interface Actor {
+  readonly process: SimulatedProcess;
+  readonly links: Readonly<Record<"store" | "broker", Link>>;
+  readonly store: SimulatedStore;
+  /** As it should: what is on its way is finished. */
+  stop(): Promise<void>;
+  /** Of a consumer: its connection to the broker dies. */
+  loseConnection?(): void;
+}
+
+/** Starts the nth life of an actor. */
+export function startActor(stage: Stage, role: Role, index: number, life: number): Actor {
+  const process = bootProcess(stage, role, index, life);
+  if (role === "relay") return startRelay(stage, process);
+  if (role === "consumer") return startConsumer(stage, process);
+  return { ...process, stop: async () => {} };
+}
+
+type Booted = ReturnType<typeof bootProcess>;
+
+/** The beginning of every process: its clock, its connections, its store. */
+function bootProcess(stage: Stage, role: Role, index: number, life: number) {
+  const { plan, world, chance, recorder, database, facts } = stage;
+  const name = `${role}-${index}.${life}`;
+  const death = plan.faults.find(
+    (fault) => fault.kind === "death" && fault.role === role && fault.index === index && life === 1,
+  ) as Extract<Fault, { kind: "death" }> | undefined;
+  const reached: ConstructorParameters<typeof SimulatedProcess>[3] = (failpoint) => stage.failpoints.add(failpoint);
+  const process = new SimulatedProcess(world, name, chance.fork(), reached, death);
+  const links = {
+    store: new Link(world, process, chance.fork(), () => stage.storeWeather()),
+    broker: new Link(world, process, chance.fork(), () => calm),
+  };
+  const store = simulatedStore({
+    database,
+    facts,
+    link: links.store,
+    recorder,
+    chance: chance.fork(),
+    commitUnknown: () => stage.during("commits unknown")[0]?.share ?? 0,
+    hintLost: 0.1,
+  });
+  const telemetry = (event: TelemetryEvent): void => {
+    if (process.alive) recorder.telemetry(name, event);
+  };
+  return { process, links, store, telemetry, runtime: process.runtime };
+}
+
+function startRelay({ plan, broker, backoff }: Stage, own: Booted): Actor {
+  const { store, links, telemetry, runtime } = own;
+  const relay = createRelay(store, broker.sender(links.broker, plan.keepsOrder), {
+    ...plan.relay,
+    publishTimeoutMs: plan.relay.leaseMs / 4,
+    hint: plan.hint,
+    backoff,
+    telemetry,
+    runtime,
+  });
+  relay.start();
+  return { ...own, stop: () => relay.stop() };
+}
+
+function startConsumer(stage: Stage, own: Booted): Actor {
+  /** Of each queue, the last connection. */
+  const connections = new Map<Consumer, () => void>();
+  const routers = consumers.map((consumer) => {
+    const router = routerFor(stage, own, consumer);
+    router.start(stage.broker.receiver(own.links.broker, (lose) => connections.set(consumer, lose)));
+    return router;
+  });
+  return {
+    ...own,
+    stop: async () => void (await Promise.all(routers.map((router) => router.stop()))),
+    loseConnection: () => {
+      for (const lose of connections.values()) lose();
+    },
+  };
+}
+
+function routerFor(stage: Stage, { process, store, telemetry, runtime }: Booted, consumer: Consumer): RunsReceiver {
+  const { plan, chance, recorder, backoff } = stage;
+  const { hint, strictKeyOrder, handler } = plan;
+  const outbox = createOutbox(store, { source: "/consumer", hint, strictKeyOrder, runtime });
+  const handle = async (name: string, tx: MemoryTransaction, id: string) => {
+    if (handler.ms > 0) await process.sleep(chance.between(0, handler.ms));
+    for (const { share, forGood } of stage.during("handlers fail")) {
+      if (!chance.is(share)) continue;
+      recorder.record({ what: "fault", kind: "a handler failed" });
+      throw forGood ? new PermanentError("never") : new Error("not now");
+    }
+    recorder.record({ what: "effect", tx: store.nameOf(tx), consumer, id });
+    if (consumer !== "billing" || !plan.secondHop) return [];
+    return [(name.startsWith(" ") ? Handled.keyless : Handled.keyed).message({ name })];
+  };
+  const wanted = consumer === "billing" ? Placed : Handled;
+  return createRouter(consumer, { telemetry, runtime, backoff, concurrency: handler.concurrency, maxAttempts: 1_000 })
+    .use(transaction(store))
+    .use(inbox(store))
+    .use(outboxOutputs(outbox))
+    .on(wanted.keyed, ({ name }, { tx, message }) => handle(name, tx, message.id))
+    .on(wanted.keyless, ({ name }, { tx, message }) => handle(name, tx, message.id));
+}

@@ -1,0 +1,34 @@
+import type { Promises, Sighting } from "@postbox/testkit/history";
+import type { Fault, Plan } from "./plan.js";
+import { box } from "./stage.js";
+
+/** What the library promises when it is used as a plan says. */
+export function promisesOf(plan: Plan): Promises {
+  const { order, mode, onPark } = plan.relay;
+  const effectsInOrder = order === "key" && plan.consumers === 1 && !plan.faults.some(disturbsConsumers);
+  return {
+    boxes: [
+      {
+        box,
+        order,
+        strictKeyOrder: plan.strictKeyOrder,
+        keep: mode === "keep",
+        holdParked: onPark === "hold",
+        consumers: [
+          { consumer: "billing", effectsInOrder, wants: isOf("order.placed") },
+          { consumer: "audit", effectsInOrder, wants: isOf("order.handled") },
+        ],
+      },
+    ],
+  };
+}
+
+/** A message whose handling fails is retried later, and the next one of its key is handled meanwhile. */
+function disturbsConsumers(fault: Fault): boolean {
+  const kinds: readonly Fault["kind"][] = ["handlers fail", "commits unknown", "store weather", "connection lost"];
+  return kinds.includes(fault.kind) || ("role" in fault && fault.role === "consumer");
+}
+
+function isOf(type: string) {
+  return ({ digest }: Sighting) => digest.includes(` ${type}`);
+}
