@@ -1,4 +1,4 @@
-import pg, { type ClientBase, type Pool } from "pg";
+import pg, { type ClientBase, type Pool, type QueryConfig } from "pg";
 import type { Store, TransactionLibrary } from "postbox";
 import { postgresStore } from "postbox/postgres";
 
@@ -51,7 +51,9 @@ export function explainingStore(pool: Pool, schema: string): ExplainingStore {
     },
     begin: () => Promise.reject(new Error("every statement is explained on its own")),
   };
-  const explaining = { connect: () => pool.connect(), query: explain, on: () => {}, listenerCount: () => 1 };
+  const query = (statement: string | QueryConfig, params?: readonly unknown[]) =>
+    typeof statement === "string" ? explain(statement, params) : explain(statement.text, statement.values);
+  const explaining = { connect: () => pool.connect(), query, on: () => {}, listenerCount: () => 1 };
   const store = postgresStore({ pool: explaining as unknown as Pool, transactions, schema });
   return {
     async plansOf(work) {

@@ -1,12 +1,17 @@
 import { faultySender, gate, recordingSender, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
-import { type Box, constant, type Lane, type Message, type Sender } from "postbox";
+import { type Box, constant, type Lane, type Message, type Runtime, type Sender } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
 import { createEngine } from "./engine.js";
 
 /** An engine that owns every lane of a box in memory, and whatever it settles. */
-async function engineOn(sender: Sender, messages: readonly Message[], beforeSettle: () => Promise<void> | void) {
+async function engineOn(
+  sender: Sender,
+  messages: readonly Message[],
+  beforeSettle: () => Promise<void> | void,
+  runtime: Partial<Runtime> = {},
+) {
   const store = memoryStore();
   await store.transaction((tx) => store.append(tx, "outbox", messages));
   const box = store.box("outbox");
@@ -48,7 +53,7 @@ async function engineOn(sender: Sender, messages: readonly Message[], beforeSett
     keep: false,
     backoff: constant(1),
     isPermanent: () => false,
-    runtime: runtimeWith(),
+    runtime: runtimeWith(runtime),
     telemetry: log.telemetry,
     failed: () => {},
     isFatal: () => false,
@@ -120,6 +125,17 @@ it("does not take a settle from before it lost a lane for that of the row that i
   expect(inner.ids()).toEqual(["1", "2"]);
   await stop();
   expect(store.contents("outbox").wait).toEqual([]);
+});
+
+it("tries again after an outage though the delay ends while it looks at it", async () => {
+  const inner = recordingSender();
+  let tries = 0;
+  const sender = faultySender(inner, () => (++tries === 1 ? "down" : undefined));
+  // Each look at the clock takes longer than the delay between two tries.
+  let now = 0;
+  const { stop } = await engineOn(sender, [testMessage("1")], () => {}, { monotonic: () => (now += 0.6) });
+  await inner.until(1);
+  await stop();
 });
 
 it("sends what was read while its lease had run out, as soon as that stands again", async () => {

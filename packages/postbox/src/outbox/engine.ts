@@ -155,6 +155,8 @@ export function createEngine(options: EngineOptions): Engine {
   async function sendLoop(): Promise<void> {
     const { maxInFlight, maxInFlightBytes, batchSize } = options;
     while (!stop.signal.aborted) {
+      // Before it is asked: a delay that ended in between would be waited for, and nobody would end that.
+      const waitMs = breaker.waitMs();
       while (
         ownership.trusted() &&
         breaker.allows(sending.size) &&
@@ -172,7 +174,7 @@ export function createEngine(options: EngineOptions): Engine {
         else report(first, end);
       }
       reader.roomLeft();
-      await dispatching.wait(stop.signal, breaker.waitMs());
+      await dispatching.wait(stop.signal, waitMs);
     }
     while (sending.size > 0) await Promise.race(sending);
     finish.abort();

@@ -73,6 +73,7 @@ export function createDoubt(): Doubt {
       return none;
     },
     sent() {
+      if (none) return;
       none = true;
       deaths.clear();
     },

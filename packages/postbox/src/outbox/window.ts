@@ -9,7 +9,7 @@ interface KeyState {
   inFlight: number;
   queued: boolean;
   /** The positions of rows on their way to `wait`, whose settle has not committed yet. */
-  readonly unsettledWaits: Set<number>;
+  unsettledWaits: Set<number>;
   /** The number of the last read that had begun when such a settle committed: what those saw of this key is too old. */
   staleUpTo: number;
   /** The lowest position that those may not have seen in `wait`. */
@@ -20,6 +20,14 @@ interface KeyState {
   failedAhead: boolean;
   /** Rows of it on their way to `parked`: until that is stored, a later one sent now could be overtaken by them. */
   unsettledParks: number;
+}
+
+/** Most keys never have one on its way to `wait`: they share this. */
+const nothing: Set<number> = new Set();
+
+function goesToWait(state: KeyState, { position }: Row): void {
+  if (state.unsettledWaits === nothing) state.unsettledWaits = new Set();
+  state.unsettledWaits.add(position);
 }
 
 /** Rough, but proportional: attributes and the objects around them. */
@@ -120,7 +128,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         queue: [],
         inFlight: 0,
         queued: false,
-        unsettledWaits: new Set(),
+        unsettledWaits: nothing,
         staleUpTo: 0,
         staleFrom: 0,
         parkedAhead: false,
@@ -208,7 +216,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
           ready.push(row);
           buffered++;
         } else if (!row.waiting && (row.held || tooOld)) {
-          stateOf(key, row.lane).unsettledWaits.add(row.position);
+          goesToWait(stateOf(key, row.lane), row);
           held.push(row);
         } else {
           const own = state ?? stateOf(key, row.lane);
@@ -270,14 +278,14 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     failed(row) {
       const state = landed(row);
       if (state === undefined) return [];
-      state.unsettledWaits.add(row.position);
+      goesToWait(state, row);
       if (state.inFlight > 0) state.failedAhead = true;
       const behind = state.queue.splice(0);
       buffered -= behind.length;
       // Those that wait already stay where they are, and are read again when their hold is due.
       for (const other of behind) if (other.waiting) live.get(other.lane)?.delete(other.position);
       const moving = behind.filter((other) => !other.waiting);
-      for (const other of moving) state.unsettledWaits.add(other.position);
+      for (const other of moving) goesToWait(state, other);
       return moving;
     },
 
@@ -305,7 +313,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         if (held && state !== undefined) {
           if (row.waiting) live.get(row.lane)?.delete(row.position);
           else {
-            state.unsettledWaits.add(row.position);
+            goesToWait(state, row);
             behind.unshift(row);
           }
           continue;

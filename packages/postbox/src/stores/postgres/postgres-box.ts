@@ -1,11 +1,12 @@
 import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
-import type { Box, Executor, Lane, Member, Row, Settled, Settlement, TakenLane } from "../../store.js";
+import type { Box, Lane, Member, Row, Settled, Settlement, TakenLane } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { dueSql, lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { boxTables } from "./names.js";
+import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 import { settleSentSql, settleSql, suspectSql } from "./settle-sql.js";
 
@@ -13,7 +14,7 @@ import { settleSentSql, settleSql, suspectSql } from "./settle-sql.js";
  * A box in Postgres. Each verb is one statement in a transaction of its own: a crash leaves all of it or nothing, and a
  * verb whose answer was lost may be called again.
  */
-export function postgresBox(schema: string, name: string, run: Executor, checkSchema: SchemaCheck): Box {
+export function postgresBox(schema: string, name: string, run: StatementRunner, checkSchema: SchemaCheck): Box {
   const tables = boxTables(schema, name);
   const statements = {
     own: ownSql(tables),
@@ -27,11 +28,13 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
     settle: settleSql(tables),
   };
   const settleSent = { keep: settleSentSql(tables, true), delete: settleSentSql(tables, false) };
+  // Not the others: `late` and a settle of all kinds have to be planned for how much it is.
+  const often = new Set([statements.read, statements.due, settleSent.keep, settleSent.delete]);
 
   async function query(verb: keyof typeof statements, params: readonly unknown[], text = statements[verb]) {
     try {
       await checkSchema(run);
-      return (await run(text, params)).rows;
+      return (await run(text, params, often.has(text))).rows;
     } catch (thrown) {
       const error = schemaError(thrown, schema);
       if (error instanceof PostboxError) throw error;
@@ -101,7 +104,7 @@ export function postgresBox(schema: string, name: string, run: Executor, checkSc
       const fence = fenceOf(lanes);
       const onlySent = settlements.every(({ row, to }) => to === "sent" && !row.waiting);
       if (onlySent) {
-        const [of, at] = [settlements.map(({ row }) => row.lane), settlements.map(({ row }) => row.position)];
+        const [of, at] = [arrayOf(settlements, ({ row }) => row.lane), arrayOf(settlements, ({ row }) => row.position)];
         return settledIn(await query("settle", [...fence, of, at], settleSent[keep ? "keep" : "delete"]));
       }
       return settledIn(await query("settle", [...fence, ...settlementColumns(settlements), keep, alone]));
@@ -120,6 +123,11 @@ function lanesFrom(rows: readonly StatementRow[]): TakenLane[] {
 
 function lanesIn(rows: readonly StatementRow[]): ReadonlySet<number> {
   return new Set(rows.map(({ lane }) => Number(lane)));
+}
+
+/** An array as Postgres writes it: drivers take more care with each element than a number needs. */
+function arrayOf<T>(items: readonly T[], number: (item: T) => number): string {
+  return `{${items.map(number).join(",")}}`;
 }
 
 /** One row without a lane has the number of the transaction. */

@@ -12,7 +12,7 @@ import { ownConnections } from "./own-connection.js";
 import { postgresBox } from "./postgres-box.js";
 import { postgresHints } from "./postgres-hints.js";
 import { withReservedConnections } from "./reserved-connection.js";
-import { statementRunner } from "./run-statement.js";
+import { type StatementRunner, statementRunner } from "./run-statement.js";
 import { schemaCheck, schemaError } from "./schema-check.js";
 import { appendSql, rememberSql } from "./write-sql.js";
 
@@ -128,7 +128,7 @@ export function postgresStore(
 
     box(box) {
       requireBox(box);
-      const boxOn = (execute: Executor) => postgresBox(schema, box, execute, checkSchema);
+      const boxOn = (execute: StatementRunner) => postgresBox(schema, box, execute, checkSchema);
       return open === undefined ? boxOn(run) : withReservedConnections(`${schema}.${box}`, boxOn, run, open);
     },
 

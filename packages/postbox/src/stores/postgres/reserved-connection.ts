@@ -1,5 +1,6 @@
 import type { Box, Executor } from "../../store.js";
 import type { OpenConnection, OwnConnection } from "./own-connection.js";
+import type { StatementRunner } from "./run-statement.js";
 
 interface Member {
   /** The same box, on a connection of its own. */
@@ -18,8 +19,8 @@ interface Member {
  */
 export function withReservedConnections(
   name: string,
-  boxOn: (execute: Executor) => Box,
-  onPool: Executor,
+  boxOn: (execute: StatementRunner) => Box,
+  onPool: StatementRunner,
   open: OpenConnection,
 ): Box {
   const shared = boxOn(onPool);

@@ -1,6 +1,11 @@
-import type { Pool } from "pg";
+import { createHash } from "node:crypto";
+import type { Pool, QueryConfig } from "pg";
 import type { Executor } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
+import { sqlState } from "../../transactions/sql-state.js";
+
+/** An executor of the relay's statements. `often`: it comes again and again, and its plan does not depend on its parameters. */
+export type StatementRunner = (...statement: [...Parameters<Executor>, often?: boolean]) => ReturnType<Executor>;
 
 /**
  * Runs single statements on the pool, each in a transaction of its own at READ COMMITTED: there a statement that meets a
@@ -12,18 +17,49 @@ import { pgTransactions } from "../../transactions/pg.js";
  * survive a transaction pooler. Should the default change later, statements fail, but none goes wrong: a settle or a
  * take-over that met a concurrent one is rolled back.
  */
-export function statementRunner(pool: Pool): Executor {
+export function statementRunner(pool: Pool): StatementRunner {
   let needsTransaction: boolean | undefined;
   const inTransaction = pgTransactions(pool);
+  const prepared = preparedStatements(pool);
 
-  return async (text, params) => {
+  return async (text, params, often = false) => {
     if (needsTransaction === undefined) {
       const { rows } = await pool.query("SELECT current_setting('default_transaction_isolation') AS level");
       needsTransaction = rows[0].level !== "read committed";
     }
     const { rows, rowCount } = needsTransaction
       ? await inTransaction.begin((client) => client.query(text, params as unknown[]), { isolation: "read committed" })
-      : await pool.query(text, params as unknown[]);
+      : often
+        ? await prepared(text, params as unknown[])
+        : await pool.query(text, params as unknown[]);
     return { rows, rowCount: rowCount ?? 0 };
+  };
+}
+
+/** The session has no such statement, has another client's of that name, or one for tables that have changed since. */
+const notPrepared: ReadonlySet<string | undefined> = new Set(["26000", "42P05", "0A000"]);
+
+/**
+ * Prepares statements, which halves the time of a short one. A pooler that lends sessions for one transaction loses them, or
+ * finds them there: then the statement has not run, is run without a name, and so are all later ones. Names are made of the
+ * texts, so that nobody's can be another statement.
+ */
+function preparedStatements(pool: Pool) {
+  const names = new Map<string, string>();
+  let works = true;
+  const nameOf = (text: string): string => {
+    const name = names.get(text) ?? `postbox_${createHash("sha256").update(text).digest("hex").slice(0, 24)}`;
+    names.set(text, name);
+    return name;
+  };
+  return async (text: string, values: unknown[]) => {
+    if (!works) return pool.query(text, values);
+    try {
+      return await pool.query({ name: nameOf(text), text, values } satisfies QueryConfig);
+    } catch (error) {
+      if (!notPrepared.has(sqlState(error))) throw error;
+      works = false;
+      return pool.query(text, values);
+    }
   };
 }
