@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
-import { type MessagePort, parentPort, Worker } from "node:worker_threads";
+import { type MessagePort, parentPort, Worker, workerData } from "node:worker_threads";
 import { failpoints } from "postbox";
 import { type Plan, planOf } from "./plan.js";
 import { emptyTally, merge, runSeeds, type Tally, unmet } from "./run-seeds.js";
@@ -12,6 +12,9 @@ import { situations } from "./situations.js";
 
 /** A worker plays so many and tells, then asks for more. */
 const portion = 100;
+const mostTold = 10;
+/** Longer than any history takes. */
+const patienceMs = 60_000;
 
 if (parentPort === null) await main();
 else work(parentPort);
@@ -30,19 +33,20 @@ async function main(): Promise<void> {
   });
   const [seeds, from, workers] = [values.seeds, values.from, values.workers].map(Number) as [number, number, number];
   if (values.plan !== undefined) return replay(JSON.parse(readFileSync(values.plan, "utf8")) as Plan, values.trace);
-  if (values.seed !== undefined) return replay(planOf(Number(values.seed)), values.trace);
-  if (![seeds, from, workers].every((count) => Number.isInteger(count) && count >= 1)) {
+  const wanted = [seeds, from, workers, ...(values.seed === undefined ? [] : [Number(values.seed)])];
+  if (!wanted.every((count) => Number.isInteger(count) && count >= 1)) {
     throw new Error(
       "usage: npm run simulate -- [--seeds n] [--from n] [--workers n] [--first], or --seed n, or --plan file [--trace]",
     );
   }
+  if (values.seed !== undefined) return replay(planOf(Number(values.seed)), values.trace);
   const started = performance.now();
   const tally = await share(from, seeds, workers, values.first);
-  report(tally, (performance.now() - started) / 1000);
   const [first] = tally.broken.sort((a, b) => a.seed - b.seed);
+  report(tally, (performance.now() - started) / 1000);
   if (first === undefined) return;
   process.exitCode = 1;
-  if (!values.first) await replay(planOf(first.seed), false);
+  if (!values.first && first.rule !== "hung") await replay(planOf(first.seed), false);
 }
 
 /** Several threads, each with a portion at a time, so that the seeds in front are played first. */
@@ -53,9 +57,11 @@ async function share(from: number, seeds: number, workers: number, first: boolea
   const isDone = () => next >= from + seeds || (first && total.broken.length > 0);
   const oneThread = () =>
     new Promise<void>((resolve, reject) => {
-      const worker = new Worker(new URL(import.meta.url));
+      const current = new Int32Array(new SharedArrayBuffer(4));
+      const worker = new Worker(new URL(import.meta.url), { workerData: current });
       const handOut = () => {
         if (isDone()) {
+          clearInterval(watch);
           worker.postMessage(undefined);
           return resolve();
         }
@@ -68,7 +74,19 @@ async function share(from: number, seeds: number, workers: number, first: boolea
         if (total.histories % 1000 < portion) progress(total, seeds, started);
         handOut();
       });
-      worker.once("error", reject);
+      // The rest of its portion is not played: what throws, or does not end, is to be looked at first.
+      const end = (rule: string, text: string) => {
+        clearInterval(watch);
+        total.broken.push({ seed: current[0] ?? 0, rule, text });
+        worker.terminate().then(() => resolve(), reject);
+      };
+      let last = 0;
+      const watch = setInterval(() => {
+        if (current[0] === last) end("hung", `it did not end within ${patienceMs / 1000} s`);
+        last = current[0] ?? 0;
+      }, patienceMs);
+      watch.unref();
+      worker.once("error", (error) => end("threw", error.stack ?? error.message));
       handOut();
     });
   await Promise.all(Array.from({ length: workers }, oneThread));
@@ -84,8 +102,14 @@ interface Portion {
 function work(port: MessagePort): void {
   port.on("message", async (asked: Portion | undefined) => {
     if (asked === undefined) return port.close();
-    const seeds = Array.from({ length: asked.count }, (_, index) => asked.begin + index);
-    port.postMessage(await runSeeds(seeds, ({ broken }) => asked.first && broken.length > 0));
+    const current = workerData as Int32Array;
+    function* seeds() {
+      for (let seed = (asked as Portion).begin; seed < (asked as Portion).begin + (asked as Portion).count; seed++) {
+        current[0] = seed;
+        yield seed;
+      }
+    }
+    port.postMessage(await runSeeds(seeds(), ({ broken }) => asked.first && broken.length > 0));
   });
 }
 
@@ -104,7 +128,9 @@ function report(tally: Tally, seconds: number): void {
   console.log(`${String(tally.failpoints.size).padStart(9)}  of ${failpoints.length} failpoints were reached`);
   const missing = unmet(tally);
   if (missing.length > 0) console.log(`\nnothing is proven about: ${missing.join("; ")}`);
-  for (const { seed, rule, text } of tally.broken) console.log(`\nseed ${seed} broke ${rule}: ${text}`);
+  for (const { seed, rule, text } of tally.broken.slice(0, mostTold))
+    console.log(`\nseed ${seed} broke ${rule}: ${text}`);
+  if (tally.broken.length > mostTold) console.log(`\nand ${tally.broken.length - mostTold} more seeds`);
   if (tally.broken.length === 0) console.log("\nno rule was broken");
 }
 

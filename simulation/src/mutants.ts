@@ -84,6 +84,11 @@ export const mutants: readonly Mutant[] = [
     changes: [["if (row.crashes < hopelessFrom)", "if (true)"]],
   },
   {
+    guard: "who is woken, or stopped, cancels its timer",
+    file: "node_modules/postbox/dist/internal/wake.js",
+    changes: [["cancel();", ""]],
+  },
+  {
     guard: "a message is acked after the commit of what its handler did",
     file: "node_modules/postbox/dist/router/session.js",
     changes: [

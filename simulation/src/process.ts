@@ -21,6 +21,7 @@ export class SimulatedProcess {
   readonly #hits = new Map<Failpoint, number>();
   #alive = true;
   #pausedUntil = 0;
+  readonly #timers = new Set<object>();
 
   constructor(
     world: World,
@@ -33,7 +34,7 @@ export class SimulatedProcess {
     this.name = name;
     this.#deathbed = deathbed;
     this.runtime = {
-      ...world.runtimeFor(chance, (task, ms) => this.later(ms, task)),
+      ...world.runtimeFor(chance, (task, ms) => this.#schedule(task, ms)),
       failpoint: (failpoint) => {
         reached(failpoint);
         const hit = (this.#hits.get(failpoint) ?? 0) + 1;
@@ -57,6 +58,24 @@ export class SimulatedProcess {
       else run();
     });
     return () => cancel();
+  }
+
+  /** How many timers the library has set here that have neither come nor been cancelled. */
+  get timers(): number {
+    return this.#timers.size;
+  }
+
+  #schedule(task: () => void, ms: number): () => void {
+    const timer = {};
+    this.#timers.add(timer);
+    const cancel = this.later(ms, () => {
+      this.#timers.delete(timer);
+      task();
+    });
+    return () => {
+      this.#timers.delete(timer);
+      cancel();
+    };
   }
 
   sleep(ms: number): Promise<void> {

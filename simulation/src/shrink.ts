@@ -25,29 +25,46 @@ export async function shrink(plan: Plan, rule: string, most = 400, play: Play = 
       }
     }
   };
-  const simpler: readonly Partial<Plan>[] = [
+  const simpler = (): readonly Partial<Plan>[] => [
     { secondHop: false },
     { hint: false },
     { strictKeyOrder: false },
     { consumers: 1 },
-    { relays: 1 },
-    { relays: 2 },
+    ...[1, 2].filter((relays) => relays < best.relays).map((relays) => ({ relays })),
     { keepsOrder: true },
     { relay: { ...plan.relay, mode: "delete" } },
     { handler: { ms: 0, concurrency: 1 } },
   ];
+  const withCalls = (at: number, calls: Plan["transactions"][0]["calls"]): Plan => {
+    const transactions = best.transactions.map((one, index) => (index === at ? { ...one, calls } : one));
+    return { ...best, transactions };
+  };
+  /** Takes away one message after the other. */
+  const shorten = async (at: number): Promise<void> => {
+    for (let call = 0; call < (best.transactions[at]?.calls.length ?? 0); call++) {
+      for (let index = 0; ; ) {
+        const calls = best.transactions[at]?.calls ?? [];
+        const keys = calls[call];
+        if (keys === undefined || index >= keys.length || calls.flat().length === 1) break;
+        const fewer = calls.map((one, other) => (other === call ? one.filter((_, nth) => nth !== index) : one));
+        if (
+          !(await stillBreaks(
+            withCalls(
+              at,
+              fewer.filter((one) => one.length > 0),
+            ),
+          ))
+        )
+          index++;
+      }
+    }
+  };
   for (let before = -1; before !== best.faults.length + best.transactions.length && left > 0; ) {
     before = best.faults.length + best.transactions.length;
     await thinOut("faults");
     await thinOut("transactions");
-    for (const change of simpler) await stillBreaks({ ...best, ...change });
-    for (const [index, { calls }] of best.transactions.entries()) {
-      if (calls.flat().length < 2) continue;
-      const transactions = best.transactions.map((one, at) =>
-        at === index ? { ...one, calls: [calls.flat().slice(0, 1)] } : one,
-      );
-      await stillBreaks({ ...best, transactions });
-    }
+    for (const change of simpler()) await stillBreaks({ ...best, ...change });
+    for (let at = 0; at < best.transactions.length; at++) await shorten(at);
   }
   return best;
 }

@@ -163,9 +163,14 @@ async function stopAll({ world }: Stage, actors: readonly Actor[]): Promise<Leak
   if (!(await world.run(() => stopped >= running.length, 10, 60_000))) {
     leaks.push({ rule: "leak", text: `${running.length - stopped} of ${running.length} did not stop` });
   }
-  // What the dead had set their clocks for passes.
+  for (const { process } of running) {
+    if (process.alive && process.timers > 0) {
+      leaks.push({ rule: "leak", text: `${process.name} was stopped, and has ${process.timers} timers left` });
+    }
+  }
+  // What is on its way, and what the dead had set their clocks for, passes.
   await world.run(() => world.pending === 0, 10_000, 120_000);
-  if (world.pending > 0) leaks.push({ rule: "leak", text: `${world.pending} timers are left` });
+  if (world.pending > 0) leaks.push({ rule: "leak", text: `${world.pending} tasks are left` });
   return leaks;
 }
 

@@ -59,7 +59,7 @@ export interface Engine {
 export function createEngine(options: EngineOptions): Engine {
   const { boxName, ownership, sender, runtime, backoff } = options;
   const judgeOptions = { ...options, box: boxName, inPlace: false, random: runtime.random };
-  const suspicion = createSuspicion(options.maxInFlight);
+  const suspicion = createSuspicion(3 * options.maxInFlight);
   const window = createWindow({
     keepsOrder: sender.keepsOrder,
     ordered: options.order === "key",

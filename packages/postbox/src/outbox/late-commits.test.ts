@@ -1,5 +1,5 @@
 import { testMessages } from "@postbox/testkit";
-import { type LaneGap, laneCount, type Row } from "postbox";
+import { type LaneGap, laneCount, type Row, type Runtime } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
@@ -9,7 +9,11 @@ import { createWindow } from "./window.js";
 const never = new AbortController().signal;
 
 /** A box in memory with ten messages, and a look at it by one who has read everything up to `cursor`. */
-async function lookAt(isFull: () => boolean = () => false, openAt: (page: number) => number[] = () => []) {
+async function lookAt(
+  isFull: () => boolean = () => false,
+  openAt: (page: number) => number[] = () => [],
+  { cursor = 10, runtime = {} }: { readonly cursor?: number; readonly runtime?: Partial<Runtime> } = {},
+) {
   const store = memoryStore();
   await store.transaction((tx) => store.append(tx, "outbox", testMessages("m", 10)));
   const box = store.box("outbox");
@@ -27,9 +31,9 @@ async function lookAt(isFull: () => boolean = () => false, openAt: (page: number
     boxName: "outbox",
     window,
     batchSize: 1,
-    runtime: runtimeWith(),
+    runtime: runtimeWith(runtime),
     telemetry: () => {},
-    lanes: () => Array.from({ length: laneCount }, (_, lane) => ({ lane, cursor: 10 })),
+    lanes: () => Array.from({ length: laneCount }, (_, lane) => ({ lane, cursor })),
     stillAsked: (_, rows) => rows,
     isFull,
     failed: () => 0,
@@ -58,6 +62,22 @@ it("takes in much page by page, lowest positions first", async () => {
   expect(await late.takeIn(new Set(), 10, never)).toBe(10);
   expect(asked.map(({ found }) => found)).toEqual([4, 4, 2]);
   expect(taken()).toEqual(testMessages("m", 10).map(({ id }) => id));
+});
+
+it("comes to an end also where every page is slow, in pages of whole positions", async () => {
+  let now = 0;
+  const monotonic = () => (now += 300);
+  const options = { cursor: 1_000_000, runtime: { monotonic } };
+  const { late, asked } = await lookAt(
+    () => false,
+    () => [],
+    options,
+  );
+  await late.takeIn(new Set([7]), 10, never);
+  expect(await late.takeIn(new Set(), 1_000_000, never)).toBe(0);
+  const ends = asked.map(({ gaps }) => gaps[0]?.upTo ?? 0);
+  expect(ends.every(Number.isInteger)).toBe(true);
+  expect(ends.at(-1)).toBe(1_000_000);
 });
 
 it("waits between two pages until there is room", async () => {

@@ -119,7 +119,8 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
       fresh += found.fresh;
       if (found.more !== undefined) width = Math.max(mostAtOnce, 2 * (found.more - from));
       from = found.more ?? from + width;
-      if (found.more === undefined) width *= runtime.monotonic() - startedAt > longestPageMs ? 0.5 : 2;
+      const wasSlow = runtime.monotonic() - startedAt > longestPageMs;
+      if (found.more === undefined) width = wasSlow ? Math.max(mostAtOnce, Math.floor(width / 2)) : 2 * width;
     }
     return fresh;
   }

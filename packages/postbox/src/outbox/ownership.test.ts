@@ -1,5 +1,5 @@
 import { gate, telemetryLog } from "@postbox/testkit";
-import { type Box, constant, type Lane, type Member, type Order } from "postbox";
+import { type Box, constant, type Member, type Order, type TakenLane } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
@@ -19,7 +19,7 @@ function ownershipOn(
     release: (...args) => box.release(...args),
   };
   const log = telemetryLog();
-  const lanes = { gained: [] as Lane[], lost: [] as number[], resumed: 0 };
+  const lanes = { gained: [] as TakenLane[], lost: [] as number[], resumed: 0 };
   const ownership = createOwnership({
     box: { ...unchanged, ...change(box) } as Box,
     boxName: "outbox",
@@ -156,6 +156,31 @@ it("takes from a member whose beat stands still for one and a half leases, thoug
   expect(await step(4_600)).toEqual(["a 7"]);
   beat = 8;
   expect(await step(10)).toEqual([]);
+  controller.abort();
+  await running;
+});
+
+it("does not know who had the lanes of a call whose answer was lost, and takes none of them for given back", async () => {
+  let calls = 0;
+  const { ownership, log, lanes } = ownershipOn(
+    (box) => ({
+      async own(...args) {
+        const taken = await box.own(...args);
+        if (++calls === 1) throw new Error("the answer got lost");
+        return taken;
+      },
+    }),
+    undefined,
+    60,
+  );
+  const controller = new AbortController();
+  const running = ownership.run(controller.signal);
+  await log.until("relay.owned");
+  expect(lanes.gained.map(({ clean }) => clean)).toEqual(Array.from({ length: 64 }, () => false));
+  // Those that it had itself are another matter.
+  ownership.lose([{ lane: 3, epoch: 1 }]);
+  await log.until("relay.owned", 2);
+  expect(lanes.gained.at(-1)).toEqual({ lane: 3, epoch: 1, clean: true });
   controller.abort();
   await running;
 });

@@ -49,6 +49,8 @@ export interface Ownership {
 export function createOwnership(options: OwnershipOptions): Ownership {
   const { box, boxName, owner, order, leaseMs, runtime, telemetry } = options;
   const epochs = new Map<number, number>();
+  /** The last epoch of each lane that was ours and is not. */
+  const givenUp = new Map<number, number>();
   let trustedUntil = 0;
   let members = 1;
   /** The last beat of each other member, and since when it has been the last. */
@@ -63,12 +65,17 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     telemetry({ name: "relay.owned", box: boxName, owner, lanes: lanes.length });
   }
 
+  function giveUp(lane: number): void {
+    givenUp.set(lane, epochs.get(lane) as number);
+    epochs.delete(lane);
+  }
+
   function lose(lost: readonly Lane[]): void {
     const own = lost.filter(({ lane, epoch }) => epochs.get(lane) === epoch);
     if (own.length === 0) return;
     // An order of everything needs everything.
     const known = order === "total" ? [...epochs.keys()] : own.map(({ lane }) => lane);
-    for (const lane of known) epochs.delete(lane);
+    for (const lane of known) giveUp(lane);
     options.lost(known);
     telemetry({ name: "relay.lost", box: boxName, owner, lanes: known.length });
   }
@@ -93,8 +100,9 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     members = 1 + others.filter(({ shares }) => shares).length;
     const ours = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
     lose(owned().filter(({ lane, epoch }) => ours.get(lane) !== epoch));
-    // Ours all the while, though we had given up on them.
-    gain(lanes.filter(({ lane }) => !epochs.has(lane)).map((lane) => ({ ...lane, clean: true })));
+    // Ours all the while, though we had given up on them; or taken by a call whose answer was lost, from whomever.
+    const missed = lanes.filter(({ lane }) => !epochs.has(lane));
+    gain(missed.map(({ lane, epoch }) => ({ lane, epoch, clean: givenUp.get(lane) === epoch })));
     if (hadRunOut) options.resumed();
   }
 
@@ -164,7 +172,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
 
   async function giveBack(lanes: readonly Lane[]): Promise<void> {
     const still = lanes.filter(({ lane, epoch }) => epochs.get(lane) === epoch);
-    for (const { lane } of still) epochs.delete(lane);
+    for (const { lane } of still) giveUp(lane);
     options.lost(still.map(({ lane }) => lane));
     await box.release(owner, still);
     telemetry({ name: "relay.released", box: boxName, owner, lanes: still.length });

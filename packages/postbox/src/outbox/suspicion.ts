@@ -31,12 +31,12 @@ export interface Suspicion {
   mark(row: Row): Row;
 }
 
-/** `mostInFlight` is how many of one lane may have been on their way at most. */
-export function createSuspicion(mostInFlight: number): Suspicion {
+/** `most` is how many of one lane were on their way at most, or sent and not settled: those are still in front. */
+export function createSuspicion(most: number): Suspicion {
   /** How many more of each lane. */
   const left = new Map<number, number>();
   return {
-    add: (lane) => void left.set(lane, mostInFlight),
+    add: (lane) => void left.set(lane, most),
     remove: (lane) => void left.delete(lane),
     mark(row) {
       const more = left.get(row.lane);

@@ -137,6 +137,10 @@ describe("the window", () => {
     arrive(window, a);
     expect(asked).toEqual([a]);
     expect(take(window)).toEqual([{ ...a, crashes: 1 }]);
+    // Nor for one that it does not take in yet.
+    window.failed(a);
+    arrive(window, row("a", { waiting: true }));
+    expect(asked).toEqual([a]);
   });
 
   it("puts back what is undecided, before everything else of its key", () => {
@@ -282,6 +286,12 @@ describe("the window", () => {
     expect(carefully()).toEqual([again]);
     window.undecided([again]);
     expect(carefully()).toEqual([once]);
+    window.sent(once);
+    window.settled(once, "sent");
+    // It is well again: once at a death may be chance.
+    const [more, b] = [row("o", { crashes: 1 }), row("b")];
+    arrive(window, more, b);
+    expect(new Set(take(window))).toEqual(new Set([again, more, b]));
   });
 
   it("stops a batch of a key in front of a suspect, and forgets a suspect with its lane", () => {

@@ -204,12 +204,12 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       let fresh = 0;
       for (const found of rows) {
         if (live.get(found.lane)?.has(found.position) || reads.isPast(found, read)) continue;
-        const row = seen(found);
-        const key = keyOf(row);
+        const key = keyOf(found);
         const state = key === undefined ? undefined : keys.get(key);
         const tooOld = state !== undefined && (state.unsettledWaits.size > 0 || read <= state.staleUpTo);
         // It will be read again.
-        if (row.waiting && isOvertaking(row, read, state)) continue;
+        if (found.waiting && isOvertaking(found, read, state)) continue;
+        const row = seen(found);
         liveIn(row.lane).add(row.position);
         fresh++;
         if (key === undefined) {
@@ -233,6 +233,11 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     take(maxRows, maxBytes, well = true) {
       const from = well ? aloneFrom : 1;
       if (isolated !== undefined) return [];
+      if (well && suspects.length > 0) {
+        // Those that were only asked to wait go as before.
+        for (const entry of suspects) if (!isSuspect(entry, from)) ready.push(entry);
+        suspects = suspects.filter((entry) => isSuspect(entry, from));
+      }
       if (suspects.length > 0 && well) return inFlight > 0 ? [] : isolate();
       const batch: Row[] = [];
       let bytes = 0;

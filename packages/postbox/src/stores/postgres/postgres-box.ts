@@ -38,9 +38,13 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
     } catch (thrown) {
       const error = schemaError(thrown, schema);
       if (error instanceof PostboxError) throw error;
-      throw new PostboxError("store-failed", `could not ${verb} the box ${name} in Postgres: ${reasonOf(error)}`, {
-        cause: error,
-      });
+      throw new PostboxError(
+        "store-failed",
+        `could not ${words[verb] ?? verb} the box ${name} in Postgres: ${reasonOf(error)}`,
+        {
+          cause: error,
+        },
+      );
     }
   }
 
@@ -111,6 +115,17 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
     },
   };
 }
+
+/** Where a verb says too little. */
+const words: Readonly<Record<string, string>> = {
+  renew: "renew a lease on",
+  own: "take lanes of",
+  release: "give back lanes of",
+  leave: "leave",
+  due: "read what is due in",
+  late: "look for late commits in",
+  suspect: "note crashes in",
+};
 
 /** A row as the driver gives it. */
 type StatementRow = Readonly<Record<string, unknown>>;

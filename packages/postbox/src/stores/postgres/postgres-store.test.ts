@@ -35,7 +35,7 @@ describe("postgresStore", () => {
 
   it("says what it could not do when the server cannot be reached", async () => {
     const failed = postgresStore({ pool }).box("outbox").own("relay-1", 64);
-    await expect(failed).rejects.toThrow("could not own the box outbox in Postgres: connect ECONNREFUSED");
+    await expect(failed).rejects.toThrow("could not take lanes of the box outbox in Postgres: connect ECONNREFUSED");
     await expect(failed).rejects.toMatchObject({ cause: { code: "ECONNREFUSED" } });
   });
 });

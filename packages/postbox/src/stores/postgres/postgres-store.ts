@@ -1,7 +1,7 @@
 import type { ClientBase, Pool } from "pg";
 import type { Message } from "../../message/message.js";
 import { checkOptions, type OptionRule, object, text } from "../../options.js";
-import type { Executor, Store, TransactionLibrary } from "../../store.js";
+import type { Store, TransactionLibrary } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
 import { keyLocks } from "./key-lock.js";

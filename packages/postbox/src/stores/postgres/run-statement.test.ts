@@ -35,11 +35,20 @@ it("prepares what comes often, under a name that no other text has, and nothing 
   expect(once).toEqual({ text: "SELECT 3" });
 });
 
-it.each(["26000", "42P05", "0A000"])("does without names where a session does not keep them (%s)", async (code) => {
+it.each(["26000", "42P05"])("does without names where a session does not keep them (%s)", async (code) => {
   const { run, asked } = poolThat(({ name }) => (name === undefined ? undefined : code));
   expect((await run("SELECT 1", [], true)).rows).toEqual([{ text: "SELECT 1" }]);
   await run("SELECT 1", [], true);
   expect(asked.map(({ name }) => name !== undefined)).toEqual([true, false, false]);
+});
+
+it("prepares anew under another name when the tables have changed", async () => {
+  let prepared = 0;
+  const { run, asked } = poolThat(({ name }) => (name !== undefined && ++prepared === 1 ? "0A000" : undefined));
+  expect((await run("SELECT 1", [], true)).rows).toEqual([{ text: "SELECT 1" }]);
+  await run("SELECT 1", [], true);
+  expect(asked.map(({ name }) => name === undefined)).toEqual([false, true, false]);
+  expect(asked[2]?.name).not.toBe(asked[0]?.name);
 });
 
 it("leaves every other failure to the one who asked", async () => {

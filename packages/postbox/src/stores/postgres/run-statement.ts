@@ -36,19 +36,23 @@ export function statementRunner(pool: Pool): StatementRunner {
   };
 }
 
-/** The session has no such statement, has another client's of that name, or one for tables that have changed since. */
-const notPrepared: ReadonlySet<string | undefined> = new Set(["26000", "42P05", "0A000"]);
+/** The session has no such statement, or has it from another client. */
+const notKept: ReadonlySet<string | undefined> = new Set(["26000", "42P05"]);
+/** The tables have changed since it was prepared. */
+const outdated = "0A000";
 
 /**
  * Prepares statements, which halves the time of a short one. A pooler that lends sessions for one transaction loses them, or
- * finds them there: then the statement has not run, is run without a name, and so are all later ones. Names are made of the
- * texts, so that nobody's can be another statement.
+ * finds them there: then the statement has not run, is run without a name, and so are all later ones. After a migration they
+ * are prepared anew. Names are made of the texts, so that nobody's can be another statement.
  */
 function preparedStatements(pool: Pool) {
   const names = new Map<string, string>();
   let works = true;
+  let generation = 0;
   const nameOf = (text: string): string => {
-    const name = names.get(text) ?? `postbox_${createHash("sha256").update(text).digest("hex").slice(0, 24)}`;
+    const hash = () => createHash("sha256").update(`${generation} ${text}`).digest("hex").slice(0, 24);
+    const name = names.get(text) ?? `postbox_${hash()}`;
     names.set(text, name);
     return name;
   };
@@ -57,8 +61,12 @@ function preparedStatements(pool: Pool) {
     try {
       return await pool.query({ name: nameOf(text), text, values } satisfies QueryConfig);
     } catch (error) {
-      if (!notPrepared.has(sqlState(error))) throw error;
-      works = false;
+      const state = sqlState(error);
+      if (notKept.has(state)) works = false;
+      else if (state === outdated) {
+        generation++;
+        names.clear();
+      } else throw error;
       return pool.query(text, values);
     }
   };
