@@ -1,6 +1,8 @@
 import { expect, it } from "vitest";
 import { mutants } from "./mutants.js";
-import { tryMutant } from "./try-mutants.js";
+import { checkMutant, tryMutant } from "./try-mutants.js";
+
+it.each(mutants)("fits the code: $guard", (mutant) => checkMutant(mutant));
 
 // All of them take minutes; these show that it can fail.
 const quick = ["a row whose key is held", "a message is acked after", "late commits are looked for"];

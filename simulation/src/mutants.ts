@@ -56,7 +56,7 @@ export const mutants: readonly Mutant[] = [
   {
     guard: "what waits is not sent before one in front of it is back",
     file: outbox("window"),
-    changes: [["row.waiting && isOvertaking(row, read, state)", "false"]],
+    changes: [["found.waiting && isOvertaking(found, read, state)", "false"]],
   },
   {
     guard: "what is behind a failed one of its key is not sent",

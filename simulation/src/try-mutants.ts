@@ -48,13 +48,24 @@ function copyInto(folder: string): void {
 }
 
 function mutate(file: string, changes: Mutant["changes"]): void {
-  let text = readFileSync(file, "utf8");
+  writeFileSync(file, without(readFileSync(file, "utf8"), file, changes));
+}
+
+/** Throws when a mutant does not fit the code any more. */
+export function checkMutant({ file, changes }: Mutant): void {
+  const built = join(root, file.replace("node_modules/postbox", "packages/postbox"));
+  without(readFileSync(built, "utf8"), file, changes);
+}
+
+function without(text: string, file: string, changes: Mutant["changes"]): string {
+  let changed = text;
   for (const [from, to] of changes) {
-    if (text.split(from).length !== 2)
+    if (changed.split(from).length !== 2) {
       throw new Error(`${file} does not have exactly one '${from}'; bring the mutant up to date`);
-    text = text.replace(from, () => to);
+    }
+    changed = changed.replace(from, () => to);
   }
-  writeFileSync(file, text);
+  return changed;
 }
 
 function run(folder: string, ...args: readonly string[]): Promise<string> {

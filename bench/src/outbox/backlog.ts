@@ -8,11 +8,8 @@ import { drainBox } from "./drain-box.js";
 const name = "outbox.backlog";
 const large = 1_000_000;
 const small = 10_000;
-/**
- * Left out: taking the lease, the first reads, and what goes out ahead of its settles, which is up to 3,000 rows. In the small
- * backlog those would be a seventh of all.
- */
-const startUp = 4_000;
+/** Left out: taking the lease, and the first reads. */
+const startUp = 2_000;
 /** Left out of the small backlog: its last reads find less than they could take. */
 const tail = 1_000;
 const smallDrains = 8;
