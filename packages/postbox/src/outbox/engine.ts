@@ -143,7 +143,7 @@ export function createEngine(options: EngineOptions): Engine {
     const done = attempt(batch).then(({ undecided, down, died }) => {
       sending.delete(done);
       const unknown = undecided.filter((row) => window.isOnItsWay(row));
-      const behind = window.undecided(unknown, died && doubt.countsAgainst(unknown));
+      const behind = window.undecided(unknown, died && doubt.died(unknown));
       if (behind.length > 0) settler.add(behind.map((row) => queueBehind(row, "held", judgeOptions)));
       if (down === undefined) breaker.close();
       else options.failed(down, breaker.open(down));

@@ -62,6 +62,7 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
   const [room, sweepRoom] = [createWake(runtime), createWake(runtime)];
   /** Each open transaction, and the highest position that was found before it was first seen. */
   const openSince = new Map<number, number>();
+  /** Transactions that have ended and appended nothing. A read that is under way may still show them as open. */
   const harmless = new Set<number>();
 
   /** `isWhole` judges, by the transactions that were open, whether its rows may be taken in. */
@@ -87,6 +88,7 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
   }
 
   /**
+   * Takes in what is unknown beyond a position; the transactions `ended` are known to have, those in `openSince` may end meanwhile.
    * Page by page, from the lowest position on: a transaction may have left more than one statement, or the window, should
    * hold. Pages are as wide as they are quick, since what is deleted and not vacuumed away costs time too.
    */

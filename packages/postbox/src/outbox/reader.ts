@@ -103,9 +103,9 @@ export function createReader(options: ReaderOptions): Reader {
     }
     let full = false;
     for (const state of lanes) {
-      const isFull = state.count >= state.limit;
-      full ||= isFull;
-      state.limit = isFull ? Math.min(state.limit * 2, batchSize) : smallest();
+      const hasMore = state.count >= state.limit;
+      full ||= hasMore;
+      state.limit = hasMore ? Math.min(state.limit * 2, batchSize) : smallest();
     }
     // Many full lanes share what one alone may have.
     const wanted = lanes.reduce((sum, { limit }) => sum + limit, 0);

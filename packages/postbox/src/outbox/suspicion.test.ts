@@ -22,7 +22,7 @@ it("suspects as many rows of a lane as may have been on their way, and none of o
 
 it("counts a death of a sound connection, and then one in five with the same message, until something is sent", () => {
   const doubt = createDoubt();
-  const die = (...rows: Row[]) => doubt.countsAgainst(rows);
+  const die = (...rows: Row[]) => doubt.died(rows);
   expect(doubt.none).toBe(true);
   expect(die(row(1, 1), row(1, 2))).toBe(true);
   expect(doubt.none).toBe(false);

@@ -59,7 +59,7 @@ export interface Doubt {
   /** Something was sent. */
   sent(): void;
   /** A connection died with these rows on their way: whether that counts against them. */
-  countsAgainst(rows: readonly Row[]): boolean;
+  died(rows: readonly Row[]): boolean;
 }
 
 const oneIn = 5;
@@ -77,7 +77,7 @@ export function createDoubt(): Doubt {
       none = true;
       deaths.clear();
     },
-    countsAgainst(rows) {
+    died(rows) {
       const counts = none;
       none = false;
       const [row] = rows;

@@ -132,7 +132,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
       const { down, died = false } = await attempt(row, report);
       if (begun !== term) return 0;
       if (down !== undefined) {
-        if (died && doubt.countsAgainst([row])) queue[0] = { ...row, crashes: row.crashes + 1 };
+        if (died && doubt.died([row])) queue[0] = { ...row, crashes: row.crashes + 1 };
         const retryInMs = breaker.open(down);
         options.failed(down, retryInMs);
         return retryInMs;
