@@ -1,4 +1,5 @@
 import type { Sender } from "postbox";
+import { createProgress } from "./progress.js";
 
 /** A sender that does nothing but count, and note when. */
 export interface CountingSender extends Sender {
@@ -20,20 +21,19 @@ export interface CountingSenderOptions {
 }
 
 export function countingSender({ expected, callMs = 0, onSend, onSent }: CountingSenderOptions): CountingSender {
-  const marks: { readonly count: number; readonly at: number }[] = [];
+  const progress = createProgress();
   let reach = () => {};
   const reached = new Promise<void>((resolve) => {
     reach = resolve;
   });
   const sent = { status: "sent" } as const;
-  let count = 0;
   let line = Promise.resolve();
 
   return {
     name: "nowhere",
     keepsOrder: true,
     get sent() {
-      return count;
+      return progress.count;
     },
     reached,
     async send(messages, settled) {
@@ -43,18 +43,10 @@ export function countingSender({ expected, callMs = 0, onSend, onSent }: Countin
         await line;
       }
       for (let index = 0; index < messages.length; index++) settled(index, sent);
-      count += messages.length;
-      marks.push({ count, at: performance.now() });
-      if (count >= expected) reach();
+      progress.add(messages.length);
+      if (progress.count >= expected) reach();
       onSent?.();
     },
-    rate(from, to) {
-      const first = marks.find((mark) => mark.count >= from);
-      const last = marks.find((mark) => mark.count >= to);
-      if (first === undefined || last === undefined || first === last) {
-        throw new Error(`${count} sent in ${marks.length} calls: no rate from ${from} to ${to}`);
-      }
-      return (last.count - first.count) / ((last.at - first.at) / 1000);
-    },
+    rate: progress.rate,
   };
 }
