@@ -116,6 +116,8 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
           signal,
         ),
     },
+    admin: inner.admin,
+    purge: (purgeOptions) => link.call(() => inner.purge(purgeOptions)),
     migrate: () => inner.migrate(),
   };
 }
@@ -167,6 +169,7 @@ function simulatedBox(inner: Box, box: string, { facts, link, recorder }: Simula
         () => inner.late(gaps, limit),
         ({ rows }) => rows,
       ),
+    promote: (limit) => link.call(() => inner.promote(limit)),
     suspect: (...args) => link.call(() => inner.suspect(...args)),
     settle: (lanes, settlements, settleOptions) =>
       link.call(async () => {

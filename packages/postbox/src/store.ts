@@ -1,3 +1,4 @@
+import type { Admin, PurgeOptions, Purged } from "./admin.js";
 import { PostboxError } from "./errors.js";
 import type { Message } from "./message/message.js";
 
@@ -44,6 +45,13 @@ export interface Store<Tx = unknown> {
   box(name: string): Box;
   /** Only where the store can wake a relay: see `Hints`. */
   readonly hints?: Hints<Tx>;
+  /** The operator's side of all boxes. */
+  readonly admin: Admin;
+  /**
+   * Removes what is done and older than `retentionMs`, and nothing else; one at a time, whoever calls it. A relay with
+   * `retentionMs` calls it by itself.
+   */
+  purge(options: PurgeOptions): Promise<Purged>;
   /** Brings the schema up to date. Safe when many call it at once; never called by the library itself. */
   migrate(): Promise<void>;
 }
@@ -103,6 +111,8 @@ export interface Member {
 
 /** What a member of a box sees when it has renewed its lease. */
 export interface Membership {
+  /** Whether an operator has paused the box: whoever owns lanes gives them back. */
+  readonly paused: boolean;
   readonly others: readonly Member[];
   /** The lanes that are still its own. */
   readonly lanes: readonly Lane[];
@@ -173,14 +183,20 @@ export interface SettleOptions {
 /**
  * What becomes of a row. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it.
  * `parked` with `hold` holds its key until somebody frees it. `pending` counts a failure and leaves the row in its place.
- * Whatever it is, its crashes are forgotten.
+ * `dropped` leaves nothing but an entry in the audit. Whatever it is, its crashes are forgotten.
  */
 export type Settlement = { readonly row: Row } & (
   | { readonly to: "sent" }
+  | { readonly to: "dropped"; readonly attempts: number; readonly error: string }
   | { readonly to: "wait"; readonly attempts: number; readonly retryInMs?: number; readonly error?: string }
   | { readonly to: "parked"; readonly attempts: number; readonly error: string; readonly hold?: boolean }
   | { readonly to: "pending"; readonly attempts: number; readonly error: string }
 );
+
+export interface Promoted {
+  readonly count: number;
+  readonly nextInMs?: number;
+}
 
 /** How a settle went. */
 export interface Settled {
@@ -213,6 +229,11 @@ export interface Box {
   due(lanes: readonly Omit<LaneRead, "after">[]): Promise<readonly Row[]>;
   /** The first `limit` rows of `pending` in these ranges that the reader does not know, in order of position over all lanes. */
   late(gaps: readonly LaneGap[], limit: number): Promise<ReadRows<LateRow>>;
+  /**
+   * Appends up to `limit` of the scheduled messages that are due, the first due first; several may call it at once. Answers
+   * with how many these were, and in how many ms the next one is due, if there is one.
+   */
+  promote(limit: number): Promise<Promoted>;
   /** Notes the crashes of rows, before they are sent; answers with the lanes whose epoch still stands. */
   suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>>;
   /** Moves rows to what became of them, all in one step. */

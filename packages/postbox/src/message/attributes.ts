@@ -43,12 +43,12 @@ const limits = {
 };
 
 /** RFC 3339 text of a time given as a Date or as such text. */
-export function normaliseTime(time: Date | string): string {
+export function normaliseTime(time: Date | string, path = "time"): string {
   if (!(time instanceof Date)) {
-    checkTime("time", time);
+    checkTime(path, time);
     return time;
   }
-  if (Number.isNaN(time.getTime())) throw invalid("time", "is an invalid Date", "give a valid one");
+  if (Number.isNaN(time.getTime())) throw invalid(path, "is an invalid Date", "give a valid one");
   return time.toISOString();
 }
 

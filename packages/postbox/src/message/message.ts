@@ -44,6 +44,10 @@ export interface Message {
   readonly topic: string;
   /** Messages with the same key keep their order. Without a key there is no order to keep. */
   readonly key?: string;
+  /**
+   * Not to be sent before this moment; RFC 3339. It is for the outbox and does not travel: what a sender gets has none.
+   */
+  readonly deliverAt?: string;
   /** Empty when the event has no data. */
   readonly data: Uint8Array;
 }
@@ -63,6 +67,8 @@ export interface MessageInput {
   /** Defaults to the type before its last dot. */
   readonly topic?: string | undefined;
   readonly key?: string | undefined;
+  /** Only an outbox can wait for it. Defaults to at once. */
+  readonly deliverAt?: Date | string | undefined;
   readonly data?: Uint8Array | undefined;
 }
 
@@ -83,7 +89,7 @@ const defaultMaxMessageBytes = 1024 * 1024;
  * what this returns, every store and transport can carry.
  */
 export function createMessage(input: MessageInput, limits: MessageLimits = {}): Message {
-  const { subject, time, dataschema } = input;
+  const { subject, time, dataschema, deliverAt } = input;
   const key = input.key ?? partitionKey(input.extensions);
   const message: Mutable<Message> = {
     specversion: "1.0",
@@ -100,6 +106,7 @@ export function createMessage(input: MessageInput, limits: MessageLimits = {}): 
   if (time !== undefined) message.time = normaliseTime(time);
   if (dataschema !== undefined) message.dataschema = dataschema;
   if (key !== undefined) message.key = key;
+  if (deliverAt !== undefined) message.deliverAt = normaliseTime(deliverAt, "deliverAt");
   checkMessage(message, limits.maxMessageBytes ?? defaultMaxMessageBytes, limits.foreign ?? false);
   return Object.freeze(message);
 }

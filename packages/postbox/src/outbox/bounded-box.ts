@@ -21,6 +21,7 @@ export function boundedBox(box: Box, limitMs: number, runtime: Runtime): Box {
     suspect: (lanes, rows) => bounded("write to", () => box.suspect(lanes, rows)),
     due: (lanes) => bounded("read", () => box.due(lanes)),
     late: (gaps, limit) => bounded("read", () => box.late(gaps, limit)),
+    promote: (limit) => bounded("append what is due to", () => box.promote(limit)),
     settle: (lanes, settlements, options) => bounded("settle", () => box.settle(lanes, settlements, options)),
   };
 }

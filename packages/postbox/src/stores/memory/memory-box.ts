@@ -10,6 +10,7 @@ import type {
   Membership,
   Order,
   OwnOptions,
+  Promoted,
   ReadRows,
   Row,
   Settled,
@@ -105,7 +106,7 @@ export class MemoryBox implements Box {
       if (other === owner) continue;
       others.push({ owner: other, ...lease, lives: expiresAt > now, shares: expiresAt > now + lease.leaseMs / 2 });
     }
-    return { others, lanes: this.#lanesOf(owner) };
+    return { paused: false, others, lanes: this.#lanesOf(owner) };
   }
 
   async own(owner: string, most: number, { dead = [], all = false }: OwnOptions = {}): Promise<readonly TakenLane[]> {
@@ -172,6 +173,10 @@ export class MemoryBox implements Box {
     }
     for (const { row } of fenced) this.#lane(row.lane).freeHolds(row.message);
     return { standing };
+  }
+
+  async promote(): Promise<Promoted> {
+    return { count: 0 };
   }
 
   async suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>> {

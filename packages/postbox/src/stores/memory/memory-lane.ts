@@ -70,6 +70,7 @@ export class MemoryLane {
     const row: StoredRow = { ...found.row, attempts, crashes: 0, ...(error === undefined ? {} : { error }) };
     const [byId, byKey = byId] = holdsOf(row.message);
     const name = found.hold ?? (alone ? byId : byKey);
+    if (settlement.to === "dropped") return row;
     if (settlement.to === "parked") {
       if (settlement.hold) this.#hold(name, now).dueAt = Number.POSITIVE_INFINITY;
       return row;

@@ -113,6 +113,9 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       for (const tx of open) tx.rollback();
     },
 
+    admin: undefined as never,
+    purge: undefined as never,
+
     /** Nothing to do: memory has no schema. */
     async migrate(): Promise<void> {},
   };

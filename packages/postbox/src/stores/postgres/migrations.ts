@@ -1,7 +1,7 @@
 import { laneCount } from "../../internal/lane.js";
 import { checkOptions } from "../../options.js";
 
-import { boxTables, defaultSchema, inboxTable, migrationTable, schemaRule } from "./names.js";
+import { auditTable, boxStateTable, boxTables, defaultSchema, inboxTable, migrationTable, schemaRule } from "./names.js";
 
 /*
  * The schema, as numbered steps. A step that was released never changes: the next one mends it.
@@ -134,8 +134,53 @@ function createInboxMemory(schema: string): string {
 `;
 }
 
+/**
+ * `failures` has the last tries that failed, as an array of `attempt`, `at` and `error`. `done` gets partitions, by whoever
+ * cleans it; what it has so far is in the overflow from now on, where also goes what finds no partition.
+ */
+function keepHistory(schema: string, box: string): string {
+  const t = boxTables(schema, box);
+  return `
+    ALTER TABLE ${t.pending} ADD COLUMN failures jsonb;
+    ALTER TABLE ${t.wait} ADD COLUMN failures jsonb;
+    ALTER TABLE ${t.parked} ADD COLUMN failures jsonb;
+    ALTER TABLE ${t.done} ADD COLUMN failures jsonb;
+    ALTER TABLE ${t.done} RENAME TO "${box}_overflow";
+    CREATE INDEX ON ${t.overflow} (position);
+    CREATE INDEX ON ${t.overflow} (id);
+    CREATE INDEX ON ${t.overflow} (done_at);
+    CREATE TABLE ${t.done} (LIKE ${t.overflow} INCLUDING DEFAULTS) PARTITION BY RANGE (done_at);
+    CREATE INDEX ON ${t.done} (position);
+    CREATE INDEX ON ${t.done} (id);
+`;
+}
+
+function createOperations(schema: string): string {
+  return `
+    CREATE TABLE ${boxStateTable(schema)} (
+      name text PRIMARY KEY,
+      paused_at timestamptz,
+      cleaner text,
+      cleaner_until timestamptz
+    );
+
+    CREATE TABLE ${auditTable(schema)} (
+      number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+      at timestamptz NOT NULL DEFAULT clock_timestamp(),
+      box text NOT NULL,
+      action text NOT NULL,
+      actor text NOT NULL,
+      reason text,
+      selection jsonb,
+      count integer NOT NULL,
+      ids text[] NOT NULL
+    );
+`;
+}
+
 const steps: readonly ((schema: string) => string)[] = [
   (schema) => createBox(schema, "outbox") + createBox(schema, "inbox") + createInboxMemory(schema),
+  (schema) => keepHistory(schema, "outbox") + keepHistory(schema, "inbox") + createOperations(schema),
 ];
 
 /** The version of the schema that this code works with. */

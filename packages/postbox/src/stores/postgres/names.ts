@@ -24,6 +24,8 @@ export interface BoxTables {
   readonly scheduled: string;
   readonly parked: string;
   readonly done: string;
+  /** What is done, and has no partition of `done`. */
+  readonly overflow: string;
 }
 
 export function boxTables(schema: string, box: string): BoxTables {
@@ -37,12 +39,23 @@ export function boxTables(schema: string, box: string): BoxTables {
     scheduled: table("scheduled"),
     parked: table("parked"),
     done: table("done"),
+    overflow: table("overflow"),
   };
 }
 
 /** Which versions of the schema have been applied. */
 export function migrationTable(schema: string): string {
   return `"${schema}"."migration"`;
+}
+
+/** One row per box that was ever paused or cleaned. */
+export function boxStateTable(schema: string): string {
+  return `"${schema}"."box"`;
+}
+
+/** What operators have changed. */
+export function auditTable(schema: string): string {
+  return `"${schema}"."audit"`;
 }
 
 /** What consumers have handled. */

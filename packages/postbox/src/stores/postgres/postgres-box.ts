@@ -52,6 +52,7 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
     async renew(owner, leaseMs, order) {
       const rows = await query("renew", [owner, leaseMs, order]);
       return {
+        paused: false,
         others: rows.filter((row) => row.lane === null).map(memberFrom),
         lanes: lanesFrom(rows.filter((row) => row.lane !== null)).map(({ lane, epoch }) => ({ lane, epoch })),
       };
@@ -97,6 +98,10 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
       const lateFrom = (record: StatementRow) => ({ ...rowFrom(record, false), ageMs: Number(record.age_ms) });
       const { rows, open } = readRowsFrom(records, lateFrom);
       return { rows: rows.sort((a, b) => a.position - b.position), open };
+    },
+
+    async promote() {
+      return { count: 0 };
     },
 
     async suspect(lanes, rows) {

@@ -132,6 +132,9 @@ export function postgresStore(
       return open === undefined ? boxOn(run) : withReservedConnections(`${schema}.${box}`, boxOn, run, open);
     },
 
+    admin: undefined as never,
+    purge: undefined as never,
+
     async migrate() {
       try {
         await onPool.begin((client) => client.query(migrationSteps(schema)), { isolation: "read committed" });
