@@ -28,6 +28,11 @@ export interface MessageOptions {
   readonly extensions?: Extensions;
   /** Defaults to the event's. */
   readonly contentType?: string;
+  /**
+   * Not to be sent before this moment, by the database's clock. Only an outbox can wait. Until then it holds up nothing
+   * of its key, and it takes its place in their order only then. Defaults to at once.
+   */
+  readonly deliverAt?: Date | string;
 }
 
 /** Those of a message that sets nothing. */

@@ -1,5 +1,5 @@
-import { PermanentError } from "../errors.js";
 import { withTimeout } from "../internal/with-timeout.js";
+import { expiredError, lifeLeftMs } from "../message/expiry.js";
 import { checkOptions, oneOf } from "../options.js";
 import type { BaseContext, Outputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
@@ -23,13 +23,9 @@ export function deadline(options: DeadlineOptions = {}): Middleware<"deadline", 
     refuses: ["tx"],
     async run(context: BaseContext, next: (added: WithSignal) => Promise<Outputs>) {
       const { message, runtime, signal } = context;
-      const expiry = message.extensions.expirytime;
-      if (expiry === undefined) return next({ signal });
-      const expired = () =>
-        new PermanentError(`message ${message.id} of type ${message.type} expired at ${expiry}`, {
-          code: "message-expired",
-        });
-      const leftMs = Date.parse(expiry) - runtime.now();
+      const leftMs = lifeLeftMs(message, runtime.now());
+      if (leftMs === Number.POSITIVE_INFINITY) return next({ signal });
+      const expired = () => expiredError(message);
       if (leftMs <= 0) {
         if (options.expired === "drop") return [];
         throw expired();

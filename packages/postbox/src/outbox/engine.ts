@@ -8,7 +8,7 @@ import type { Outcome, Sender } from "../transport.js";
 import { createBreaker } from "./breaker.js";
 import { countCrashes } from "./count-crashes.js";
 import { type Dispatched, dispatch } from "./dispatch.js";
-import { judge, queueBehind } from "./judge.js";
+import { expiry, judge, queueBehind } from "./judge.js";
 import type { Ownership } from "./ownership.js";
 import { createReader } from "./reader.js";
 import { createSettler } from "./settler.js";
@@ -26,6 +26,7 @@ export interface EngineOptions {
   readonly maxInFlightBytes: number;
   readonly maxAttempts: number;
   readonly holdParked: boolean;
+  readonly expired: "park" | "drop" | "send";
   readonly pollIntervalMs: number;
   readonly publishTimeoutMs: number;
   readonly keep: boolean;
@@ -127,6 +128,13 @@ export function createEngine(options: EngineOptions): Engine {
     dispatching.wake();
   }
 
+  /** Also reports it, if it is. */
+  function isExpired(row: Row): boolean {
+    const end = expiry(row, runtime.now());
+    if (end !== undefined) report(row, end);
+    return end !== undefined;
+  }
+
   async function attempt(batch: readonly Row[]): Promise<Dispatched> {
     try {
       await countCrashes(batch, options);
@@ -170,8 +178,12 @@ export function createEngine(options: EngineOptions): Engine {
         const [first] = batch;
         if (first === undefined) break;
         const end = hopeless(first);
-        if (end === undefined) send(batch);
-        else report(first, end);
+        if (end !== undefined) {
+          report(first, end);
+          continue;
+        }
+        const worth = options.expired === "send" ? batch : batch.filter((row) => !isExpired(row));
+        if (worth.length > 0) send(worth);
       }
       reader.roomLeft();
       await dispatching.wait(stop.signal, waitMs);

@@ -1,6 +1,7 @@
 import type { Backoff } from "../backoff.js";
 import { PermanentError } from "../errors.js";
 import { scrub } from "../internal/scrub.js";
+import { expiredError, lifeLeftMs } from "../message/expiry.js";
 import type { Row, Settlement } from "../store.js";
 import type { TelemetryEvent } from "../telemetry/events.js";
 import type { Outcome } from "../transport.js";
@@ -10,6 +11,8 @@ export interface JudgeOptions {
   readonly maxAttempts: number;
   /** Whether a parked message holds its key. */
   readonly holdParked: boolean;
+  /** What becomes of a message that is worthless by now. */
+  readonly expired: "park" | "drop" | "send";
   /** Whether what failed keeps its place, instead of waiting aside. */
   readonly inPlace: boolean;
   readonly backoff: Backoff;
@@ -40,6 +43,7 @@ export function judge(
   }
   if (ahead !== undefined) return queueBehind(row, ahead, options);
   const { error } = outcome;
+  if (isExpired(error)) return judgeExpired(row, error, options);
   // Whoever may read the tables need not know the broker's password.
   const text = scrub(error.message);
   const attempts = row.attempts + 1;
@@ -57,6 +61,25 @@ export function judge(
       ? { row, to: "pending", attempts, error: text }
       : { row, to: "wait", attempts, retryInMs, error: text },
     event: { name: "message.failed", box, id, attempt: attempts, retryInMs, error },
+  };
+}
+
+/** What ends a message before it is sent: that it is worthless by now. */
+export function expiry({ message }: Row, now: number): Outcome | undefined {
+  return lifeLeftMs(message, now) > 0 ? undefined : { status: "rejected", error: expiredError(message) };
+}
+
+function isExpired(error: Error): boolean {
+  return error instanceof PermanentError && error.code === "message-expired";
+}
+
+/** It spends no attempt, and its key does not wait for what nobody wants any more. */
+function judgeExpired(row: Row, error: Error, { box, expired }: JudgeOptions): Judgement {
+  const [to, name] =
+    expired === "drop" ? (["dropped", "message.dropped"] as const) : (["parked", "message.parked"] as const);
+  return {
+    settlement: { row, to, attempts: row.attempts, error: scrub(error.message) },
+    event: { name, box, id: row.message.id, error },
   };
 }
 

@@ -53,6 +53,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   const givenUp = new Map<number, number>();
   let trustedUntil = 0;
   let members = 1;
+  let paused = false;
   /** The last beat of each other member, and since when it has been the last. */
   let beats = new Map<string, Pick<Member, "beat" | "leaseMs"> & { readonly since: number }>();
   const trusted = () => runtime.monotonic() < trustedUntil;
@@ -93,7 +94,9 @@ export function createOwnership(options: OwnershipOptions): Ownership {
 
   async function renew(): Promise<void> {
     const sentAt = runtime.monotonic();
-    const { lanes, others } = await box.renew(owner, leaseMs, order);
+    const { lanes, others, ...now } = await box.renew(owner, leaseMs, order);
+    if (now.paused !== paused) telemetry({ name: now.paused ? "relay.paused" : "relay.resumed", box: boxName });
+    paused = now.paused;
     const hadRunOut = !trusted();
     trustedUntil = sentAt + leaseMs;
     watch(others);
@@ -155,7 +158,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
 
   async function share(): Promise<number> {
     const all = order === "total";
-    const fair = all ? laneCount : Math.ceil(laneCount / members);
+    const fair = paused ? 0 : all ? laneCount : Math.ceil(laneCount / members);
     if (epochs.size < fair && trusted()) {
       await inTurn(async () => {
         const gained = await box.own(owner, fair - epochs.size, { dead: dead(), all });

@@ -1,3 +1,4 @@
+import type { PurgeOptions } from "../admin.js";
 import { type Backoff, exponential, reliable } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
@@ -13,6 +14,8 @@ import { hear } from "./hearing.js";
 import { outboxBox } from "./outbox.js";
 import { createOwnership, type Ownership } from "./ownership.js";
 import { requireHints } from "./require-hints.js";
+import { keepClean } from "./retention.js";
+import { keepSchedule } from "./schedule.js";
 import { createTotalEngine } from "./total-engine.js";
 
 export interface RelayOptions {
@@ -40,6 +43,22 @@ export interface RelayOptions {
   readonly maxInFlightBytes?: number;
   /** What becomes of a message that was sent: `delete`, or `keep` it in `outbox_done`. Defaults to `delete`. */
   readonly mode?: "delete" | "keep";
+  /**
+   * For how long at least it is kept, with `mode: "keep"`; then it is removed, by one of the relays at a time. Defaults to
+   * until somebody calls `store.purge`.
+   */
+  readonly retentionMs?: number;
+  /** How often to look for what was kept long enough. Defaults to 600,000, ten minutes. */
+  readonly cleanIntervalMs?: number;
+  /** Gets everything before it is removed: see `PurgeOptions`. Defaults to nothing. */
+  readonly archive?: PurgeOptions["archive"];
+  /** Whether partitions are made and dropped for it: see `PurgeOptions`. Defaults to true. */
+  readonly partitions?: boolean;
+  /**
+   * What becomes of a message whose `expirytime` has passed before it is sent: it is parked, dropped, which leaves its id in
+   * the audit, or sent all the same. By this host's clock. Defaults to `park`.
+   */
+  readonly expired?: "park" | "drop" | "send";
   /** Total tries of a message before it is parked. Outages of the broker spend none. Defaults to 10. */
   readonly maxAttempts?: number;
   /** The delay between tries of a message, and between looks during an outage. Defaults to `exponential()`. */
@@ -69,6 +88,11 @@ const rules = {
   maxInFlight: count,
   maxInFlightBytes: count,
   mode: oneOf("delete", "keep"),
+  retentionMs: positive,
+  cleanIntervalMs: positive,
+  archive: callback,
+  partitions: flag,
+  expired: oneOf("park", "drop", "send"),
   maxAttempts: count,
   backoff: callback,
   isPermanent: callback,
@@ -120,6 +144,7 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
       path: "onPark",
     });
   }
+  checkRetention(options);
   const telemetry = quiet(options.telemetry);
   const failed = (thrown: unknown, retryInMs: number) =>
     telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(thrown), retryInMs });
@@ -134,6 +159,7 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
     sender,
     order,
     holdParked: onPark === "hold",
+    expired: options.expired ?? "park",
     batchSize,
     maxInFlight: options.maxInFlight ?? 1000,
     maxInFlightBytes: options.maxInFlightBytes ?? 16 * 1024 * 1024,
@@ -174,6 +200,17 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
     });
     const engine: Engine = (order === "total" ? createTotalEngine : createEngine)({ ...engineOptions, ownership });
     const parts = [ownership.run(stop.signal), engine.run(stop.signal)];
+    parts.push(keepSchedule({ ...engineOptions, promoted: () => engine.hinted() }, stop.signal));
+    const { retentionMs, cleanIntervalMs = 600_000, archive, partitions } = options;
+    if (retentionMs !== undefined) {
+      const retention = { ...engineOptions, store, retentionMs, cleanIntervalMs };
+      parts.push(
+        keepClean(
+          { ...retention, ...(archive && { archive }), ...(partitions !== undefined && { partitions }) },
+          stop.signal,
+        ),
+      );
+    }
     if (hints) parts.push(hear({ ...engineOptions, hints, hinted: () => engine.hinted() }, stop.signal));
     try {
       await Promise.all(parts);
@@ -205,6 +242,23 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
     start: () => background.start(),
     stop: () => background.stop(),
   };
+}
+
+function checkRetention(options: RelayOptions): void {
+  const { mode, retentionMs } = options;
+  if (retentionMs !== undefined && mode !== "keep") {
+    throw new ConfigError(
+      "option-invalid",
+      'createRelay: retentionMs is for what is kept; give mode: "keep" too, or leave it out',
+      { path: "retentionMs" },
+    );
+  }
+  const path = (["cleanIntervalMs", "archive", "partitions"] as const).find((name) => options[name] !== undefined);
+  if (path !== undefined && retentionMs === undefined) {
+    throw new ConfigError("option-invalid", `createRelay: ${path} is nothing without retentionMs; give it too`, {
+      path,
+    });
+  }
 }
 
 function checkBelowThird(name: string, value: number, leaseMs: number): void {

@@ -7,7 +7,7 @@ import { createBreaker } from "./breaker.js";
 import { countCrashes } from "./count-crashes.js";
 import { type Dispatched, dispatch } from "./dispatch.js";
 import type { Engine, EngineOptions } from "./engine.js";
-import { type Judgement, judge } from "./judge.js";
+import { expiry, type Judgement, judge } from "./judge.js";
 import { createSettler } from "./settler.js";
 import { createDoubt, createSuspicion, hopeless } from "./suspicion.js";
 
@@ -43,6 +43,9 @@ export function createTotalEngine(options: EngineOptions): Engine {
   let term = 0;
   let pauseMs = 0;
   let drained = false;
+  /** Whether a row is on its way; and whether it is to be the last. */
+  let busy = false;
+  let draining = false;
 
   const settler = createSettler({
     ...options,
@@ -126,7 +129,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
     const report = (outcome: Parameters<typeof judge>[1]) => {
       if (begun === term) judgement = judge(row, outcome, undefined, judgeOptions);
     };
-    const end = hopeless(row);
+    const end = hopeless(row) ?? (options.expired === "send" ? undefined : expiry(row, runtime.now()));
     if (end !== undefined) report(end);
     else {
       const { down, died = false } = await attempt(row, report);
@@ -149,7 +152,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
     }
     queue.shift();
     // Until it is stored that this one is set aside, who takes over would send it after the next one.
-    if (settlement.to === "parked") {
+    if (settlement.to !== "sent") {
       while (begun === term && live.has(nameOf(row)) && !signal.aborted) await stored.wait(signal);
     }
     return 0;
@@ -167,7 +170,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
   async function loop(signal: AbortSignal): Promise<void> {
     let lookAt = 0;
     while (!signal.aborted) {
-      if (ownership.epochs.size < laneCount || !ownership.trusted()) {
+      if (draining || ownership.epochs.size < laneCount || !ownership.trusted()) {
         await news.wait(signal, options.pollIntervalMs);
         continue;
       }
@@ -177,7 +180,11 @@ export function createTotalEngine(options: EngineOptions): Engine {
         }
         const [row] = queue;
         if (row !== undefined && settler.size < 2 * options.maxInFlight) {
-          await sleep(runtime, await send(row, signal), signal);
+          busy = true;
+          const pauseMs = await send(row, signal);
+          busy = false;
+          if (draining) stored.wake();
+          await sleep(runtime, pauseMs, signal);
         } else if (row !== undefined) {
           await stored.wait(signal);
         } else {
@@ -203,6 +210,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
     },
     lost(lanes) {
       term++;
+      draining = false;
       queue = [];
       passed = 0;
       gap = undefined;
@@ -218,8 +226,19 @@ export function createTotalEngine(options: EngineOptions): Engine {
       pauseMs = 0;
       news.wake();
     },
-    // Nobody shares with this one.
-    drain: async () => false,
+    async drain() {
+      draining = true;
+      const deadline = runtime.monotonic() + 2 * options.publishTimeoutMs;
+      while (busy || settler.size > 0) {
+        const leftMs = deadline - runtime.monotonic();
+        if (leftMs <= 0 || finish.signal.aborted) {
+          draining = false;
+          return false;
+        }
+        await stored.wait(finish.signal, leftMs);
+      }
+      return true;
+    },
     async run(signal) {
       const sending = loop(signal).finally(() => finish.abort());
       await Promise.all([sending, settler.run(finish.signal)]);

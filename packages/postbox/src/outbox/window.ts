@@ -63,7 +63,7 @@ export interface Window {
   sent(row: Row): void;
   /** It failed: answers with those behind it, which go to `wait` with it. */
   failed(row: Row): readonly Row[];
-  /** It goes to `parked`: its key goes on when that is stored. */
+  /** It goes to `parked`, or is dropped: its key goes on when that is stored. */
   parked(row: Row): void;
   /** Whether an earlier one of its key has failed (held) or been parked in the batch that this row was sent in. */
   ahead(row: Row): "held" | "parked" | undefined;
@@ -348,7 +348,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
           ? Math.min(state.staleFrom, row.position)
           : row.position;
         state.staleUpTo = reads.last;
-      } else if (to === "parked" && state.unsettledParks > 0) {
+      } else if ((to === "parked" || to === "dropped") && state.unsettledParks > 0) {
         state.unsettledParks--;
         enqueue(state);
       }

@@ -1,4 +1,4 @@
-import { PostboxError, PublishError } from "../errors.js";
+import { ConfigError, PostboxError, PublishError } from "../errors.js";
 import { runtimeWith } from "../internal/runtime.js";
 import { withTimeout } from "../internal/with-timeout.js";
 import { positive } from "../options.js";
@@ -20,6 +20,14 @@ export function createPublisher(sender: Sender, options: DirectPublisherOptions)
   const { publishTimeoutMs = 10_000 } = options;
   const runtime = runtimeWith(options.runtime);
   return publisherInto(async (messages) => {
+    const waiting = messages.find(({ deliverAt }) => deliverAt !== undefined);
+    if (waiting !== undefined) {
+      throw new ConfigError(
+        "option-invalid",
+        `createPublisher: ${waiting.type} has 'deliverAt', and only an outbox can wait; publish it there, or leave it out`,
+        { path: "deliverAt" },
+      );
+    }
     const outcomes: (Outcome | undefined)[] = messages.map(() => undefined);
     const settled = (index: number, outcome: Outcome) => {
       outcomes[index] = outcome;

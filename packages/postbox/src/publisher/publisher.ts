@@ -78,6 +78,7 @@ const messageRules = {
   headers: object,
   extensions: object,
   contentType: text,
+  deliverAt: anything,
 } satisfies Record<keyof MessageOptions, OptionRule>;
 
 /**
@@ -106,6 +107,7 @@ export function publisherTo(
         subject: input.subject ?? defaults.subject,
         topic: input.topic,
         key: input.key,
+        deliverAt: input.deliverAt,
         datacontenttype: input.datacontenttype,
         dataschema: input.dataschema,
         headers: merged(defaults.headers, input.headers),
@@ -145,6 +147,7 @@ export function publisherTo(
           key: own.key ?? event.keyOf(validated),
           subject: own.subject,
           time: own.time,
+          deliverAt: own.deliverAt,
           headers: own.headers,
           datacontenttype: contentType,
           dataschema: event.dataschema,

@@ -17,6 +17,16 @@ export type TelemetryEvent =
   | { readonly name: "relay.blocked"; readonly box: string; readonly before: number }
   | { readonly name: "relay.settled"; readonly box: string; readonly sent: number; readonly waiting: number }
   | { readonly name: "relay.drained"; readonly box: string }
+  | { readonly name: "relay.paused"; readonly box: string }
+  | { readonly name: "relay.resumed"; readonly box: string }
+  | { readonly name: "relay.promoted"; readonly box: string; readonly count: number }
+  | {
+      readonly name: "relay.cleaned";
+      readonly box: string;
+      readonly removed: number;
+      readonly partitionsMade: number;
+      readonly partitionsDropped: number;
+    }
   | { readonly name: "relay.failed"; readonly box: string; readonly error: PostboxError; readonly retryInMs: number }
   | {
       readonly name: "breaker.opened";
@@ -39,6 +49,7 @@ export type TelemetryEvent =
   | { readonly name: "message.held"; readonly box: string; readonly id: string; readonly key: string }
   | { readonly name: "message.suspected"; readonly box: string; readonly id: string; readonly crashes: number }
   | { readonly name: "message.parked"; readonly box: string; readonly id: string; readonly error: Error }
+  | { readonly name: "message.dropped"; readonly box: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.received"; readonly consumer: string; readonly id: string; readonly attempt: number }
   | { readonly name: "delivery.skipped"; readonly consumer: string; readonly id: string }
   | { readonly name: "delivery.handled"; readonly consumer: string; readonly id: string; readonly durationMs: number }

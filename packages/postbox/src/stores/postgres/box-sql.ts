@@ -1,6 +1,9 @@
 import { laneCount } from "../../internal/lane.js";
-import { messageSelection, selectedColumns } from "./message-columns.js";
+import { messageColumns, messageSelection, selectedColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
+import { numbered } from "./write-sql.js";
+
+const columns = messageColumns.map(([name]) => name).join(", ");
 
 /*
  * Ownership of a box, and reading it. Locks are always taken in the same order, lanes ascending and then members, so
@@ -9,9 +12,13 @@ import type { BoxTables } from "./names.js";
 
 const inMs = (ms: string) => `clock_timestamp() + (${ms})::double precision * interval '1 millisecond'`;
 
+function isPaused(t: BoxTables): string {
+  return `name = ${t.name} AND paused_at IS NOT NULL`;
+}
+
 /**
  * Touches the member only, so that a renewal never waits for a settle. Answers with what is its own, and with the other
- * members.
+ * members; and with a row of nothing when the box is paused.
  */
 export function renewSql(t: BoxTables): string {
   return `
@@ -25,7 +32,9 @@ export function renewSql(t: BoxTables): string {
     UNION ALL
     SELECT NULL, NULL, owner, relay_order, beat, lease_ms,
            expires_at > clock_timestamp(), expires_at > ${inMs("lease_ms / 2")}
-    FROM ${t.member} WHERE owner <> $1::text`;
+    FROM ${t.member} WHERE owner <> $1::text
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM ${t.state} WHERE ${isPaused(t)}`;
 }
 
 /**
@@ -46,6 +55,7 @@ export function ownSql(t: BoxTables): string {
       WHERE k.owner IS DISTINCT FROM $1::text AND NOT EXISTS (
         SELECT FROM ${t.member} m WHERE m.owner = k.owner AND ${lives("m")})
         AND EXISTS (SELECT FROM ${t.member} WHERE owner = $1::text AND expires_at > clock_timestamp())
+        AND NOT EXISTS (SELECT FROM ${t.state} WHERE ${isPaused(t)})
       ORDER BY (k.lane + $3::integer) % ${laneCount} LIMIT $2::integer
     ), locked AS MATERIALIZED (
       SELECT lane, epoch, owner, clean FROM ${t.lane} WHERE lane IN (SELECT lane FROM seen) ORDER BY lane FOR UPDATE
@@ -147,6 +157,28 @@ export function dueSql(t: BoxTables): string {
         SELECT * FROM ${t.wait} WHERE lane = l.lane AND hold_key = due.key ORDER BY position LIMIT $3::integer
       ) AS first ORDER BY position LIMIT due.share
     ) AS w`;
+}
+
+/**
+ * Appends the first $1 scheduled messages that are due, whoever else does the same. As for any append, the transaction has
+ * its number before they get their positions.
+ */
+export function promoteSql(t: BoxTables): string {
+  return `
+    WITH due AS (
+      DELETE FROM ${t.scheduled}
+      WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM ${t.scheduled} WHERE due_at <= statement_timestamp()
+        ORDER BY due_at, position LIMIT $1::integer FOR UPDATE SKIP LOCKED))
+      RETURNING due_at, position, lane, ${columns}
+    ), anew AS (
+      INSERT INTO ${t.pending} (lane, ${columns})
+      SELECT lane, ${columns} FROM due WHERE ${numbered} ORDER BY due_at, position
+      RETURNING lane
+    )
+    SELECT (SELECT count(*) FROM anew) AS count,
+           (SELECT extract(epoch FROM min(due_at) - clock_timestamp()) * 1000 FROM ${t.scheduled}
+            WHERE due_at > statement_timestamp()) AS next_in_ms`;
 }
 
 /**

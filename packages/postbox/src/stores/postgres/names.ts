@@ -16,6 +16,8 @@ const boxNames = ["outbox", "inbox"] as const;
 
 /** Every name is quoted and carries its schema: no statement depends on a session's `search_path`. */
 export interface BoxTables {
+  /** The box's own name, as a literal. */
+  readonly name: string;
   readonly pending: string;
   readonly wait: string;
   readonly hold: string;
@@ -26,11 +28,15 @@ export interface BoxTables {
   readonly done: string;
   /** What is done, and has no partition of `done`. */
   readonly overflow: string;
+  /** Of all boxes, as the next one. */
+  readonly state: string;
+  readonly audit: string;
 }
 
 export function boxTables(schema: string, box: string): BoxTables {
   const table = (part: keyof BoxTables) => `"${schema}"."${box}_${part}"`;
   return {
+    name: `'${box}'`,
     pending: table("pending"),
     wait: table("wait"),
     hold: table("hold"),
@@ -40,6 +46,8 @@ export function boxTables(schema: string, box: string): BoxTables {
     parked: table("parked"),
     done: table("done"),
     overflow: table("overflow"),
+    state: boxStateTable(schema),
+    audit: auditTable(schema),
   };
 }
 

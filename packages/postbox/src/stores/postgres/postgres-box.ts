@@ -2,13 +2,13 @@ import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
 import type { Box, Lane, Member, Row, Settled, Settlement, TakenLane } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
-import { dueSql, lateSql, leaveSql, ownSql, readSql, releaseSql, renewSql } from "./box-sql.js";
+import { dueSql, lateSql, leaveSql, ownSql, promoteSql, readSql, releaseSql, renewSql } from "./box-sql.js";
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { boxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
-import { settleSentSql, settleSql, suspectSql } from "./settle-sql.js";
+import { type KeptIn, settleSentSql, settleSql, suspectSql } from "./settle-sql.js";
 
 /**
  * A box in Postgres. Each verb is one statement in a transaction of its own: a crash leaves all of it or nothing, and a
@@ -24,12 +24,20 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
     read: readSql(tables),
     due: dueSql(tables),
     late: lateSql(tables),
+    promote: promoteSql(tables),
     suspect: suspectSql(tables),
-    settle: settleSql(tables),
+    settle: settleSql(tables, "done"),
   };
-  const settleSent = { keep: settleSentSql(tables, true), delete: settleSentSql(tables, false) };
+  const settle = { done: statements.settle, overflow: settleSql(tables, "overflow") };
+  const settleSent = {
+    delete: settleSentSql(tables, undefined),
+    done: settleSentSql(tables, "done"),
+    overflow: settleSentSql(tables, "overflow"),
+  };
   // Not the others: `late` and a settle of all kinds have to be planned for how much it is.
-  const often = new Set([statements.read, statements.due, settleSent.keep, settleSent.delete]);
+  const often = new Set([statements.read, statements.due, ...Object.values(settleSent)]);
+  /** No partition was found for what is done: until then, nobody looks for one. */
+  let overflowUntil = 0;
 
   async function query(verb: keyof typeof statements, params: readonly unknown[], text = statements[verb]) {
     try {
@@ -52,8 +60,8 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
     async renew(owner, leaseMs, order) {
       const rows = await query("renew", [owner, leaseMs, order]);
       return {
-        paused: false,
-        others: rows.filter((row) => row.lane === null).map(memberFrom),
+        paused: rows.some(({ lane, owner }) => lane === null && owner === null),
+        others: rows.filter(({ lane, owner }) => lane === null && owner !== null).map(memberFrom),
         lanes: lanesFrom(rows.filter((row) => row.lane !== null)).map(({ lane, epoch }) => ({ lane, epoch })),
       };
     },
@@ -100,8 +108,11 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
       return { rows: rows.sort((a, b) => a.position - b.position), open };
     },
 
-    async promote() {
-      return { count: 0 };
+    async promote(limit) {
+      const [row] = await query("promote", [limit]);
+      const count = Number(row?.count);
+      if (count === limit) return { count, nextInMs: 0 };
+      return row?.next_in_ms == null ? { count } : { count, nextInMs: Math.max(0, Number(row.next_in_ms)) };
     },
 
     async suspect(lanes, rows) {
@@ -112,13 +123,33 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
     async settle(lanes, settlements, { keep = false, alone = false } = {}) {
       const fence = fenceOf(lanes);
       const onlySent = settlements.every(({ row, to }) => to === "sent" && !row.waiting);
-      if (onlySent) {
+      const settleInto = async (keptIn: KeptIn) => {
+        if (!onlySent) {
+          return settledIn(
+            await query("settle", [...fence, ...settlementColumns(settlements), keep, alone], settle[keptIn]),
+          );
+        }
         const [of, at] = [arrayOf(settlements, ({ row }) => row.lane), arrayOf(settlements, ({ row }) => row.position)];
-        return settledIn(await query("settle", [...fence, of, at], settleSent[keep ? "keep" : "delete"]));
+        return settledIn(await query("settle", [...fence, of, at], settleSent[keep ? keptIn : "delete"]));
+      };
+      if (performance.now() < overflowUntil) return settleInto("overflow");
+      try {
+        return await settleInto("done");
+      } catch (error) {
+        if (!isPartitionMissing(error)) throw error;
+        overflowUntil = performance.now() + overflowMs;
+        return settleInto("overflow");
       }
-      return settledIn(await query("settle", [...fence, ...settlementColumns(settlements), keep, alone]));
     },
   };
+}
+
+/** A settle that fails costs as much as one that does not: this often is often enough. */
+const overflowMs = 60_000;
+
+/** `done` has no partition for now. It has no checks beside those of its partitions. */
+function isPartitionMissing(error: unknown): boolean {
+  return error instanceof PostboxError && sqlState(error.cause) === "23514";
 }
 
 /** Where a verb says too little. */
@@ -129,6 +160,7 @@ const words: Readonly<Record<string, string>> = {
   leave: "leave",
   due: "read what is due in",
   late: "look for late commits in",
+  promote: "append what is due in",
   suspect: "note crashes in",
 };
 

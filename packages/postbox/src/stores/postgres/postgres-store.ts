@@ -101,8 +101,12 @@ export function postgresStore(
     current,
     ...(open && { hints: postgresHints({ pool, open, schema, afterCommit }) }),
 
-    async append(tx, box, messages, { strictKeyOrder = false } = {}) {
+    async append(tx, box, all, { strictKeyOrder = false } = {}) {
       requireBox(box);
+      const timed = all.filter(({ deliverAt }) => deliverAt !== undefined);
+      if (timed.length > 0) await write(tx, appending(box).timed, [manyMessages(timed)]);
+      if (timed.length > 0 && timed.length === all.length) return;
+      const messages = timed.length === 0 ? all : all.filter(({ deliverAt }) => deliverAt === undefined);
       const [first] = messages;
       const locks = strictKeyOrder ? keyLocks(schema, box, messages) : [];
       const inTurn = locks.length > 0;
@@ -158,7 +162,7 @@ function manyMessages(messages: readonly Message[]): string {
   return JSON.stringify(
     messages.map((message) => {
       const values = messageValues(message);
-      return { ...values, data: (values.data as Buffer).toString("base64") };
+      return { ...values, due_at: message.deliverAt, data: (values.data as Buffer).toString("base64") };
     }),
   );
 }

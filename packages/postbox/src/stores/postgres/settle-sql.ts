@@ -6,18 +6,21 @@ const columns = messageColumns.map(([name]) => name).join(", ");
 /** The lanes that stand; and, without a lane, the number that reads have shown this transaction under. */
 const answer = "SELECT lane, NULL AS transaction FROM fence UNION ALL SELECT NULL, pg_current_xact_id()::text";
 
+/** Where what was sent is kept: by default there; and where the other one has no partition for it. */
+export type KeptIn = "done" | "overflow";
+
 /** The common case, nothing but rows that were sent from `pending`: $3 and $4 say which. The fence is as below. */
-export function settleSentSql(t: BoxTables, keep: boolean): string {
-  const kept = `, kept AS (
-      INSERT INTO ${t.done} (lane, position, ${columns}, created_at, attempts)
-      SELECT lane, position, ${columns}, created_at, attempts + 1 FROM gone
+export function settleSentSql(t: BoxTables, keptIn: KeptIn | undefined): string {
+  const kept = (into: KeptIn) => `, kept AS (
+      INSERT INTO ${t[into]} (lane, position, ${columns}, created_at, attempts, failures)
+      SELECT lane, position, ${columns}, created_at, attempts + 1, failures FROM gone
     )`;
   return `
     WITH fence AS MATERIALIZED (${fence(t)}), gone AS (
       DELETE FROM ${t.pending} p USING unnest($3::smallint[], $4::bigint[]) AS i (lane, position), fence f
       WHERE p.lane = i.lane AND p.position = i.position AND f.lane = i.lane
-      ${keep ? "RETURNING p.*" : ""}
-    )${keep ? kept : ""}
+      ${keptIn === undefined ? "" : "RETURNING p.*"}
+    )${keptIn === undefined ? "" : kept(keptIn)}
     ${answer}`;
 }
 
@@ -27,6 +30,16 @@ function fence(t: BoxTables): string {
       FROM ${t.lane} k JOIN unnest($1::smallint[], $2::bigint[]) AS e (lane, epoch) USING (lane, epoch)
       ORDER BY k.lane FOR KEY SHARE OF k
     `;
+}
+
+const failuresKept = 20;
+
+/** The tries that failed, with this one, if it is one; the last of them. */
+function failures(before: string): string {
+  return `CASE WHEN error IS NULL THEN ${before}
+           ELSE CASE WHEN jsonb_array_length(${before}) >= ${failuresKept} THEN ${before} - 0
+                     ELSE coalesce(${before}, '[]'::jsonb) END
+             || jsonb_build_object('attempt', tries, 'at', clock_timestamp(), 'error', error) END`;
 }
 
 /**
@@ -44,7 +57,7 @@ function fence(t: BoxTables): string {
  * - What goes to `wait` always has a hold afterwards, due at once if there was none: without one it would never be read.
  * - Rows that are gone already are passed over, so a settle whose answer was lost can be sent again.
  */
-export function settleSql(t: BoxTables): string {
+export function settleSql(t: BoxTables, keptIn: KeptIn): string {
   return `
     WITH fence AS MATERIALIZED (${fence(t)}), item AS MATERIALIZED (
       SELECT i.*
@@ -57,33 +70,44 @@ export function settleSql(t: BoxTables): string {
       RETURNING p.*, CASE WHEN $11::boolean OR p.key IS NULL THEN chr(1) || p.id ELSE p.key END AS hold_key,
                 i.fate, i.tries, i.retry_in_ms, i.error
     ), again AS (
-      UPDATE ${t.pending} p SET attempts = i.tries, last_error = i.error, crashes = 0
+      UPDATE ${t.pending} p SET attempts = i.tries, last_error = i.error, crashes = 0, failures = ${failures("p.failures")}
       FROM item i
       WHERE NOT i.waiting AND i.fate = 'pending' AND p.lane = i.lane AND p.position = i.position
     ), from_wait AS (
       DELETE FROM ${t.wait} w USING item i
-      WHERE i.waiting AND i.fate IN ('sent', 'parked') AND w.lane = i.lane AND w.position = i.position
+      WHERE i.waiting AND i.fate IN ('sent', 'parked', 'dropped') AND w.lane = i.lane AND w.position = i.position
       RETURNING w.*, i.fate, i.tries, i.retry_in_ms, i.error
     ), stays AS (
       UPDATE ${t.wait} w
-      SET attempts = i.tries, crashes = 0, last_error = coalesce(i.error, w.last_error), updated_at = clock_timestamp()
+      SET attempts = i.tries, crashes = 0, last_error = coalesce(i.error, w.last_error), updated_at = clock_timestamp(),
+          failures = ${failures("w.failures")}
       FROM item i
       WHERE i.waiting AND i.fate IN ('wait', 'pending') AND w.lane = i.lane AND w.position = i.position
       RETURNING w.lane, w.hold_key, i.retry_in_ms
     ), comes AS (
-      INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, hold_key)
-      SELECT lane, position, ${columns}, created_at, tries, coalesce(error, last_error), hold_key
+      INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, hold_key, failures)
+      SELECT lane, position, ${columns}, created_at, tries, coalesce(error, last_error), hold_key, ${failures("failures")}
       FROM from_pending WHERE fate = 'wait'
     ), parked AS (
-      INSERT INTO ${t.parked} (lane, position, ${columns}, created_at, attempts, reason)
-      SELECT lane, position, ${columns}, created_at, tries, error FROM from_pending WHERE fate = 'parked'
+      INSERT INTO ${t.parked} (lane, position, ${columns}, created_at, attempts, reason, failures)
+      SELECT lane, position, ${columns}, created_at, tries, error, ${failures("failures")} FROM from_pending
+      WHERE fate = 'parked'
       UNION ALL
-      SELECT lane, position, ${columns}, created_at, tries, error FROM from_wait WHERE fate = 'parked'
+      SELECT lane, position, ${columns}, created_at, tries, error, ${failures("failures")} FROM from_wait
+      WHERE fate = 'parked'
     ), kept AS (
-      INSERT INTO ${t.done} (lane, position, ${columns}, created_at, attempts)
-      SELECT lane, position, ${columns}, created_at, attempts + 1 FROM from_pending WHERE fate = 'sent' AND $10::boolean
+      INSERT INTO ${t[keptIn]} (lane, position, ${columns}, created_at, attempts, failures)
+      SELECT lane, position, ${columns}, created_at, attempts + 1, failures FROM from_pending
+      WHERE fate = 'sent' AND $10::boolean
       UNION ALL
-      SELECT lane, position, ${columns}, created_at, attempts + 1 FROM from_wait WHERE fate = 'sent' AND $10::boolean
+      SELECT lane, position, ${columns}, created_at, attempts + 1, failures FROM from_wait
+      WHERE fate = 'sent' AND $10::boolean
+    ), dropped AS (
+      INSERT INTO ${t.audit} (box, action, actor, reason, count, ids)
+      SELECT ${t.name}, 'expire', 'relay', min(error), count(*), array_agg(id)
+      FROM (SELECT id, error FROM from_pending WHERE fate = 'dropped'
+            UNION ALL SELECT id, error FROM from_wait WHERE fate = 'dropped') AS gone
+      HAVING count(*) > 0
     ), held_key AS MATERIALIZED (
       SELECT lane, hold_key, max(retry_in_ms) AS retry_in_ms
       FROM (SELECT lane, hold_key, retry_in_ms FROM stays

@@ -12,7 +12,7 @@ const oneMessage = ["$1::smallint", ...messageColumns.map(([, type], index) => `
  * Always true. The transaction gets its number by it, before the row gets its position: a reader that sees a higher position
  * finds the transaction among those that are open, and knows that something may still come.
  */
-const numbered = "pg_current_xact_id() IS NOT NULL";
+export const numbered = "pg_current_xact_id() IS NOT NULL";
 
 /** The same for a single row: `lane` stands before `position`, so that it is known first. */
 const numberedLane = `CASE WHEN ${numbered} THEN $1::smallint END`;
@@ -25,6 +25,7 @@ export function appendSql(schema: string, box: string) {
     oneInTurn: appendOneInTurnSql(schema, box),
     many: appendManySql(schema, box),
     manyInTurn: appendManyInTurnSql(schema, box),
+    timed: appendTimedSql(schema, box),
   } as const;
 }
 
@@ -66,9 +67,30 @@ function appendManyInTurnSql(schema: string, box: string): string {
     ${appendFrom(schema, box, "locked, ")}`;
 }
 
+/**
+ * Messages that have a moment to be sent at, `due_at`: those whose moment has come as ever, the others are scheduled. By the
+ * database's clock, and by one reading of it, or one message could be on both sides of now.
+ */
+function appendTimedSql(schema: string, box: string): string {
+  const { pending, scheduled } = boxTables(schema, box);
+  return `
+    WITH m AS MATERIALIZED (
+      SELECT lane, due_at, ${values.join(", ")}, place
+      FROM ROWS FROM (json_to_recordset($1::json) AS (lane smallint, due_at timestamptz, ${fields.join(", ")}))
+        WITH ORDINALITY AS m (lane, due_at, ${names.join(", ")}, place)
+    ), due AS (
+      INSERT INTO ${pending} (lane, ${names.join(", ")})
+      SELECT lane, ${names.join(", ")} FROM m WHERE due_at <= statement_timestamp() AND ${numbered} ORDER BY place
+    )
+    INSERT INTO ${scheduled} (lane, due_at, ${names.join(", ")})
+    SELECT lane, due_at, ${names.join(", ")} FROM m WHERE due_at > statement_timestamp() ORDER BY place`;
+}
+
+/** The columns as fields of JSON, and what they are made of. */
+const fields = messageColumns.map(([name, type]) => `${name} ${type === "bytea" ? "text" : type}`);
+const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(${name}, 'base64') AS ${name}` : name));
+
 function appendFrom(schema: string, box: string, first: string): string {
-  const fields = messageColumns.map(([name, type]) => `${name} ${type === "bytea" ? "text" : type}`);
-  const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(${name}, 'base64')` : name));
   return `
     INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
     SELECT lane, ${values.join(", ")}
