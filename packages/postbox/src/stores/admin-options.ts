@@ -1,0 +1,292 @@
+import { types } from "node:util";
+import type {
+  AuditOptions,
+  BoxOption,
+  ChangeOptions,
+  DiscardSelection,
+  DryRunOptions,
+  ListOptions,
+  MessageFilter,
+  Operator,
+  PurgeOptions,
+  ReplayOptions,
+  Selection,
+  StatsOptions,
+  Status,
+} from "../admin.js";
+import { ConfigError, PostboxError } from "../errors.js";
+import { callback, checkOptions, count, flag, type OptionRule, oneOf, positive } from "../options.js";
+import { type ChangeBounds, readConfirmToken } from "./confirm-token.js";
+import { type PageCursor, readPageCursor } from "./page-cursor.js";
+
+/*
+ * What operators hand over, checked the same way by every store. What these functions return is a copy: no getter and no
+ * array of the caller's can change after it was checked.
+ */
+
+/** In the order in which they are listed. */
+export const statuses: readonly Status[] = ["pending", "waiting", "scheduled", "parked", "done"];
+
+/** How many failed tries of a message are kept. */
+export const keptFailures = 20;
+
+const mostIds = 1000;
+const mostPerPage = 1000;
+const mostPerChange = 10_000;
+const mostCharacters = 8192;
+const centuryMs = 100 * 365 * 24 * 3_600_000;
+
+/** No database takes NUL or half a surrogate pair as text, and no message has them. */
+function isText(value: unknown): value is string {
+  return (
+    typeof value === "string" &&
+    value.length > 0 &&
+    value.length <= mostCharacters &&
+    !value.includes("\0") &&
+    !/\p{Surrogate}/u.test(value)
+  );
+}
+
+const text: OptionRule = {
+  expected: `a non-empty string of at most ${mostCharacters} characters, without NUL and halves of surrogate pairs`,
+  test: isText,
+};
+const ids: OptionRule = {
+  expected: `an array of at most ${mostIds} ids, each ${text.expected}`,
+  test: (value) => Array.isArray(value) && value.length <= mostIds && value.every(isText),
+};
+/** Databases know other first and last days than JavaScript does; all know these. */
+const date: OptionRule = {
+  expected: "a valid Date of the years 1 to 9999",
+  test(value) {
+    if (!types.isDate(value)) return false;
+    const time = Date.prototype.getTime.call(value);
+    return time >= Date.parse("0001-01-01T00:00:00Z") && time <= Date.parse("9999-12-31T23:59:59.999Z");
+  },
+};
+const oneStatus = oneOf(...statuses);
+const someStatuses: OptionRule = {
+  expected: `${oneStatus.expected}, or an array of these`,
+  test: (value) => (Array.isArray(value) ? value.length > 0 && value.every(oneStatus.test) : oneStatus.test(value)),
+};
+const signal: OptionRule = { expected: "an AbortSignal", test: (value) => value instanceof AbortSignal };
+
+function wholeUpTo(most: number, least = 1): OptionRule {
+  return {
+    expected: `a whole number from ${least} to ${most}`,
+    test: (value) => Number.isSafeInteger(value) && (value as number) >= least && (value as number) <= most,
+  };
+}
+
+const boxRules = { box: text };
+const filterRules = {
+  ids,
+  type: text,
+  topic: text,
+  key: text,
+  source: text,
+  correlationId: text,
+  createdFrom: date,
+  createdBefore: date,
+  minAttempts: wholeUpTo(0x7fffffff, 0),
+  error: text,
+};
+const operatorRules = { by: text, reason: text };
+
+/**
+ * Checks a copy of the options and returns it. Whatever a hostile object throws while it is read is bad input, too.
+ */
+function checked<T extends object>(
+  owner: string,
+  options: T,
+  rules: Readonly<Record<string, OptionRule>>,
+  required: readonly string[] = [],
+): T {
+  try {
+    if (typeof options !== "object" || options === null || Array.isArray(options)) {
+      throw new ConfigError("option-invalid", `${owner}: give an object; got ${kindOf(options)}`);
+    }
+    const copy = Object.fromEntries(
+      Object.entries(options).flatMap(([name, value]) => (value === undefined ? [] : [[name, copyOf(value)]])),
+    );
+    checkOptions(owner, copy, rules, required);
+    return copy as T;
+  } catch (cause) {
+    if (cause instanceof PostboxError) throw cause;
+    throw new ConfigError("option-invalid", `${owner}: the options cannot be read; give a plain object`, { cause });
+  }
+}
+
+function kindOf(value: unknown): string {
+  return Array.isArray(value) ? "an array" : value === null ? "null" : typeof value;
+}
+
+function copyOf(value: unknown): unknown {
+  if (types.isDate(value)) return new Date(Date.prototype.getTime.call(value));
+  // One more than is allowed is enough to be refused, however long it says it is.
+  if (Array.isArray(value)) return Array.from({ length: Math.min(value.length, mostIds + 1) }, (_, at) => value[at]);
+  return value;
+}
+
+function filterOf(given: MessageFilter): MessageFilter {
+  return Object.fromEntries(Object.entries(given).filter(([name]) => Object.hasOwn(filterRules, name)));
+}
+
+export interface CheckedOperator {
+  readonly box: string;
+  readonly by: string;
+  readonly reason?: string;
+}
+
+const defaultBox = "outbox";
+
+export function checkStats(options: StatsOptions = {}): Required<StatsOptions> {
+  const { box = defaultBox, done = false } = checked("admin.stats", options, { ...boxRules, done: flag });
+  return { box, done };
+}
+
+export interface CheckedList {
+  readonly box: string;
+  readonly filter: MessageFilter;
+  /** Each once, in the order in which they are listed. */
+  readonly statuses: readonly Status[];
+  readonly limit: number;
+  readonly after?: PageCursor;
+}
+
+export function checkList(options: ListOptions = {}): CheckedList {
+  const rules = { ...filterRules, ...boxRules, status: someStatuses, limit: wholeUpTo(mostPerPage), after: text };
+  const given = checked("admin.list", options, rules);
+  const { box = defaultBox, status = statuses, limit = 50, after } = given;
+  const asked = statuses.filter((each) => (typeof status === "string" ? status === each : status.includes(each)));
+  const list = { box, filter: filterOf(given), statuses: asked, limit };
+  return after === undefined ? list : { ...list, after: readPageCursor(after, asked) };
+}
+
+export function checkGet(id: string, options: BoxOption = {}): { readonly id: string; readonly box: string } {
+  checked("admin.get", { id }, { id: text }, ["id"]);
+  const { box = defaultBox } = checked("admin.get", options, boxRules);
+  return { id, box };
+}
+
+export interface CheckedAudit {
+  readonly box: string;
+  readonly limit: number;
+  readonly before?: number;
+}
+
+export function checkAudit(options: AuditOptions = {}): CheckedAudit {
+  const rules = { ...boxRules, limit: wholeUpTo(mostPerPage), before: count };
+  return { box: defaultBox, limit: 50, ...checked("admin.audit", options, rules) };
+}
+
+/** Pause and resume. */
+export function checkOperator(method: "pause" | "resume", options: Operator & BoxOption): CheckedOperator {
+  return { box: defaultBox, ...checked(`admin.${method}`, options, { ...operatorRules, ...boxRules }, ["by"]) };
+}
+
+export function checkRelease(key: string, options: Operator & BoxOption): CheckedOperator & { readonly key: string } {
+  checked("admin.release", { key }, { key: text }, ["key"]);
+  const given = checked("admin.release", options, { ...operatorRules, ...boxRules }, ["by"]);
+  return { box: defaultBox, ...given, key };
+}
+
+export type ChangeAction = "retry" | "discard" | "replay";
+
+/** What a change, or its dry run, is about. */
+export interface CheckedSelection {
+  readonly action: ChangeAction;
+  readonly box: string;
+  /** Where from. */
+  readonly status: Status;
+  readonly filter: MessageFilter;
+  /** All of the selection but its box, always spelt the same: for the audit and for the token. */
+  readonly selection: Readonly<Record<string, unknown>>;
+}
+
+export interface CheckedDryRun extends CheckedSelection {
+  /** Counts the first so many, in order of position. */
+  readonly limit: number;
+}
+
+export interface CheckedChange extends CheckedSelection {
+  readonly by: string;
+  readonly reason?: string;
+  /**
+   * What it may touch, in order of position. Without a dry run, by ids, everything there is: it is the store's to touch
+   * nothing that appears meanwhile.
+   */
+  readonly bounds: ChangeBounds;
+  /** Only a replay has them. */
+  readonly perSecond?: number;
+  readonly signal?: AbortSignal;
+}
+
+const everything: ChangeBounds = { most: Number.MAX_SAFE_INTEGER, upTo: Number.MAX_SAFE_INTEGER };
+
+/** Where a change takes messages from; discarding is asked for it. */
+const origins = { retry: "parked", replay: "done", discard: "parked" } as const;
+
+export function checkDryRun(
+  action: ChangeAction,
+  selection: Selection | DiscardSelection,
+  options: DryRunOptions = {},
+): CheckedDryRun {
+  checked("admin.dryRun", { action }, { action: oneOf("retry", "discard", "replay") }, ["action"]);
+  const { limit = mostPerChange } = checked("admin.dryRun", options, { limit: wholeUpTo(mostPerChange) });
+  return { ...checkSelection("admin.dryRun", action, selection), limit };
+}
+
+export function checkChange(
+  action: ChangeAction,
+  selection: Selection | DiscardSelection,
+  options: ChangeOptions | ReplayOptions,
+): CheckedChange {
+  const owner = `admin.${action}`;
+  const about = checkSelection(owner, action, selection);
+  const rules = { ...operatorRules, confirm: text, ...(action === "replay" ? { perSecond: positive, signal } : {}) };
+  const { confirm, ...rest }: ReplayOptions = checked<ReplayOptions>(owner, options, rules, ["by"]);
+  if (confirm !== undefined) return { ...about, ...rest, bounds: readConfirmToken(confirm, about) };
+  if (about.filter.ids !== undefined) return { ...about, ...rest, bounds: everything };
+  throw new ConfigError(
+    "option-invalid",
+    `${owner}: option 'confirm' is missing, and without 'ids' nobody knows how many messages this changes; ` +
+      `make a dry run, admin.dryRun("${action}", selection), and give its 'confirm'`,
+    { path: "confirm" },
+  );
+}
+
+function checkSelection(owner: string, action: ChangeAction, given: Selection | DiscardSelection): CheckedSelection {
+  const status = oneOf(...statuses.filter((each) => each !== "done"));
+  const rules = { ...filterRules, ...boxRules, ...(action === "discard" && { status }) };
+  const selection: DiscardSelection = checked<DiscardSelection>(owner, given, rules);
+  const { box = defaultBox } = selection;
+  const filter = filterOf(selection);
+  const from = selection.status ?? origins[action];
+  return { action, box, status: from, filter, selection: canonical({ ...filter, status: from }) };
+}
+
+function canonical(selection: MessageFilter & { readonly status: Status }): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(
+    Object.entries(selection)
+      .map(([name, value]): [string, unknown] => {
+        if (Array.isArray(value)) return [name, [...new Set(value)].sort()];
+        return [name, value instanceof Date ? value.toISOString() : value];
+      })
+      .sort(([a], [b]) => (a < b ? -1 : 1)),
+  );
+}
+
+export interface CheckedPurge extends PurgeOptions {
+  readonly box: string;
+  readonly partitions: boolean;
+}
+
+export function checkPurge(options: PurgeOptions): CheckedPurge {
+  const retention: OptionRule = {
+    expected: "a number of milliseconds from 0 to a hundred years",
+    test: (value) => typeof value === "number" && value >= 0 && value <= centuryMs,
+  };
+  const rules = { ...boxRules, retentionMs: retention, archive: callback, partitions: flag, signal };
+  return { box: defaultBox, partitions: true, ...checked("store.purge", options, rules, ["retentionMs"]) };
+}

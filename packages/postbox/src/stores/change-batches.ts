@@ -1,0 +1,46 @@
+import type { Changed } from "../admin.js";
+import { type Runtime, sleep } from "../internal/runtime.js";
+import type { CheckedChange } from "./admin-options.js";
+
+/** How many messages one transaction of a change touches at most. */
+export const changeBatch = 500;
+
+/** The next rows of a change: the first `limit` that fit and lie beyond `after` and not beyond `upTo`. */
+export interface ChangeStep {
+  readonly after: number;
+  readonly upTo: number;
+  readonly limit: number;
+}
+
+/** What one step has changed. Fewer than its limit: there are no more. */
+export interface ChangedStep {
+  readonly count: number;
+  /** The highest position that it changed. */
+  readonly last: number;
+}
+
+/**
+ * Makes a change step by step, in order of position, within its bounds. `step` is one transaction, with its entry in the
+ * audit if it changed anything. Positions only grow from step to step, so what comes back meanwhile is not changed twice.
+ */
+export async function changeInBatches(
+  { bounds, perSecond = Number.POSITIVE_INFINITY, signal }: Pick<CheckedChange, "bounds" | "perSecond" | "signal">,
+  runtime: Runtime,
+  step: (step: ChangeStep) => Promise<ChangedStep>,
+): Promise<Changed> {
+  const start = runtime.monotonic();
+  // Slow ones go in smaller steps, about one a second: all at once and then a long pause would be no pace.
+  const most = Math.max(1, Math.min(changeBatch, Math.floor(perSecond)));
+  let count = 0;
+  let after = 0;
+  while (count < bounds.most && !signal?.aborted) {
+    const limit = Math.min(most, bounds.most - count);
+    const changed = await step({ after, upTo: bounds.upTo, limit });
+    count += changed.count;
+    if (changed.count < limit) break;
+    after = changed.last;
+    const aheadMs = (count / perSecond) * 1000 - (runtime.monotonic() - start);
+    if (aheadMs > 0 && count < bounds.most) await sleep(runtime, aheadMs, signal);
+  }
+  return { count };
+}

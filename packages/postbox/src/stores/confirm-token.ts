@@ -1,0 +1,52 @@
+import { createHash } from "node:crypto";
+import { ConfigError } from "../errors.js";
+
+/** What a dry run has counted: a change touches at most `most` rows, none of them beyond position `upTo`. */
+export interface ChangeBounds {
+  readonly most: number;
+  readonly upTo: number;
+}
+
+/** What a token is for. `selection` is always spelt the same for the same selection. */
+export interface ConfirmedChange {
+  readonly action: string;
+  readonly box: string;
+  readonly selection: Readonly<Record<string, unknown>>;
+}
+
+/**
+ * The `confirm` of a dry run. Nothing is kept of it anywhere: it carries the bounds, and a hash that ties them to this change.
+ * It guards against mistakes and not against its holder, who may make changes anyway.
+ */
+export function writeConfirmToken(change: ConfirmedChange, { most, upTo }: ChangeBounds): string {
+  return Buffer.from(JSON.stringify([most, upTo, hashOf(change, most, upTo)])).toString("base64url");
+}
+
+/** The bounds in a token. One that was made for anything but this change is `option-invalid`. */
+export function readConfirmToken(token: string, change: ConfirmedChange): ChangeBounds {
+  const [most, upTo] = partsOf(token);
+  const bounds = { most: most as number, upTo: upTo as number };
+  const stands = [most, upTo].every((part) => Number.isSafeInteger(part) && (part as number) >= 0);
+  if (stands && writeConfirmToken(change, bounds) === token) return bounds;
+  throw new ConfigError(
+    "option-invalid",
+    `admin.${change.action}: option 'confirm' is not of a dry run of this action with this selection; ` +
+      "make a dry run again, and give its 'confirm' with the very same selection",
+    { path: "confirm" },
+  );
+}
+
+function hashOf({ action, box, selection }: ConfirmedChange, most: number, upTo: number): string {
+  return createHash("sha256")
+    .update(JSON.stringify([action, box, selection, most, upTo]))
+    .digest("base64url");
+}
+
+function partsOf(token: string): readonly unknown[] {
+  try {
+    const parts: unknown = JSON.parse(Buffer.from(token, "base64url").toString());
+    return Array.isArray(parts) ? parts : [];
+  } catch {
+    return [];
+  }
+}
