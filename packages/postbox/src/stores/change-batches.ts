@@ -12,10 +12,13 @@ export interface ChangeStep {
   readonly limit: number;
 }
 
-/** What one step has changed. Fewer than its limit: there are no more. */
+/** What one step has changed. */
 export interface ChangedStep {
+  /** How many it found. Fewer than its limit: there are no more. */
+  readonly found: number;
+  /** How many of these it changed: somebody else may have been faster with some. */
   readonly count: number;
-  /** The highest position that it changed. */
+  /** The highest position that it found. */
   readonly last: number;
 }
 
@@ -37,7 +40,7 @@ export async function changeInBatches(
     const limit = Math.min(most, bounds.most - count);
     const changed = await step({ after, upTo: bounds.upTo, limit });
     count += changed.count;
-    if (changed.count < limit) break;
+    if (changed.found < limit) break;
     after = changed.last;
     const aheadMs = (count / perSecond) * 1000 - (runtime.monotonic() - start);
     if (aheadMs > 0 && count < bounds.most) await sleep(runtime, aheadMs, signal);

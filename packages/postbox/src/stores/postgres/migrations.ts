@@ -152,6 +152,7 @@ function keepHistory(schema: string, box: string): string {
     ALTER TABLE ${t.pending} ADD COLUMN failures jsonb;
     ALTER TABLE ${t.wait} ADD COLUMN failures jsonb;
     ALTER TABLE ${t.parked} ADD COLUMN failures jsonb;
+    CREATE INDEX ON ${t.scheduled} (position);
     ALTER TABLE ${t.done} ADD COLUMN failures jsonb;
     ALTER TABLE ${t.done} RENAME TO "${box}_overflow";
     CREATE INDEX ON ${t.overflow} (position);

@@ -9,8 +9,10 @@ import { columnsOf, messageColumns, messageValues, usualColumns } from "./messag
 import { migrationSteps } from "./migrations.js";
 import { defaultSchema, requireBox, schemaRule } from "./names.js";
 import { ownConnections } from "./own-connection.js";
+import { postgresAdmin } from "./postgres-admin.js";
 import { postgresBox } from "./postgres-box.js";
 import { postgresHints } from "./postgres-hints.js";
+import { postgresRetention } from "./postgres-retention.js";
 import { withReservedConnections } from "./reserved-connection.js";
 import { type StatementRunner, statementRunner } from "./run-statement.js";
 import { schemaCheck, schemaError } from "./schema-check.js";
@@ -136,8 +138,8 @@ export function postgresStore(
       return open === undefined ? boxOn(run) : withReservedConnections(`${schema}.${box}`, boxOn, run, open);
     },
 
-    admin: undefined as never,
-    purge: undefined as never,
+    admin: postgresAdmin(schema, run, onPool, checkSchema),
+    purge: postgresRetention(schema, run, onPool, checkSchema),
 
     async migrate() {
       try {

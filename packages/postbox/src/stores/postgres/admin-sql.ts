@@ -1,0 +1,261 @@
+import type { MessageFilter, Status } from "../../admin.js";
+import { laneCount, laneOf } from "../../internal/lane.js";
+import { messageColumns, messageSelection } from "./message-columns.js";
+import type { BoxTables } from "./names.js";
+import { numbered } from "./write-sql.js";
+
+/*
+ * What operators ask and change. Whatever they give is a parameter, never part of a statement's text.
+ */
+
+const columns = messageColumns.map(([name]) => name).join(", ");
+const nothing = "NULL::timestamptz";
+
+/** Where the messages of a status are, with the same columns for all. */
+export function messagesOf(t: BoxTables, status: Status): string {
+  const row = (alias: string) => `${alias}.lane, ${alias}.position, ${ofAlias(alias)}, ${alias}.created_at`;
+  const done = (table: string) => `
+      SELECT ${row("d")}, d.attempts, d.failures -> -1 ->> 'error' AS last_error, d.failures,
+             d.done_at AS updated_at, ${nothing} AS due_at, d.done_at AS published_at
+      FROM ${table} d`;
+  switch (status) {
+    case "pending":
+      return `
+      SELECT ${row("p")}, p.attempts, p.last_error, p.failures,
+             p.created_at AS updated_at, ${nothing} AS due_at, ${nothing} AS published_at
+      FROM ${t.pending} p`;
+    case "waiting":
+      return `
+      SELECT ${row("w")}, w.attempts, w.last_error, w.failures,
+             w.updated_at, h.due_at, ${nothing} AS published_at
+      FROM ${t.wait} w LEFT JOIN ${t.hold} h ON h.lane = w.lane AND h.key = w.hold_key`;
+    case "scheduled":
+      return `
+      SELECT ${row("s")}, 0 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
+             s.created_at AS updated_at, s.due_at, ${nothing} AS published_at
+      FROM ${t.scheduled} s`;
+    case "parked":
+      return `
+      SELECT ${row("p")}, p.attempts, p.reason AS last_error, p.failures,
+             p.parked_at AS updated_at, ${nothing} AS due_at, ${nothing} AS published_at
+      FROM ${t.parked} p`;
+    case "done":
+      return `${done(t.done)} UNION ALL ${done(t.overflow)}`;
+  }
+}
+
+function ofAlias(alias: string): string {
+  return messageColumns.map(([name]) => `${alias}.${name}`).join(", ");
+}
+
+/** A statement and its parameters, as it grows. */
+export class Statement {
+  readonly params: unknown[] = [];
+
+  /** The placeholder of one more parameter. */
+  add(value: unknown, type: string): string {
+    this.params.push(value);
+    return `$${this.params.length}::${type}`;
+  }
+}
+
+/** What a row of `m` must be to fit. */
+function conditions(statement: Statement, filter: MessageFilter): string[] {
+  const found: string[] = [];
+  const equal = (column: string, value: string | undefined) => {
+    if (value !== undefined) found.push(`${column} = ${statement.add(value, "text")}`);
+  };
+  if (filter.ids !== undefined) found.push(`m.id = ANY (${statement.add(filter.ids, "text[]")})`);
+  equal("m.type", filter.type);
+  equal("m.topic", filter.topic);
+  equal("m.key", filter.key);
+  equal("m.source", filter.source);
+  equal("m.extensions ->> 'correlationid'", filter.correlationId);
+  const { createdFrom, createdBefore, minAttempts, error } = filter;
+  if (createdFrom) found.push(`m.created_at >= ${statement.add(createdFrom.toISOString(), "timestamptz")}`);
+  if (createdBefore) found.push(`m.created_at < ${statement.add(createdBefore.toISOString(), "timestamptz")}`);
+  if (minAttempts !== undefined) found.push(`m.attempts >= ${statement.add(minAttempts, "integer")}`);
+  if (error !== undefined) found.push(`strpos(m.last_error, ${statement.add(error, "text")}) > 0`);
+  return found;
+}
+
+export interface Reach {
+  readonly after?: number;
+  readonly before?: number;
+  readonly upTo?: number;
+  readonly limit: number;
+}
+
+/**
+ * The messages of a status that fit, within reach: the first ones, or with `newest` the last. Where the index begins with
+ * the lane, each lane is a short walk along it; one for all of them would sort the table.
+ */
+export function selectSql(
+  statement: Statement,
+  t: BoxTables,
+  {
+    status,
+    filter,
+    reach,
+    list,
+    newest = false,
+  }: {
+    readonly status: Status;
+    readonly filter: MessageFilter;
+    readonly reach: Reach;
+    readonly list: string;
+    readonly newest?: boolean;
+  },
+): string {
+  const fits = conditions(statement, filter);
+  if (reach.after !== undefined) fits.push(`m.position > ${statement.add(reach.after, "bigint")}`);
+  if (reach.before !== undefined) fits.push(`m.position < ${statement.add(reach.before, "bigint")}`);
+  if (reach.upTo !== undefined) fits.push(`m.position <= ${statement.add(reach.upTo, "bigint")}`);
+  const limit = statement.add(reach.limit, "integer");
+  const order = `ORDER BY m.position ${newest ? "DESC" : ""} LIMIT ${limit}`;
+  const from = `(${messagesOf(t, status)}) AS m`;
+  const all = ["true", ...fits].join(" AND ");
+  if (status === "done" || status === "scheduled") return `SELECT ${list} FROM ${from} WHERE ${all} ${order}`;
+  const lanes = filter.key === undefined ? Array.from({ length: laneCount }, (_, lane) => lane) : [laneOf(filter.key)];
+  return `
+    SELECT ${list} FROM unnest(${statement.add(lanes, "smallint[]")}) AS l (lane)
+    CROSS JOIN LATERAL (SELECT m.* FROM ${from} WHERE m.lane = l.lane AND ${all} ${order}) AS m
+    ${order}`;
+}
+
+/** What a page shows. */
+export const summary = `m.position, m.lane, m.id, m.type, m.topic, m.source, m.key, octet_length(m.data) AS bytes, m.attempts,
+    m.last_error, m.created_at, m.updated_at, m.due_at, m.published_at`;
+
+/** Everything, as `messageFrom` wants it. */
+export const details = `m.position, m.lane, octet_length(m.data) AS bytes, m.attempts, m.last_error, m.created_at, m.updated_at,
+    m.due_at, m.published_at, m.failures::text AS failures, ${messageSelection("m")}`;
+
+/** A box at one moment, as one JSON text: times are ages in ms. $1 says whether to count what is done. */
+export function statsSql(t: BoxTables): string {
+  const count = (status: Status, table: string, since: string, where = "true") => `
+      SELECT '${status}' AS status, topic, count(*) AS count, min(${since}) AS first
+      FROM ${table} WHERE ${where} GROUP BY topic`;
+  return `
+    WITH counted AS MATERIALIZED (${[
+      count("pending", t.pending, "created_at"),
+      count("waiting", t.wait, "created_at"),
+      count("scheduled", t.scheduled, "due_at"),
+      count("parked", t.parked, "parked_at"),
+      count("done", t.done, "done_at", "$1::boolean"),
+      count("done", t.overflow, "done_at", "$1::boolean"),
+    ].join(" UNION ALL ")})
+    SELECT json_build_object(
+      'counts', (SELECT json_agg(json_build_object('status', status, 'topic', topic, 'count', count,
+                   'ageMs', extract(epoch FROM clock_timestamp() - first) * 1000)) FROM counted),
+      'held', (SELECT json_build_object('count', count(*), 'forGood', count(*) FILTER (WHERE due_at = 'infinity'))
+               FROM ${t.hold} h WHERE left(key, 1) <> chr(1) AND (due_at > clock_timestamp()
+                 OR EXISTS (SELECT FROM ${t.wait} w WHERE w.lane = h.lane AND w.hold_key = h.key))),
+      'paused', EXISTS (SELECT FROM ${t.state} WHERE name = ${t.name} AND paused_at IS NOT NULL),
+      'unowned', (SELECT count(*) FROM ${t.lane} WHERE owner IS NULL),
+      'owners', (SELECT json_agg(json_build_object('owner', owner, 'lanes', lanes, 'lives', lives))
+                 FROM (SELECT owner, coalesce(lanes, 0) AS lanes, coalesce(expires_at > clock_timestamp(), false) AS lives
+                       FROM ${t.member}
+                       FULL JOIN (SELECT owner, count(*) AS lanes FROM ${t.lane} WHERE owner IS NOT NULL GROUP BY owner) AS o
+                         USING (owner)) AS shares)
+    )::text AS stats`;
+}
+
+/** Nothing is settled in these lanes until the transaction ends: what is read from now on stays so. */
+export function lockLanesSql(t: BoxTables): string {
+  return `SELECT FROM ${t.lane} WHERE lane = ANY ($1::smallint[]) ORDER BY lane FOR UPDATE`;
+}
+
+/** $3 to $7: who, why, what, and how it was selected. Of `changed`, which has the messages' ids. */
+function audited(t: BoxTables, action: string, first: number): string {
+  return `audited AS (
+      INSERT INTO ${t.audit} (box, action, actor, reason, selection, count, ids)
+      SELECT ${t.name}, '${action}', $${first}::text, $${first + 1}::text, $${first + 2}::jsonb, count(*), array_agg(id ORDER BY position)
+      FROM changed HAVING count(*) > 0
+    )`;
+}
+
+const answer = "SELECT count(*) AS count FROM changed";
+
+/**
+ * Sends the parked rows ($1, $2) again, in locked lanes. Where their key is held they go back to where they were, before all
+ * that they held up, and it is due; else to the end. $3 to $5 are for the audit.
+ */
+export function retrySql(t: BoxTables): string {
+  const isHeld = `EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = c.lane AND h.key = c.key)`;
+  return `
+    WITH changed AS (
+      DELETE FROM ${t.parked} p USING unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
+      WHERE p.lane = i.lane AND p.position = i.position
+      RETURNING p.*
+    ), back AS (
+      INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, failures, hold_key)
+      SELECT lane, position, ${columns}, created_at, 0, reason, failures, key FROM changed c WHERE ${isHeld}
+    ), due AS (
+      UPDATE ${t.hold} h SET due_at = clock_timestamp()
+      WHERE (h.lane, h.key) IN (SELECT lane, key FROM changed WHERE key IS NOT NULL)
+    ), anew AS (
+      INSERT INTO ${t.pending} (lane, ${columns}, last_error, failures)
+      SELECT lane, ${columns}, reason, failures FROM changed c WHERE NOT ${isHeld} AND ${numbered} ORDER BY position
+    ), ${audited(t, "retry", 3)}
+    ${answer}`;
+}
+
+/** Removes the rows ($1, $2) of a status, in locked lanes. */
+export function discardSql(t: BoxTables, status: Exclude<Status, "done">): string {
+  const table = { pending: t.pending, waiting: t.wait, scheduled: t.scheduled, parked: t.parked }[status];
+  return `
+    WITH changed AS (
+      DELETE FROM ${table} m USING unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
+      WHERE m.lane = i.lane AND m.position = i.position
+      RETURNING m.id, m.position
+    ), ${audited(t, "discard", 3)}
+    ${answer}`;
+}
+
+/** Appends what `picked` selects from `done` once more, in its order. The last three parameters are for the audit. */
+export function replaySql(t: BoxTables, picked: string, first: number): string {
+  return `
+    WITH changed AS MATERIALIZED (${picked}), anew AS (
+      INSERT INTO ${t.pending} (lane, ${columns}, failures)
+      SELECT lane, ${columns}, failures FROM changed WHERE ${numbered} ORDER BY position
+    ), ${audited(t, "replay", first)}
+    SELECT count(*) AS count, max(position) AS last FROM changed`;
+}
+
+/** What `replaySql` needs of a row. */
+export const replayed = `m.lane, m.position, ${ofAlias("m")}, m.failures`;
+
+/** $1 and $2 say who and why. One that is paused stays paused since when it was. */
+export function pauseSql(t: BoxTables, action: "pause" | "resume"): string {
+  const at = action === "pause" ? "clock_timestamp()" : "NULL";
+  return `
+    WITH changed AS (
+      INSERT INTO ${t.state} AS s (name, paused_at) VALUES (${t.name}, ${at})
+      ON CONFLICT (name) DO UPDATE SET paused_at = ${action === "pause" ? `coalesce(s.paused_at, ${at})` : at}
+    )
+    INSERT INTO ${t.audit} (box, action, actor, reason, count, ids)
+    VALUES (${t.name}, '${action}', $1::text, $2::text, 0, '{}')`;
+}
+
+/**
+ * Makes the hold of key $2 in lane $1 due. It is not deleted: a settle that sees it is just moving a row behind it, and
+ * without a hold that one would never be read.
+ */
+export function releaseKeySql(t: BoxTables): string {
+  return `
+    WITH due AS (
+      UPDATE ${t.hold} SET due_at = clock_timestamp() WHERE lane = $1::smallint AND key = $2::text RETURNING key
+    ), audited AS (
+      INSERT INTO ${t.audit} (box, action, actor, reason, selection, count, ids)
+      SELECT ${t.name}, 'release', $3::text, $4::text, jsonb_build_object('key', key), 0, '{}' FROM due
+    )
+    SELECT count(*) AS count FROM due`;
+}
+
+/** $1 is how many, $2 what they are older than. */
+export function auditSql(t: BoxTables): string {
+  return `
+    SELECT number, at, action, actor, reason, selection::text AS selection, count, to_json(ids)::text AS ids FROM ${t.audit}
+    WHERE box = ${t.name} AND number < $2::bigint ORDER BY number DESC LIMIT $1::integer`;
+}

@@ -1,0 +1,77 @@
+import { type BoxTables, boxTables } from "./names.js";
+
+/*
+ * `done` is partitioned by time, so that what is old is dropped at once, without a dead row. Partitions are named after when
+ * they begin; one that was cut off and not dropped yet keeps its name.
+ */
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+
+export interface Partition {
+  readonly name: string;
+  readonly from: number;
+  readonly to: number;
+}
+
+/** One partition holds a day; an hour, where days would keep half as much again as was asked for. */
+export function partitionWidth(retentionMs: number): number {
+  return retentionMs < 2 * dayMs ? hourMs : dayMs;
+}
+
+/** So many are made beyond the one of now: whoever makes them may be away for as long. */
+const ahead = 7;
+const hoursAhead = 48;
+
+/** Those that should be there from now on and overlap none that is. */
+export function missingPartitions(
+  box: string,
+  now: number,
+  widthMs: number,
+  present: readonly Partition[],
+): Partition[] {
+  const count = 1 + (widthMs === dayMs ? ahead : hoursAhead);
+  const first = Math.floor(now / widthMs) * widthMs;
+  return Array.from({ length: count }, (_, index) => first + index * widthMs)
+    .map((from) => ({ name: partitionName(box, from), from, to: from + widthMs }))
+    .filter(({ from, to }) => !present.some((other) => other.from < to && from < other.to));
+}
+
+/** `outbox_done_2026013112`: the hour it begins with, in UTC. */
+function partitionName(box: string, from: number): string {
+  return `${box}_done_${new Date(from).toISOString().slice(0, 13).replace(/\D/g, "")}`;
+}
+
+/** Behind it, the text of a partition's bounds is always spelt the same. */
+export const plainTimes = "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'";
+
+/** The partitions of `done`, their bounds in ms, and with `now` the database's clock in each. Behind `plainTimes`. */
+export function partitionsSql(t: BoxTables): string {
+  const bound = (which: "FROM" | "TO") =>
+    `extract(epoch FROM substring(pg_get_expr(c.relpartbound, c.oid) FROM '${which} \\(''([^'']+)''\\)')::timestamptz) * 1000`;
+  return `
+    SELECT c.relname AS name, ${bound("FROM")} AS from_ms, ${bound("TO")} AS to_ms
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = '${t.done}'::regclass`;
+}
+
+/** Those that were cut off, and not dropped yet; the oldest first. */
+export function detachedSql(schema: string, box: string): string {
+  return `
+    SELECT relname AS name FROM pg_class
+    WHERE relnamespace = '"${schema}"'::regnamespace AND relkind = 'r' AND NOT relispartition
+      AND relname ~ '^${box}_done_[0-9]{10}$'
+    ORDER BY relname`;
+}
+
+/** Both in one transaction. Attaching an empty table, made before, disturbs no settle; making it as a partition would. */
+export function attachSql(schema: string, box: string, { name, from, to }: Partition): string {
+  const t = boxTables(schema, box);
+  const at = (ms: number) => `'${new Date(ms).toISOString()}'`;
+  return `
+    CREATE TABLE IF NOT EXISTS "${schema}"."${name}" (LIKE ${t.done} INCLUDING DEFAULTS);
+    ALTER TABLE ${t.done} ATTACH PARTITION "${schema}"."${name}" FOR VALUES FROM (${at(from)}) TO (${at(to)})`;
+}
+
+export function detachSql(schema: string, box: string, name: string): string {
+  return `ALTER TABLE ${boxTables(schema, box).done} DETACH PARTITION "${schema}"."${name}"`;
+}

@@ -1,0 +1,286 @@
+import type { ClientBase } from "pg";
+import type { Admin, AuditEntry, BoxStats, Failure, Status, StoredMessage, StoredMessageDetails } from "../../admin.js";
+import { PostboxError } from "../../errors.js";
+import { laneOf } from "../../internal/lane.js";
+import { runtimeWith } from "../../internal/runtime.js";
+import type { TransactionLibrary } from "../../store.js";
+import {
+  type CheckedChange,
+  type CheckedSelection,
+  checkAudit,
+  checkChange,
+  checkDryRun,
+  checkGet,
+  checkList,
+  checkOperator,
+  checkRelease,
+  checkStats,
+  statuses,
+} from "../admin-options.js";
+import { changeInBatches } from "../change-batches.js";
+import { writeConfirmToken } from "../confirm-token.js";
+import { writePageCursor } from "../page-cursor.js";
+import {
+  auditSql,
+  details,
+  discardSql,
+  lockLanesSql,
+  pauseSql,
+  releaseKeySql,
+  replayed,
+  replaySql,
+  retrySql,
+  Statement,
+  selectSql,
+  statsSql,
+  summary,
+} from "./admin-sql.js";
+import { type MessageRecord, messageFrom } from "./message-columns.js";
+import { type BoxTables, boxTables, requireBox } from "./names.js";
+import type { StatementRunner } from "./run-statement.js";
+import { type SchemaCheck, schemaError } from "./schema-check.js";
+
+/** A row as the driver gives it. */
+type Row = Readonly<Record<string, unknown>>;
+
+/** More than there can be. */
+const all = 0x7fffffff;
+
+/** The operator's side of a store in Postgres. Looking is one statement at a time; each batch of a change is a transaction. */
+export function postgresAdmin(
+  schema: string,
+  run: StatementRunner,
+  onPool: TransactionLibrary<ClientBase>,
+  checkSchema: SchemaCheck,
+): Admin {
+  const runtime = runtimeWith(undefined);
+
+  function tablesOf(box: string): BoxTables {
+    requireBox(box);
+    return boxTables(schema, box);
+  }
+
+  async function guarded<R>(what: string, work: () => Promise<R>): Promise<R> {
+    try {
+      await checkSchema(run);
+      return await work();
+    } catch (thrown) {
+      const error = schemaError(thrown, schema);
+      if (error instanceof PostboxError) throw error;
+      const { message } = error as Error;
+      throw new PostboxError("store-failed", `could not ${what} in Postgres: ${message}`, { cause: error });
+    }
+  }
+
+  async function look(what: string, text: string, params: readonly unknown[]): Promise<readonly Row[]> {
+    return guarded(what, async () => (await run(text, params)).rows);
+  }
+
+  const inTransaction = <R>(work: (client: ClientBase) => Promise<R>): Promise<R> =>
+    onPool.begin(work, { isolation: "read committed" });
+
+  /** How many fit, at most `limit`, and the last of them. */
+  async function reachOf({ box, status, filter }: CheckedSelection, limit: number) {
+    const statement = new Statement();
+    const picked = selectSql(statement, tablesOf(box), { status, filter, reach: { limit }, list: "m.position" });
+    const [row] = await look(
+      "count messages",
+      `SELECT count(*) AS count, max(position) AS last FROM (${picked}) AS picked`,
+      statement.params,
+    );
+    return { count: Number(row?.count), upTo: Number(row?.last ?? 0) };
+  }
+
+  async function change(checked: CheckedChange): Promise<{ readonly count: number }> {
+    const { box, status, filter, by, reason, selection, action } = checked;
+    const t = tablesOf(box);
+    const { bounds } = checked;
+    // What has one of these ids later on, by a replay, is not meant.
+    const upTo = filter.ids === undefined ? bounds.upTo : Math.min(bounds.upTo, (await reachOf(checked, all)).upTo);
+    const audit = [by, reason ?? null, JSON.stringify(selection)];
+    return guarded(`${action} messages`, () =>
+      changeInBatches({ ...checked, bounds: { ...bounds, upTo } }, runtime, (reach) =>
+        inTransaction(async (client) => {
+          const statement = new Statement();
+          if (action === "replay") {
+            const picked = selectSql(statement, t, { status, filter, reach, list: replayed });
+            const text = replaySql(t, picked, statement.params.length + 1);
+            const { rows } = await client.query(text, [...statement.params, ...audit]);
+            const count = Number(rows[0].count);
+            return { found: count, count, last: Number(rows[0].last) };
+          }
+          const text = selectSql(statement, t, { status, filter, reach, list: "m.lane, m.position" });
+          const { rows } = await client.query(text, statement.params);
+          const [lanes, positions] = [rows.map(({ lane }) => lane), rows.map(({ position }) => position)];
+          await client.query(lockLanesSql(t), [[...new Set(lanes)]]);
+          const changing = action === "retry" ? retrySql(t) : discardSql(t, status as Exclude<Status, "done">);
+          const changed = await client.query(changing, [lanes, positions, ...audit]);
+          return { found: rows.length, count: Number(changed.rows[0].count), last: Number(positions.at(-1) ?? 0) };
+        }),
+      ),
+    );
+  }
+
+  return {
+    async stats(options) {
+      const { box, done } = checkStats(options);
+      const [row] = await look("count messages", statsSql(tablesOf(box)), [done]);
+      return statsFrom(JSON.parse(String(row?.stats)), done);
+    },
+
+    async list(options) {
+      const { box, filter, limit, after, ...asked } = checkList(options);
+      const t = tablesOf(box);
+      const found: StoredMessage[] = [];
+      const from = after === undefined ? 0 : asked.statuses.indexOf(after.status);
+      for (const status of asked.statuses.slice(from)) {
+        const before = after?.status === status ? { before: after.position } : {};
+        const statement = new Statement();
+        // One more tells whether there is another page.
+        const reach = { ...before, limit: limit - found.length + 1 };
+        const text = selectSql(statement, t, { status, filter, reach, list: summary, newest: true });
+        for (const row of await look("list messages", text, statement.params)) found.push(storedFrom(status, row));
+        if (found.length > limit) break;
+      }
+      const messages = found.slice(0, limit);
+      const last = messages.at(-1);
+      return found.length > limit && last !== undefined
+        ? { messages, next: writePageCursor({ status: last.status, position: last.position }) }
+        : { messages };
+    },
+
+    async get(given, options) {
+      const { id, box } = checkGet(given, options);
+      const t = tablesOf(box);
+      const found: StoredMessageDetails[] = [];
+      for (const status of statuses) {
+        const statement = new Statement();
+        const filter = { ids: [id] };
+        const text = selectSql(statement, t, { status, filter, reach: { limit: 1000 }, list: details, newest: true });
+        for (const row of await look("get a message", text, statement.params)) found.push(detailsFrom(status, row));
+      }
+      return found;
+    },
+
+    async audit(options) {
+      const { box, limit, before } = checkAudit(options);
+      const params = [limit, String(before ?? "9223372036854775807")];
+      return (await look("read the audit", auditSql(tablesOf(box)), params)).map(auditFrom);
+    },
+
+    retry: async (selection, options) => change(checkChange("retry", selection, options)),
+    discard: async (selection, options) => change(checkChange("discard", selection, options)),
+    replay: async (selection, options) => change({ perSecond: 1000, ...checkChange("replay", selection, options) }),
+
+    async dryRun(action: "retry" | "replay" | "discard", selection: object, options?: object) {
+      const checked = checkDryRun(action, selection, options);
+      const { count, upTo } = await reachOf(checked, checked.limit);
+      return { count, confirm: writeConfirmToken(checked, { most: count, upTo }) };
+    },
+
+    async pause(options) {
+      const { box, by, reason } = checkOperator("pause", options);
+      await look("pause the box", pauseSql(tablesOf(box), "pause"), [by, reason ?? null]);
+    },
+
+    async resume(options) {
+      const { box, by, reason } = checkOperator("resume", options);
+      await look("resume the box", pauseSql(tablesOf(box), "resume"), [by, reason ?? null]);
+    },
+
+    async release(given, options) {
+      const { key, box, by, reason } = checkRelease(given, options);
+      const params = [laneOf(key), key, by, reason ?? null];
+      const [row] = await look("release a key", releaseKeySql(tablesOf(box)), params);
+      return Number(row?.count) > 0;
+    },
+  };
+}
+
+interface StatsRecord {
+  readonly counts: readonly { status: Status; topic: string; count: number; ageMs: number }[] | null;
+  readonly held: BoxStats["heldKeys"];
+  readonly paused: boolean;
+  readonly unowned: number;
+  readonly owners: BoxStats["lanes"]["owners"] | null;
+}
+
+function statsFrom({ counts, held, paused, unowned, owners }: StatsRecord, done: boolean): BoxStats {
+  const rows = counts ?? [];
+  const of = (status: Status) => {
+    const own = rows.filter((row) => row.status === status);
+    const count = own.reduce((sum, row) => sum + row.count, 0);
+    if (count === 0) return { count };
+    return { count, oldestAgeMs: Math.max(0, ...own.map(({ ageMs }) => ageMs)) };
+  };
+  const open = rows.filter(({ status }) => status !== "done");
+  const topics = [...new Set(open.map(({ topic }) => topic))].sort();
+  const inTopic = (topic: string, status: Status) =>
+    open.find((row) => row.topic === topic && row.status === status)?.count ?? 0;
+  return {
+    pending: of("pending"),
+    waiting: of("waiting"),
+    scheduled: of("scheduled"),
+    parked: of("parked"),
+    ...(done && { done: of("done") }),
+    topics: topics.map((topic) => ({
+      topic,
+      pending: inTopic(topic, "pending"),
+      waiting: inTopic(topic, "waiting"),
+      scheduled: inTopic(topic, "scheduled"),
+      parked: inTopic(topic, "parked"),
+    })),
+    heldKeys: held,
+    paused,
+    lanes: { unowned, owners: [...(owners ?? [])].sort((a, b) => (a.owner < b.owner ? -1 : 1)) },
+  };
+}
+
+function storedFrom(status: Status, row: Row): StoredMessage {
+  const { key, last_error: lastError, due_at: dueAt, published_at: publishedAt } = row;
+  return {
+    status,
+    position: Number(row.position),
+    lane: Number(row.lane),
+    id: String(row.id),
+    type: String(row.type),
+    topic: String(row.topic),
+    source: String(row.source),
+    ...(key !== null && { key: String(key) }),
+    bytes: Number(row.bytes),
+    attempts: Number(row.attempts),
+    ...(lastError !== null && { lastError: String(lastError) }),
+    createdAt: dateFrom(row.created_at),
+    updatedAt: dateFrom(row.updated_at),
+    // Held for good is not due at any time.
+    ...(dueAt !== null && Number.isFinite(dateFrom(dueAt).getTime()) && { dueAt: dateFrom(dueAt) }),
+    ...(publishedAt !== null && { publishedAt: dateFrom(publishedAt) }),
+  };
+}
+
+function detailsFrom(status: Status, row: Row): StoredMessageDetails {
+  const failures = JSON.parse(String(row.failures ?? "[]")) as { attempt: number; at: string; error: string }[];
+  return {
+    ...storedFrom(status, row),
+    message: messageFrom(row as unknown as MessageRecord),
+    failures: failures.map(({ attempt, at, error }): Failure => ({ attempt, at: new Date(at), error })),
+  };
+}
+
+function auditFrom(row: Row): AuditEntry {
+  return {
+    number: Number(row.number),
+    at: dateFrom(row.at),
+    action: row.action as AuditEntry["action"],
+    by: String(row.actor),
+    ...(row.reason !== null && { reason: String(row.reason) }),
+    ...(row.selection !== null && { selection: JSON.parse(String(row.selection)) }),
+    count: Number(row.count),
+    ids: JSON.parse(String(row.ids)),
+  };
+}
+
+/** A Date already, unless the user has set another parser for times. */
+function dateFrom(value: unknown): Date {
+  return value instanceof Date ? value : new Date(String(value));
+}

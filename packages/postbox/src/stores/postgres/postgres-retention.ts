@@ -1,0 +1,204 @@
+import { randomUUID } from "node:crypto";
+import type { ClientBase } from "pg";
+import type { ArchivedMessage, Purged, PurgeOptions } from "../../admin.js";
+import { PostboxError } from "../../errors.js";
+import { runtimeWith, sleep } from "../../internal/runtime.js";
+import type { TransactionLibrary } from "../../store.js";
+import { sqlState } from "../../transactions/sql-state.js";
+import { checkPurge } from "../admin-options.js";
+import {
+  attachSql,
+  detachedSql,
+  detachSql,
+  missingPartitions,
+  type Partition,
+  partitionsSql,
+  partitionWidth,
+  plainTimes,
+} from "./done-partitions.js";
+import { type MessageRecord, messageFrom, messageSelection } from "./message-columns.js";
+import { boxTables, requireBox } from "./names.js";
+import type { StatementRunner } from "./run-statement.js";
+import { type SchemaCheck, schemaError } from "./schema-check.js";
+
+/** Small enough that no settle notices, large enough to get done. */
+const batch = 1000;
+/** Whoever settles waits no longer than this for a partition to be cut off. */
+const lockTimeoutMs = 300;
+const lockTries = 5;
+const lockNotAvailable = "55P03";
+const insufficientPrivilege = "42501";
+
+/** `Store.purge` in Postgres. It works in steps, each of which may be the last: the next call goes on. */
+export function postgresRetention(
+  schema: string,
+  run: StatementRunner,
+  onPool: TransactionLibrary<ClientBase>,
+  checkSchema: SchemaCheck,
+): (options: PurgeOptions) => Promise<Purged> {
+  const runtime = runtimeWith(undefined);
+
+  return async (options) => {
+    const { box, retentionMs, archive, partitions, signal } = checkPurge(options);
+    requireBox(box);
+    const t = boxTables(schema, box);
+    const cleaner = randomUUID();
+    const purged = { busy: false, removed: 0, partitionsMade: 0, partitionsDropped: 0 };
+
+    const inTransaction = <R>(work: (client: ClientBase) => Promise<R>): Promise<R> =>
+      onPool.begin(work, { isolation: "read committed" });
+
+    /** Before each step. False: somebody else is at it, or this is to end. */
+    async function mayGoOn(): Promise<boolean> {
+      if (signal?.aborted) return false;
+      const { rows } = await run(
+        `INSERT INTO ${t.state} AS s (name, cleaner, cleaner_until)
+         VALUES (${t.name}, $1::text, clock_timestamp() + interval '1 minute')
+         ON CONFLICT (name) DO UPDATE SET cleaner = excluded.cleaner, cleaner_until = excluded.cleaner_until
+         WHERE s.cleaner_until IS NULL OR s.cleaner_until < clock_timestamp() OR s.cleaner = excluded.cleaner
+         RETURNING name`,
+        [cleaner],
+      );
+      return rows.length > 0;
+    }
+
+    async function present(): Promise<{ readonly found: readonly Partition[]; readonly now: number }> {
+      return inTransaction(async (client) => {
+        await client.query(plainTimes);
+        const { rows } = await client.query(partitionsSql(t));
+        const clock = await client.query("SELECT extract(epoch FROM clock_timestamp()) * 1000 AS now");
+        const found = rows.map(({ name, from_ms, to_ms }) => ({ name, from: Number(from_ms), to: Number(to_ms) }));
+        return { found, now: Number(clock.rows[0].now) };
+      });
+    }
+
+    async function make(partition: Partition): Promise<void> {
+      await patiently(attachSql(schema, box, partition));
+      purged.partitionsMade++;
+    }
+
+    /** False: the lock could not be got, with settles waiting behind it. Another time. */
+    async function patiently(text: string): Promise<boolean> {
+      for (let tries = 1; tries <= lockTries; tries++) {
+        try {
+          await inTransaction(async (client) => {
+            await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
+            await client.query(text);
+          });
+          return true;
+        } catch (error) {
+          if (sqlState(error) !== lockNotAvailable) throw error;
+          await sleep(runtime, lockTimeoutMs, signal);
+        }
+      }
+      return false;
+    }
+
+    /** Hands everything in a table that was cut off to the archive, and drops it. */
+    async function drop(name: string): Promise<void> {
+      const table = `"${schema}"."${name}"`;
+      if (archive) {
+        for (let after = "-1"; ; ) {
+          if (!(await mayGoOn())) return;
+          const { rows } = await run(archiveSql(table, "position > $1::bigint"), [after]);
+          if (rows.length === 0) break;
+          await archive(rows.map(archivedFrom));
+          after = String(rows.at(-1)?.position);
+        }
+      }
+      const { rows } = await run(`SELECT count(*) AS count FROM ${table}`, []);
+      await run(`DROP TABLE ${table}`, []);
+      purged.removed += Number(rows[0]?.count);
+      purged.partitionsDropped++;
+    }
+
+    async function cleanPartitions(): Promise<void> {
+      const { found, now } = await present();
+      for (const partition of missingPartitions(box, now, partitionWidth(retentionMs), found)) await make(partition);
+      const old = found.filter(({ to }) => to <= now - retentionMs).sort((a, b) => a.from - b.from);
+      const cut = new Map<string, Partition>();
+      for (const partition of old) {
+        if (!(await mayGoOn())) return;
+        if (await patiently(detachSql(schema, box, partition.name))) cut.set(partition.name, partition);
+      }
+      // Also those that a crash has left behind.
+      for (const { name } of (await run(detachedSql(schema, box), [])).rows) {
+        if (!(await mayGoOn())) return;
+        try {
+          await drop(String(name));
+        } catch (error) {
+          // What the archive did not take can be seen and replayed as before.
+          for (const rest of cut.values()) await patiently(attachSql(schema, box, rest)).catch(() => {});
+          throw error;
+        }
+        cut.delete(String(name));
+      }
+    }
+
+    async function cleanOverflow(): Promise<void> {
+      const cutoff = "clock_timestamp() - $1::double precision * interval '1 millisecond'";
+      while (await mayGoOn()) {
+        const where = `done_at < ${cutoff}`;
+        const { rows } = archive
+          ? await run(archiveSql(t.overflow, where), [retentionMs])
+          : await run(`SELECT position FROM ${t.overflow} WHERE ${where} ORDER BY done_at LIMIT ${batch}`, [
+              retentionMs,
+            ]);
+        if (rows.length === 0) return;
+        if (archive) await archive(rows.map(archivedFrom));
+        const positions = rows.map(({ position }) => position);
+        const { rowCount } = await run(`DELETE FROM ${t.overflow} WHERE position = ANY ($1::bigint[])`, [positions]);
+        purged.removed += rowCount;
+      }
+    }
+
+    try {
+      await checkSchema(run);
+      if (!(await mayGoOn())) return { ...purged, busy: !signal?.aborted };
+      try {
+        if (partitions) await cleanPartitions();
+        await cleanOverflow();
+      } finally {
+        await run(
+          `UPDATE ${t.state} SET cleaner = NULL, cleaner_until = NULL WHERE name = ${t.name} AND cleaner = $1`,
+          [cleaner],
+        );
+      }
+      return purged;
+    } catch (thrown) {
+      throw purgeError(schemaError(thrown, schema), box);
+    }
+  };
+}
+
+function archiveSql(table: string, where: string): string {
+  return `
+    SELECT m.position, m.attempts, m.created_at, m.done_at, ${messageSelection("m")}
+    FROM ${table} m WHERE ${where} ORDER BY m.position LIMIT ${batch}`;
+}
+
+function archivedFrom(row: Readonly<Record<string, unknown>>): ArchivedMessage {
+  return {
+    message: messageFrom(row as unknown as MessageRecord),
+    position: Number(row.position),
+    attempts: Number(row.attempts),
+    createdAt: new Date(row.created_at as Date),
+    publishedAt: new Date(row.done_at as Date),
+  };
+}
+
+function purgeError(error: unknown, box: string): unknown {
+  const state = sqlState(error);
+  if (error instanceof PostboxError || state === undefined) return error;
+  const advice =
+    state === insufficientPrivilege
+      ? "; call store.purge as who may create tables there, or with partitions: false"
+      : "";
+  return new PostboxError(
+    "store-failed",
+    `could not clean the box ${box} in Postgres: ${(error as Error).message}${advice}`,
+    {
+      cause: error,
+    },
+  );
+}
