@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { type MemoryTransaction, memoryDatabase, memoryStore } from "postbox/memory";
 import type { StoreFeatures, StoreHarness } from "./store-suite/store-harness.js";
 
@@ -27,15 +28,17 @@ export async function memoryStoreHarness(): Promise<StoreHarness<MemoryTransacti
     },
     impostors: () => [database],
     async contents(box) {
-      const { pending, wait, holds, parked, done } = database.contents(box);
+      const { pending, wait, holds, scheduled, parked, done } = database.contents(box);
       return {
         pending: pending.map(({ id }) => id),
         wait: wait.map(({ id }) => id),
         holds,
+        scheduled: scheduled.map(({ id }) => id),
         parked: parked.map(({ message, error }) => ({ id: message.id, error })),
         done: done.map(({ id }) => id),
       };
     },
+    fingerprint: async () => createHash("sha256").update(database.dump()).digest("hex"),
     async close() {},
   };
 }

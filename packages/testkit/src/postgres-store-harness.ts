@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import type { Socket } from "node:net";
 import type { Client, ClientConfig, Pool } from "pg";
 import type { TransactionLibrary } from "postbox";
@@ -51,6 +51,7 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
     effects: async () => (await pool.query(`SELECT name FROM ${schema}.effect`)).rows.map(({ name }) => name),
     advance: (ms) => advance(pool, schema, ms),
     contents: (box) => contentsOf(pool, schema, box),
+    fingerprint: () => fingerprintOf(pool, schema),
     async breakTransaction(tx) {
       await transactions
         .executor(tx)("SELECT 1 / 0", [])
@@ -81,33 +82,71 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
 
 /** Much faster than making the schema anew for each fact. */
 async function empty(pool: Pool, schema: string): Promise<void> {
-  const parts = ["pending", "wait", "hold", "member", "scheduled", "parked", "done"];
-  const tables = [...boxes.flatMap((box) => parts.map((part) => `${box}_${part}`)), "inbox_message", "effect"];
+  const parts = ["pending", "wait", "hold", "member", "scheduled", "parked", "done", "overflow"];
+  const shared = ["inbox_message", "effect", "box", "audit"];
+  const tables = [...boxes.flatMap((box) => parts.map((part) => `${box}_${part}`)), ...shared];
   await pool.query(
     tables.map((table) => `DELETE FROM ${schema}.${table};`).join("") +
       boxes.map((box) => `UPDATE ${schema}.${box}_lane SET owner = NULL, clean = true;`).join(""),
   );
 }
 
+const timesOfBox = {
+  pending: ["created_at"],
+  wait: ["created_at", "updated_at"],
+  hold: ["due_at"],
+  member: ["expires_at"],
+  scheduled: ["created_at", "due_at"],
+  parked: ["created_at", "parked_at"],
+  overflow: ["created_at", "done_at"],
+};
+const sharedTimes = { box: ["paused_at", "cleaner_until"], audit: ["at"] };
+
 async function advance(pool: Pool, schema: string, ms: number): Promise<void> {
+  const shift = async (table: string, columns: readonly string[]) => {
+    const earlier = columns.map((column) => `${column} = ${column} - interval '1 ms' * $1`);
+    await pool.query(`UPDATE ${schema}.${table} SET ${earlier.join(", ")}`, [ms]);
+  };
   for (const box of boxes) {
-    for (const [part, column] of Object.entries({ hold: "due_at", member: "expires_at", scheduled: "due_at" })) {
-      await pool.query(`UPDATE ${schema}.${box}_${part} SET ${column} = ${column} - interval '1 ms' * $1`, [ms]);
-    }
+    // There may be no partition for a time that is shifted; the overflow takes any.
+    await pool.query(
+      `WITH moved AS (DELETE FROM ${schema}.${box}_done RETURNING *) INSERT INTO ${schema}.${box}_overflow SELECT * FROM moved`,
+    );
+    for (const [part, columns] of Object.entries(timesOfBox)) await shift(`${box}_${part}`, columns);
   }
+  for (const [table, columns] of Object.entries(sharedTimes)) await shift(table, columns);
+}
+
+/** Over every table of the schema, whatever a later version adds; partitions are tables, too. */
+async function fingerprintOf(pool: Pool, schema: string): Promise<string> {
+  const tables = await pool.query(
+    "SELECT relname AS name FROM pg_class WHERE relnamespace = to_regnamespace($1) AND relkind = 'r' ORDER BY relname",
+    [schema],
+  );
+  const hash = createHash("sha256");
+  for (const { name } of tables.rows) {
+    const rows = await pool.query(`SELECT t::text AS row FROM ${schema}."${name}" t ORDER BY t::text`);
+    hash.update(JSON.stringify([name, rows.rows.map(({ row }) => row)]));
+  }
+  return hash.digest("hex");
 }
 
 async function contentsOf(pool: Pool, schema: string, box: string): Promise<StoreHarnessContents> {
   const idsIn = async (part: string) =>
     (await pool.query(`SELECT id FROM ${schema}.${box}_${part} ORDER BY position`)).rows.map(({ id }) => id);
   const holds = await pool.query(`SELECT ltrim(key, chr(1)) AS key FROM ${schema}.${box}_hold ORDER BY key`);
+  const done = await pool.query(
+    `SELECT id FROM (SELECT id, position FROM ${schema}.${box}_done
+                     UNION ALL SELECT id, position FROM ${schema}.${box}_overflow) AS kept ORDER BY position`,
+  );
   const parked = await pool.query(`SELECT id, reason AS error FROM ${schema}.${box}_parked ORDER BY position`);
   return {
     pending: await idsIn("pending"),
     wait: await idsIn("wait"),
     holds: holds.rows.map(({ key }) => key),
+    scheduled: await idsIn("scheduled"),
     parked: parked.rows,
-    done: await idsIn("done"),
+    done: done.rows.map(({ id }) => id),
   };
 }
 

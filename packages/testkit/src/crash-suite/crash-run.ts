@@ -122,7 +122,7 @@ async function emptied<Tx>(harness: StoreHarness<Tx>): Promise<void> {
 export function expectNothingLost({ orders, effects, contents }: CrashRun): void {
   const expected = orders.flatMap((order) => [`placed ${order}`, `handled ${order}`, `audited ${order}`]);
   expect([...effects].sort()).toEqual(expected.sort());
-  expect(contents).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
+  expect(contents).toEqual({ pending: [], wait: [], holds: [], scheduled: [], parked: [], done: [] });
 }
 
 /** Something that runs in a process of its own: `end` stops it as it should, `kill` does not. */

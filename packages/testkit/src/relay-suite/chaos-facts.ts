@@ -29,7 +29,14 @@ export function chaosFacts<Tx>(fact: StoreFact<Tx>): void {
           const firsts = [...new Set(delivered.filter((message) => message.key === `k${key}`).map(({ id }) => id))];
           expect(firsts).toEqual(Array.from({ length: perKey }, (_, n) => `k${key}-${n}`));
         }
-        expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
+        expect(await harness.contents("outbox")).toEqual({
+          pending: [],
+          wait: [],
+          holds: [],
+          scheduled: [],
+          parked: [],
+          done: [],
+        });
       });
     }
   });

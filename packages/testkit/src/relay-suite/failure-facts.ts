@@ -41,7 +41,14 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         const ofKey = (key: string) => inner.messages.filter((message) => message.key === key).map(({ id }) => id);
         expect(ofKey("a")).toEqual(["a1", "a2", "a3", "a4", "a5"]);
         expect(ofKey("b")).toEqual(["b1", "b2", "b3"]);
-        expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
+        expect(await harness.contents("outbox")).toEqual({
+          pending: [],
+          wait: [],
+          holds: [],
+          scheduled: [],
+          parked: [],
+          done: [],
+        });
       });
 
       fact(`what can never be sent is parked with its reason, and its key goes on${suffix}`, async (harness) => {
@@ -132,7 +139,14 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       await whileRunning(relay, () => inner.until(2));
       expect(relay.log.of("relay.failed").length).toBeGreaterThanOrEqual(4);
       expect(relay.log.of("message.failed")).toEqual([]);
-      expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
+      expect(await harness.contents("outbox")).toEqual({
+        pending: [],
+        wait: [],
+        holds: [],
+        scheduled: [],
+        parked: [],
+        done: [],
+      });
     });
 
     fact("an outage is waited out: nothing is sent before the delay is over", async (harness) => {
@@ -167,7 +181,14 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       const relay = relayOn(harness.store, babbling);
       await whileRunning(relay, async () => void (await relay.log.until("message.sent", 2)));
       expect(relay.log.of("message.failed")).toEqual([]);
-      expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
+      expect(await harness.contents("outbox")).toEqual({
+        pending: [],
+        wait: [],
+        holds: [],
+        scheduled: [],
+        parked: [],
+        done: [],
+      });
     });
 
     for (const cut of ["lost", "unconfirmed"] satisfies SendFault[]) {

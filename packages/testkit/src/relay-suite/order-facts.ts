@@ -7,7 +7,7 @@ import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
 import { anHourMs, commit, relayOn, timing, whileRunning } from "./relay-run.js";
 
-const empty = { pending: [], wait: [], holds: [], parked: [], done: [] };
+const empty = { pending: [], wait: [], holds: [], scheduled: [], parked: [], done: [] };
 const total = { order: "total", backoff: constant(1) } as const;
 
 export function orderFacts<Tx>(fact: StoreFact<Tx>): void {

@@ -5,7 +5,7 @@ import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
 import { commit, relayOn, whileRunning } from "./relay-run.js";
 
-const empty = { pending: [], wait: [], holds: [], parked: [], done: [] };
+const empty = { pending: [], wait: [], holds: [], scheduled: [], parked: [], done: [] };
 
 export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("sending", () => {

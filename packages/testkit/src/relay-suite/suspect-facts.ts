@@ -10,7 +10,7 @@ import { commit, relayOn, timing, whileRunning } from "./relay-run.js";
 
 const innocents = ["1", "2", "3", "4", "5", "6"];
 const messages = [...innocents.slice(0, 3), "killer", ...innocents.slice(3)].map((id) => testMessage(id, { key: id }));
-const empty = { pending: [], wait: [], holds: [], parked: [], done: [] };
+const empty = { pending: [], wait: [], holds: [], scheduled: [], parked: [], done: [] };
 const killerParked = { ...empty, parked: [{ id: "killer", error: expect.stringContaining("when the process or") }] };
 
 export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {

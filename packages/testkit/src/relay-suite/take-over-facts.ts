@@ -102,7 +102,14 @@ export function takeOverFacts<Tx>(fact: StoreFact<Tx>): void {
       });
       await stale.stop();
       expect(second.ids()).toEqual(["1", "2", "3"]);
-      expect(await harness.contents("outbox")).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
+      expect(await harness.contents("outbox")).toEqual({
+        pending: [],
+        wait: [],
+        holds: [],
+        scheduled: [],
+        parked: [],
+        done: [],
+      });
     });
   });
 }

@@ -6,6 +6,7 @@ import {
   type Row,
   type Settled,
   type Settlement,
+  type SettleOptions,
   type TakenLane,
 } from "postbox";
 import type { StoreHarness } from "./store-harness.js";
@@ -61,7 +62,7 @@ export interface OwnedBox {
   readonly lanes: readonly Lane[];
   read(limit?: number): Promise<readonly Row[]>;
   /** Reads, and settles the row of one message. */
-  settle(id: string, what: What): Promise<Settled>;
+  settle(id: string, what: What, options?: SettleOptions): Promise<Settled>;
 }
 
 /** A settlement without its row. */
@@ -74,6 +75,7 @@ export async function ownBox<Tx>({ store }: StoreHarness<Tx>, owner = "relay-1")
     box,
     lanes,
     read: (limit) => readAll(box, limit),
-    settle: async (id, what) => box.settle(lanes, [{ row: rowOf(await readAll(box), id), ...what } as Settlement]),
+    settle: async (id, what, options) =>
+      box.settle(lanes, [{ row: rowOf(await readAll(box), id), ...what } as Settlement], options),
   };
 }

@@ -20,6 +20,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
         pending: ["m2"],
         wait: ["m1"],
         holds: ["k"],
+        scheduled: [],
         parked: [],
         done: [],
       });
@@ -135,7 +136,14 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       await box.settle(lanes, [{ row: seenHeld, ...behind }]);
       expect(ids(await read())).toEqual(["m2"]);
       await settle("m2", { to: "sent" });
-      expect(await harness.contents(outbox)).toEqual({ pending: [], wait: [], holds: [], parked: [], done: [] });
+      expect(await harness.contents(outbox)).toEqual({
+        pending: [],
+        wait: [],
+        holds: [],
+        scheduled: [],
+        parked: [],
+        done: [],
+      });
     });
 
     fact("concerns one message alone where there is no key", async (harness) => {

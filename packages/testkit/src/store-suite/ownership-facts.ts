@@ -110,11 +110,11 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
     fact("tells who else shares, and what is one's own", async (harness) => {
       const { first, second, lanes } = await twoRelays(harness);
       const standing = lanes.map(({ lane, epoch }) => ({ lane, epoch }));
-      expect(await first.renew("relay-1", leaseMs, "key")).toEqual({ others: [], lanes: standing });
+      expect(await first.renew("relay-1", leaseMs, "key")).toEqual({ paused: false, others: [], lanes: standing });
       const member = { owner: "relay-1", order: "key", beat: 2, leaseMs, lives: true, shares: true };
-      expect(await second.renew("relay-2", leaseMs, "key")).toEqual({ others: [member], lanes: [] });
+      expect(await second.renew("relay-2", leaseMs, "key")).toEqual({ paused: false, others: [member], lanes: [] });
       await first.release("relay-1");
-      expect(await second.renew("relay-2", leaseMs, "key")).toEqual({ others: [], lanes: [] });
+      expect(await second.renew("relay-2", leaseMs, "key")).toEqual({ paused: false, others: [], lanes: [] });
     });
 
     fact("no longer counts whose lease has run out, and lets go of a share earlier", async (harness) => {

@@ -241,6 +241,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
         pending: ["d"],
         wait: ["b"],
         holds: ["b"],
+        scheduled: [],
         parked: [{ id: "c", error: "never" }],
         done: [],
       });
@@ -279,6 +280,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
         pending: ["m2"],
         wait: [],
         holds: [],
+        scheduled: [],
         parked: [{ id: "m1", error: "too large: ∞ > 1" }],
         done: [],
       });

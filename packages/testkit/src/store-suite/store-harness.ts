@@ -34,10 +34,12 @@ export interface StoreHarness<Tx> {
   effect(tx: Tx, name: string): Promise<void>;
   /** What is committed there, in any order. */
   effects(): Promise<readonly string[]>;
-  /** Lets the database's time move on by `ms`: shifts every stored time back. */
+  /** Lets the database's time move on by `ms`: shifts every stored time back, but for those inside a history of failures. */
   advance(ms: number): Promise<void>;
   /** Ids in order of position, and held keys in any order. */
   contents(box: string): Promise<StoreHarnessContents>;
+  /** A hash of everything that is stored: the same while nothing was changed. */
+  fingerprint(): Promise<string>;
   /** With `abortsOnError`: makes a statement fail within `tx` and swallows its error. */
   breakTransaction?(tx: Tx): Promise<void>;
   /** With `processes`: starts another one. */
@@ -51,6 +53,7 @@ export interface StoreHarnessContents {
   readonly pending: readonly string[];
   readonly wait: readonly string[];
   readonly holds: readonly string[];
+  readonly scheduled: readonly string[];
   readonly parked: readonly { readonly id: string; readonly error: string }[];
   /** What was sent and kept. */
   readonly done: readonly string[];
