@@ -1,3 +1,4 @@
+import type { AuditEntry, BoxStats, Status } from "../../admin.js";
 import { laneCount, laneOf } from "../../internal/lane.js";
 import type { Message } from "../../message/message.js";
 import type {
@@ -18,7 +19,10 @@ import type {
   SettleOptions,
   TakenLane,
 } from "../../store.js";
+import { statuses } from "../admin-options.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
+import { dueTimeOf, MemorySchedule, type ScheduledRow, unscheduled } from "./memory-schedule.js";
+import { OrderedRows } from "./ordered-rows.js";
 
 /** What a box holds, for tests and operators. Only what is committed; each list in order of position. */
 export interface BoxContents {
@@ -26,6 +30,8 @@ export interface BoxContents {
   readonly wait: readonly Message[];
   /** The held keys, sorted; for a message without a key its id. */
   readonly holds: readonly string[];
+  /** What is not due yet, by numbers of its own. */
+  readonly scheduled: readonly Message[];
   readonly parked: readonly { readonly message: Message; readonly attempts: number; readonly error: string }[];
   /** What was sent, where the relay keeps it. */
   readonly done: readonly Message[];
@@ -48,7 +54,18 @@ interface Lease {
 export interface Placed {
   readonly number: number;
   readonly rows: readonly StoredRow[];
+  readonly scheduled: readonly ScheduledRow[];
 }
+
+/** A row as an operator sees it. */
+export interface StatusRow extends StoredRow {
+  readonly status: Status;
+  /** When it goes on, where that is known; infinite where somebody has to release it. */
+  readonly dueAt?: number;
+}
+
+/** Writes into the audit, in the same step as the change itself. */
+export type WriteAudit = (entry: Omit<AuditEntry, "number" | "at">) => void;
 
 /**
  * A box in memory. Each verb does its work in one synchronous step, which is what a database's statement is to others:
@@ -63,33 +80,57 @@ export class MemoryBox implements Box {
     clean: true,
   }));
   readonly #members = new Map<string, Lease>();
-  readonly #parked: StoredRow[] = [];
-  readonly #done: StoredRow[] = [];
+  readonly #schedule = new MemorySchedule();
+  readonly #parked = new OrderedRows<StoredRow>();
+  readonly #done = new OrderedRows<StoredRow>();
+  readonly #audit: WriteAudit;
   /** The appends whose transactions have not ended. */
   readonly #open = new Set<number>();
   #lastAppend = 0;
   #lastPosition = 0;
+  /** While it is, nobody gets lanes. */
+  paused = false;
+  /** Whether somebody removes what is done. */
+  cleaning = false;
 
-  constructor(now: () => number) {
+  constructor(now: () => number, audit: WriteAudit) {
     this.#now = now;
+    this.#audit = audit;
+  }
+
+  /** The database's clock. */
+  get now(): number {
+    return this.#now();
+  }
+
+  get lastPosition(): number {
+    return this.#lastPosition;
   }
 
   /** Gives messages their positions, as an identity column does: before the commit, and for good even without one. */
   place(messages: readonly Message[]): Placed {
     const number = ++this.#lastAppend;
     this.#open.add(number);
-    const rows = messages.map((message) => {
-      const lane = laneOf(message.key ?? message.id);
-      const position = ++this.#lastPosition;
-      return { lane, position, message: copyOf(message), attempts: 0, crashes: 0, createdAt: this.#now() };
-    });
-    return { number, rows };
+    const now = this.#now();
+    const rows: StoredRow[] = [];
+    const scheduled: ScheduledRow[] = [];
+    for (const message of messages) {
+      const dueAt = dueTimeOf(message);
+      if (dueAt === undefined || dueAt <= now) rows.push(this.#fresh(unscheduled(message), now));
+      else scheduled.push({ ...fresh(message, this.#schedule.nextPosition(), now), dueAt });
+    }
+    return { number, rows, scheduled };
+  }
+
+  #fresh(message: Message, now: number): StoredRow {
+    return fresh(message, ++this.#lastPosition, now);
   }
 
   /** Makes placed rows visible. */
-  insert({ number, rows }: Placed): void {
+  insert({ number, rows, scheduled }: Placed): void {
     this.#open.delete(number);
     for (const row of rows) this.#lane(row.lane).add(row);
+    for (const row of scheduled) this.#schedule.add(row);
   }
 
   /** Never makes them visible. */
@@ -106,7 +147,7 @@ export class MemoryBox implements Box {
       if (other === owner) continue;
       others.push({ owner: other, ...lease, lives: expiresAt > now, shares: expiresAt > now + lease.leaseMs / 2 });
     }
-    return { paused: false, others, lanes: this.#lanesOf(owner) };
+    return { paused: this.paused, others, lanes: this.#lanesOf(owner) };
   }
 
   async own(owner: string, most: number, { dead = [], all = false }: OwnOptions = {}): Promise<readonly TakenLane[]> {
@@ -116,7 +157,7 @@ export class MemoryBox implements Box {
       ([, state]) =>
         state.owner !== owner && (state.owner === undefined || !this.#lives(state.owner) || isDead(state.owner)),
     );
-    if (!this.#lives(owner)) return [];
+    if (this.paused || !this.#lives(owner)) return [];
     if (all && free.length + this.#lanesOf(owner).length < laneCount) return [];
     return free.slice(0, most).map(([lane, state]) => {
       const { clean } = state;
@@ -165,18 +206,25 @@ export class MemoryBox implements Box {
     const now = this.#now();
     const standing = this.#standing(lanes);
     const fenced = settlements.filter(({ row }) => standing.has(row.lane));
+    const expired: string[] = [];
     for (const settlement of fenced) {
       const taken = this.#lane(settlement.row.lane).settle(settlement, now, alone);
       if (taken === undefined) continue;
-      if (settlement.to === "parked") this.#parked.push(taken);
-      else if (keep) this.#done.push(taken);
+      if (settlement.to === "parked") this.#parked.set(taken.position, taken);
+      else if (settlement.to === "dropped") expired.push(taken.message.id);
+      else if (keep) this.#done.set(taken.position, { ...taken, attempts: taken.attempts + 1, updatedAt: now });
     }
     for (const { row } of fenced) this.#lane(row.lane).freeHolds(row.message);
+    if (expired.length > 0) this.#audit({ action: "expire", by: "relay", count: expired.length, ids: expired });
     return { standing };
   }
 
-  async promote(): Promise<Promoted> {
-    return { count: 0 };
+  async promote(limit: number): Promise<Promoted> {
+    const now = this.#now();
+    const due = this.#schedule.takeDue(limit, now);
+    for (const row of due) this.appendAgain(row);
+    const next = this.#schedule.firstDueAt;
+    return { count: due.length, ...(next !== undefined && { nextInMs: Math.max(0, next - now) }) };
   }
 
   async suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>> {
@@ -190,20 +238,89 @@ export class MemoryBox implements Box {
     return new Set(lanes.filter(({ lane, epoch }) => this.#ownership[lane]?.epoch === epoch).map(({ lane }) => lane));
   }
 
+  /** In order of position. */
+  rows(status: Status): StatusRow[] {
+    return this.#rowsOf(status)
+      .map((row) => ({ ...row, status }))
+      .sort(byPosition);
+  }
+
+  #rowsOf(status: Status): StoredRow[] {
+    switch (status) {
+      case "pending":
+        return this.#lanes.flatMap((lane) => lane.pending());
+      case "waiting":
+        return this.#lanes.flatMap((lane) => lane.waiting());
+      case "scheduled":
+        return this.#schedule.all();
+      case "parked":
+        return this.#parked.first(Number.POSITIVE_INFINITY);
+      case "done":
+        return this.#done.first(Number.POSITIVE_INFINITY);
+    }
+  }
+
+  remove({ status, lane, position, message }: StatusRow): void {
+    if (status === "parked") this.#parked.delete(position);
+    else if (status === "done") this.#done.delete(position);
+    else if (status === "scheduled") this.#schedule.delete(position);
+    else this.#lane(lane).remove(position, message, status === "waiting");
+  }
+
+  /** Appends a row anew: rows never go back to where a relay may have read on. */
+  appendAgain({ message, failures }: StoredRow): void {
+    const row = { ...this.#fresh(unscheduled(message), this.#now()), failures };
+    this.#lane(row.lane).add(row);
+  }
+
+  /** A row that holds its key goes back to its place: appended anew it would come after those that wait for it. */
+  retryParked(row: StatusRow): void {
+    const now = this.#now();
+    const { status: _, ...stored } = row;
+    this.#parked.delete(row.position);
+    const reset = { ...stored, attempts: 0, crashes: 0, updatedAt: now };
+    if (!this.#lane(row.lane).putBack(reset, now)) this.appendAgain(row);
+  }
+
+  /** Lets a held key go on now. False: it is not held. */
+  letGo(key: string): boolean {
+    return this.#lane(laneOf(key)).letGo(key, this.#now());
+  }
+
+  heldKeys(): BoxStats["heldKeys"] {
+    const keys = this.#lanes.flatMap((lane) => lane.holds().filter(({ byKey }) => byKey));
+    return { count: keys.length, forGood: keys.filter(({ dueAt }) => dueAt === Number.POSITIVE_INFINITY).length };
+  }
+
+  sharing(): BoxStats["lanes"] {
+    const owners = [...this.#members.keys()].sort().map((owner) => ({
+      owner,
+      lanes: this.#lanesOf(owner).length,
+      lives: this.#lives(owner),
+    }));
+    return { unowned: this.#ownership.filter(({ owner }) => owner === undefined).length, owners };
+  }
+
   contents(): BoxContents {
-    const lanes = this.#lanes.map((lane) => lane.contents());
-    const messages = (rows: StoredRow[]) => rows.sort(byPosition).map((row) => copyOf(row.message));
+    const messages = (status: Status) => this.rows(status).map((row) => copyOf(row.message));
     return {
-      pending: messages(lanes.flatMap((lane) => lane.pending)),
-      wait: messages(lanes.flatMap((lane) => lane.wait)),
-      holds: lanes.flatMap((lane) => lane.holds).sort(),
-      parked: [...this.#parked].sort(byPosition).map(({ message, attempts, error = "" }) => ({
+      pending: messages("pending"),
+      wait: messages("waiting"),
+      holds: this.#lanes.flatMap((lane) => lane.holds().map(({ name }) => name)).sort(),
+      scheduled: messages("scheduled"),
+      parked: this.rows("parked").map(({ message, attempts, error = "" }) => ({
         message: copyOf(message),
         attempts,
         error,
       })),
-      done: messages([...this.#done]),
+      done: messages("done"),
     };
+  }
+
+  everything(): readonly unknown[] {
+    const rows = statuses.map((status) => this.rows(status));
+    const holds = this.#lanes.map((lane) => lane.holds());
+    return [rows, holds, this.#ownership, [...this.#members], this.paused, this.cleaning, this.#lastPosition];
   }
 
   #lane(lane: number): MemoryLane {
@@ -211,4 +328,17 @@ export class MemoryBox implements Box {
     if (found === undefined) throw new RangeError(`there is no lane ${lane}; lanes are 0 to ${laneCount - 1}`);
     return found;
   }
+}
+
+function fresh(message: Message, position: number, now: number): StoredRow {
+  return {
+    lane: laneOf(message.key ?? message.id),
+    position,
+    message: copyOf(message),
+    attempts: 0,
+    crashes: 0,
+    createdAt: now,
+    updatedAt: now,
+    failures: [],
+  };
 }

@@ -1,5 +1,7 @@
+import { ConfigError } from "../../errors.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { checkOptions, object } from "../../options.js";
+import { MemoryAudit } from "./memory-audit.js";
 import { type BoxContents, MemoryBox } from "./memory-box.js";
 import { MemoryHints } from "./memory-hints.js";
 import { MemoryInbox } from "./memory-inbox.js";
@@ -17,7 +19,12 @@ export interface MemoryDatabase {
   advance(ms: number): void;
   /** What a box holds. */
   contents(box: string): BoxContents;
+  /** All that is stored, as text that stays the same while nothing changes. */
+  dump(): string;
 }
+
+/** As where the migrations make them; any other is there once somebody has used it. */
+const usualBoxes = ["outbox", "inbox"];
 
 export class MemoryData implements MemoryDatabase {
   readonly #waits = new MemoryWaits();
@@ -25,20 +32,36 @@ export class MemoryData implements MemoryDatabase {
   readonly keyLocks = new MemoryKeyLocks(this.#waits);
   readonly hints = new MemoryHints();
   readonly #boxes = new Map<string, MemoryBox>();
-  readonly #runtime: Runtime;
+  readonly audit = new MemoryAudit();
+  readonly runtime: Runtime;
   #offsetMs = 0;
 
   constructor(runtime: Runtime) {
-    this.#runtime = runtime;
+    this.runtime = runtime;
+    for (const name of usualBoxes) this.box(name);
   }
 
   box(name: string): MemoryBox {
     let box = this.#boxes.get(name);
     if (box === undefined) {
-      box = new MemoryBox(() => this.#runtime.now() + this.#offsetMs);
+      const now = () => this.runtime.now() + this.#offsetMs;
+      box = new MemoryBox(now, (entry) => this.audit.write(name, now(), entry));
       this.#boxes.set(name, box);
     }
     return box;
+  }
+
+  /** A box that is there: looking at one must not make it. */
+  existingBox(name: string): MemoryBox {
+    const box = this.#boxes.get(name);
+    if (box !== undefined) return box;
+    throw new ConfigError(
+      "option-invalid",
+      `there is no box '${name}'; there are ${[...this.#boxes.keys()].join(", ")}`,
+      {
+        path: "box",
+      },
+    );
   }
 
   advance(ms: number): void {
@@ -47,6 +70,14 @@ export class MemoryData implements MemoryDatabase {
 
   contents(box: string): BoxContents {
     return this.box(box).contents();
+  }
+
+  dump(): string {
+    const boxes = [...this.#boxes].map(([name, box]) => [name, box.everything()]);
+    return JSON.stringify([boxes, this.audit.everything(), this.inbox.everything()], (_, value: unknown) => {
+      if (value instanceof Uint8Array) return Buffer.from(value).toString("base64");
+      return typeof value === "number" && !Number.isFinite(value) ? String(value) : value;
+    });
   }
 }
 

@@ -26,4 +26,8 @@ export class MemoryInbox {
       await this.#waits.untilEnded(by, tx);
     }
   }
+
+  everything(): readonly string[] {
+    return [...this.#rows].filter(([, { committed }]) => committed).map(([row]) => row);
+  }
 }

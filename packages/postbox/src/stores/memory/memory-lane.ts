@@ -1,5 +1,6 @@
 import type { Message } from "../../message/message.js";
 import type { LaneGap, LateRow, Row, Settlement } from "../../store.js";
+import { keptFailures } from "../admin-options.js";
 import { OrderedRows } from "./ordered-rows.js";
 
 /** A message as a box keeps it. */
@@ -11,6 +12,21 @@ export interface StoredRow {
   readonly crashes: number;
   readonly error?: string;
   readonly createdAt: number;
+  /** When it came to where it is, or last failed there. */
+  readonly updatedAt: number;
+  /** The last tries that failed, oldest first. */
+  readonly failures: readonly StoredFailure[];
+}
+
+interface StoredFailure {
+  readonly attempt: number;
+  readonly at: number;
+  readonly error: string;
+}
+
+/** A row of `wait`, and when its hold is due. */
+export interface WaitingRow extends StoredRow {
+  readonly dueAt: number;
 }
 
 /** A key whose next message waits for a retry, with everything that waits behind it. */
@@ -67,7 +83,16 @@ export class MemoryLane {
     const found = this.#take(settlement.row);
     if (found === undefined || settlement.to === "sent") return found?.row;
     const { attempts, error } = settlement;
-    const row: StoredRow = { ...found.row, attempts, crashes: 0, ...(error === undefined ? {} : { error }) };
+    const row: StoredRow = {
+      ...found.row,
+      attempts,
+      crashes: 0,
+      updatedAt: now,
+      ...(error !== undefined && {
+        error,
+        failures: [...found.row.failures, { attempt: attempts, at: now, error }].slice(-keptFailures),
+      }),
+    };
     const [byId, byKey = byId] = holdsOf(row.message);
     const name = found.hold ?? (alone ? byId : byKey);
     if (settlement.to === "dropped") return row;
@@ -104,17 +129,59 @@ export class MemoryLane {
     return hold;
   }
 
-  contents(): { readonly pending: StoredRow[]; readonly wait: StoredRow[]; readonly holds: string[] } {
-    const holds = [...this.#holds.values()];
-    return {
-      pending: this.#pending.first(Number.POSITIVE_INFINITY),
-      wait: holds.flatMap((hold) => hold.rows.first(Number.POSITIVE_INFINITY)),
-      holds: [...this.#holds.keys()].map((name) => name.slice(name.indexOf(" ") + 1)),
-    };
+  /**
+   * Puts a parked row back to its place, before all that wait behind it, and lets them go on now. False: nothing is held by
+   * it or its key.
+   */
+  putBack(row: StoredRow, now: number): boolean {
+    const hold = holdsOf(row.message)
+      .map((name) => this.#holds.get(name))
+      .find((each) => each !== undefined);
+    if (hold === undefined) return false;
+    hold.rows.set(row.position, row);
+    hold.dueAt = now;
+    return true;
+  }
+
+  /**
+   * Lets a key go on now. Its hold stays, also an empty one: what was read while it stood queues up behind it, and the last of
+   * these ends it.
+   */
+  letGo(key: string, now: number): boolean {
+    const hold = this.#holds.get(keyHold(key));
+    if (hold !== undefined) hold.dueAt = Math.min(hold.dueAt, now);
+    return hold !== undefined;
+  }
+
+  /** Takes a row out for good. */
+  remove(position: number, message: Message, waiting: boolean): void {
+    this.#take({ position, message, waiting });
+    if (waiting) this.freeHolds(message);
+  }
+
+  pending(): StoredRow[] {
+    return this.#pending.first(Number.POSITIVE_INFINITY);
+  }
+
+  waiting(): WaitingRow[] {
+    return [...this.#holds.values()].flatMap(({ rows, dueAt }) =>
+      rows.first(Number.POSITIVE_INFINITY).map((row) => ({ ...row, dueAt })),
+    );
+  }
+
+  /** What is held: keys, and messages by themselves. */
+  holds(): { readonly name: string; readonly byKey: boolean; readonly dueAt: number }[] {
+    return [...this.#holds].map(([name, { dueAt }]) => {
+      return { name: name.slice(name.indexOf(" ") + 1), byKey: name.startsWith(keyHold("")), dueAt };
+    });
   }
 
   /** Takes a row out, and tells under which hold it waited. */
-  #take({ position, message, waiting }: Row): { readonly row: StoredRow; readonly hold?: string } | undefined {
+  #take({
+    position,
+    message,
+    waiting,
+  }: Pick<Row, "position" | "message" | "waiting">): { readonly row: StoredRow; readonly hold?: string } | undefined {
     if (!waiting) {
       const row = this.#pending.delete(position);
       return row && { row };

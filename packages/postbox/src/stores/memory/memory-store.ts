@@ -4,8 +4,10 @@ import { createSurrounding } from "../../internal/surrounding.js";
 import type { Message } from "../../message/message.js";
 import { checkOptions, type OptionRule, object, oneOf, text } from "../../options.js";
 import type { Box, Store, TransactionOptions } from "../../store.js";
+import { memoryAdmin } from "./memory-admin.js";
 import type { BoxContents } from "./memory-box.js";
 import { MemoryData, type MemoryDatabase } from "./memory-database.js";
+import { purgeMemory } from "./memory-purge.js";
 import { type MemoryTransaction, OpenTransaction, openTransaction } from "./memory-transaction.js";
 
 export interface MemoryStoreOptions {
@@ -113,8 +115,8 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       for (const tx of open) tx.rollback();
     },
 
-    admin: undefined as never,
-    purge: undefined as never,
+    admin: memoryAdmin(data),
+    purge: (purgeOptions) => purgeMemory(data, purgeOptions),
 
     /** Nothing to do: memory has no schema. */
     async migrate(): Promise<void> {},

@@ -1,0 +1,22 @@
+import type { AuditEntry } from "../../admin.js";
+
+type Entry = Omit<AuditEntry, "number" | "at">;
+
+/** What was changed in all boxes of a database, numbered through. */
+export class MemoryAudit {
+  readonly #entries: (Omit<AuditEntry, "at"> & { readonly at: number; readonly box: string })[] = [];
+
+  write(box: string, at: number, entry: Entry): void {
+    this.#entries.push({ number: this.#entries.length + 1, at, box, ...structuredClone(entry) });
+  }
+
+  /** The newest first. */
+  read(box: string, limit: number, before = Number.POSITIVE_INFINITY): AuditEntry[] {
+    const found = this.#entries.filter((entry) => entry.box === box && entry.number < before).reverse();
+    return found.slice(0, limit).map(({ box: _, at, ...entry }) => structuredClone({ ...entry, at: new Date(at) }));
+  }
+
+  everything(): readonly unknown[] {
+    return this.#entries;
+  }
+}

@@ -1,0 +1,38 @@
+import type { ArchivedMessage, Purged, PurgeOptions } from "../../admin.js";
+import { checkPurge } from "../admin-options.js";
+import { changeBatch } from "../change-batches.js";
+import type { StatusRow } from "./memory-box.js";
+import type { MemoryData } from "./memory-database.js";
+import { copyOf } from "./memory-lane.js";
+
+/** `Store.purge` in memory, which has no partitions. */
+export async function purgeMemory(data: MemoryData, options: PurgeOptions): Promise<Purged> {
+  const { box: name, retentionMs, archive, signal } = checkPurge(options);
+  const box = data.existingBox(name);
+  const purged = { busy: box.cleaning, removed: 0, partitionsMade: 0, partitionsDropped: 0 };
+  if (box.cleaning) return purged;
+  box.cleaning = true;
+  try {
+    const until = box.now - retentionMs;
+    const old = box.rows("done").filter(({ updatedAt }) => updatedAt <= until);
+    while (purged.removed < old.length && !signal?.aborted) {
+      const batch = old.slice(purged.removed, purged.removed + changeBatch);
+      await archive?.(batch.map(archived));
+      for (const row of batch) box.remove(row);
+      purged.removed += batch.length;
+    }
+    return purged;
+  } finally {
+    box.cleaning = false;
+  }
+}
+
+function archived({ message, position, attempts, createdAt, updatedAt }: StatusRow): ArchivedMessage {
+  return {
+    message: copyOf(message),
+    position,
+    attempts,
+    createdAt: new Date(createdAt),
+    publishedAt: new Date(updatedAt),
+  };
+}
