@@ -10,7 +10,8 @@ function changing(rows: number) {
   const step = async (next: ChangeStep) => {
     steps.push(next);
     const last = Math.min(rows, next.upTo, next.after + next.limit);
-    return { count: last - next.after, last };
+    const count = last - next.after;
+    return { found: count, count, last };
   };
   return { steps, step };
 }

@@ -133,7 +133,7 @@ async function changeRows(
     const ids = rows.map(({ message }) => message.id);
     const who = reason === undefined ? { by } : { by, reason };
     if (ids.length > 0) data.audit.write(change.box, box.now, { action, ...who, selection, count: ids.length, ids });
-    return { count: ids.length, last: rows.at(-1)?.position ?? after };
+    return { found: ids.length, count: ids.length, last: rows.at(-1)?.position ?? after };
   });
 }
 

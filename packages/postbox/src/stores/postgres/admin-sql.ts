@@ -226,16 +226,17 @@ export function replaySql(t: BoxTables, picked: string, first: number): string {
 /** What `replaySql` needs of a row. */
 export const replayed = `m.lane, m.position, ${ofAlias("m")}, m.failures`;
 
-/** $1 and $2 say who and why. One that is paused stays paused since when it was. */
+/** $1 and $2 say who and why. What is so already stays so, and nobody did anything. */
 export function pauseSql(t: BoxTables, action: "pause" | "resume"): string {
-  const at = action === "pause" ? "clock_timestamp()" : "NULL";
+  const pausing = `
+      INSERT INTO ${t.state} AS s (name, paused_at) VALUES (${t.name}, clock_timestamp())
+      ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at WHERE s.paused_at IS NULL RETURNING name`;
+  const resuming = `
+      UPDATE ${t.state} SET paused_at = NULL WHERE name = ${t.name} AND paused_at IS NOT NULL RETURNING name`;
   return `
-    WITH changed AS (
-      INSERT INTO ${t.state} AS s (name, paused_at) VALUES (${t.name}, ${at})
-      ON CONFLICT (name) DO UPDATE SET paused_at = ${action === "pause" ? `coalesce(s.paused_at, ${at})` : at}
-    )
+    WITH changed AS (${action === "pause" ? pausing : resuming})
     INSERT INTO ${t.audit} (box, action, actor, reason, count, ids)
-    VALUES (${t.name}, '${action}', $1::text, $2::text, 0, '{}')`;
+    SELECT name, '${action}', $1::text, $2::text, 0, '{}' FROM changed`;
 }
 
 /**
