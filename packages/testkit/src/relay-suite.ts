@@ -1,6 +1,7 @@
 import { describe } from "vitest";
 import { chaosFacts } from "./relay-suite/chaos-facts.js";
 import { failureFacts } from "./relay-suite/failure-facts.js";
+import { operatingFacts } from "./relay-suite/operating-facts.js";
 import { orderFacts } from "./relay-suite/order-facts.js";
 import { sendingFacts } from "./relay-suite/sending-facts.js";
 import { suspectFacts } from "./relay-suite/suspect-facts.js";
@@ -20,6 +21,7 @@ export function relaySuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     orderFacts(fact);
     takeOverFacts(fact);
     suspectFacts(fact);
+    operatingFacts(fact);
     chaosFacts(fact);
   });
 }

@@ -17,6 +17,7 @@ function withBox(store: MemoryStore, change: (box: Box) => Partial<Box>): Store 
     late: (...args) => box.late(...args),
     suspect: (...args) => box.suspect(...args),
     settle: (...args) => box.settle(...args),
+    promote: (...args) => box.promote(...args),
   };
   return { ...store, box: () => ({ ...unchanged, ...change(box) }) } as Store;
 }
