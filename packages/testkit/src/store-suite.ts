@@ -1,8 +1,10 @@
 import { describe } from "vitest";
 import { appendFacts } from "./store-suite/append-facts.js";
+import { changingFacts } from "./store-suite/changing-facts.js";
 import { hintFacts } from "./store-suite/hint-facts.js";
 import { holdingFacts } from "./store-suite/holding-facts.js";
 import { inboxFacts } from "./store-suite/inbox-facts.js";
+import { lookingFacts } from "./store-suite/looking-facts.js";
 import { migrationFacts } from "./store-suite/migration-facts.js";
 import { ownershipFacts } from "./store-suite/ownership-facts.js";
 import { settlingFacts } from "./store-suite/settling-facts.js";
@@ -25,6 +27,8 @@ export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     ownershipFacts(fact);
     inboxFacts(fact);
     hintFacts(fact);
+    lookingFacts(fact);
+    changingFacts(fact);
     migrationFacts(fact);
   });
 }

@@ -1,0 +1,398 @@
+import { describe, expect } from "vitest";
+import { comparable, testMessage, testMessages } from "../messages.js";
+import { commit, ids, join, outbox, readAll, rowOf } from "./box-access.js";
+import { ann, oneOfEach, operatedBox } from "./operated-box.js";
+import type { StoreFact } from "./store-facts.js";
+
+const behind = { to: "wait", attempts: 0 } as const;
+const holding = { to: "parked", attempts: 3, error: "never", hold: true } as const;
+/** No fact waits for the pace of a replay. */
+const atOnce = { ...ann, perSecond: 1_000_000_000 };
+const unconfirmed = { code: "option-invalid", path: "confirm" };
+
+/** An operator changes what is stuck: just what was selected, at once with its entry in the audit. */
+export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
+  const inKey = (key: string, ...names: readonly string[]) => names.map((name) => testMessage(name, { key }));
+  const names = (messages: readonly { readonly id: string }[]) => messages.map(({ id }) => id);
+
+  describe("retry", () => {
+    fact("appends a parked message anew: same id, attempts from none, its history kept", async (harness) => {
+      const { park, read } = await operatedBox(harness);
+      const m1 = testMessage("m1", { key: "k" });
+      await park("never", m1);
+      await commit(harness, testMessage("m2", { key: "k" }));
+      expect(await harness.store.admin.retry({ ids: ["m1"] }, ann)).toEqual({ count: 1 });
+      const rows = await read();
+      expect(rows.map((row) => [row.message.id, row.attempts, row.waiting, row.held])).toEqual([
+        ["m2", 0, false, false],
+        ["m1", 0, false, false],
+      ]);
+      expect(comparable(rowOf(rows, "m1").message)).toEqual(comparable(m1));
+      expect(await harness.contents(outbox)).toMatchObject({ pending: ["m2", "m1"], parked: [] });
+      const [found] = await harness.store.admin.get("m1");
+      expect(found).toMatchObject({ status: "pending", attempts: 0, failures: [{ attempt: 3, error: "never" }] });
+    });
+
+    fact("puts one whose key is held back before all that wait behind it, and they go on", async (harness) => {
+      const { settle, read } = await operatedBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2", "m3"), ...inKey("other", "o1"));
+      await settle("m1", holding);
+      await settle("m2", behind);
+      expect(ids(await read())).toEqual(["m3", "o1"]);
+      expect(await harness.store.admin.retry({ ids: ["m1"] }, ann)).toEqual({ count: 1 });
+      const rows = await read();
+      expect(rows.map((row) => [row.message.id, row.attempts, row.waiting, row.held])).toEqual([
+        ["m1", 0, true, false],
+        ["m2", 0, true, false],
+        ["m3", 0, false, true],
+        ["o1", 0, false, false],
+      ]);
+      expect((await harness.contents(outbox)).parked).toEqual([]);
+      for (const id of ["m1", "m2"]) await settle(id, { to: "sent" });
+      expect(await harness.contents(outbox)).toMatchObject({ pending: ["m3", "o1"], wait: [], holds: [] });
+    });
+
+    fact("lets a hold go on at once that another failure of the key has set", async (harness) => {
+      const { settle, fail, read } = await operatedBox(harness);
+      await commit(harness, ...inKey("k", "m1"));
+      await settle("m1", { to: "parked", attempts: 3, error: "never" });
+      await fail("not now", ...inKey("k", "m2"));
+      expect(await read()).toEqual([]);
+      await harness.store.admin.retry({ ids: ["m1"] }, ann);
+      expect(ids(await read())).toEqual(["m1", "m2"]);
+    });
+
+    fact("takes nothing that is not parked, and what is not there is not counted", async (harness) => {
+      await oneOfEach(harness);
+      const all = ["pending", "waiting", "scheduled", "parked", "done", "nobody"];
+      expect(await harness.store.admin.retry({ ids: all }, ann)).toEqual({ count: 1 });
+      expect(await harness.contents(outbox)).toMatchObject({
+        pending: ["pending", "parked"],
+        wait: ["waiting"],
+        scheduled: ["scheduled"],
+        parked: [],
+        done: ["done"],
+      });
+      const before = await harness.fingerprint();
+      expect(await harness.store.admin.retry({ ids: ["nobody"] }, ann)).toEqual({ count: 0 });
+      expect(await harness.store.admin.retry({ ids: [] }, ann)).toEqual({ count: 0 });
+      expect(await harness.fingerprint()).toBe(before);
+    });
+
+    fact("narrows ids by everything else that is asked for", async (harness) => {
+      const { park } = await operatedBox(harness);
+      await park("never", testMessage("a", { topic: "a" }), testMessage("b", { topic: "b" }));
+      expect(await harness.store.admin.retry({ ids: ["a", "b"], topic: "b" }, ann)).toEqual({ count: 1 });
+      expect((await harness.contents(outbox)).pending).toEqual(["b"]);
+    });
+
+    fact(
+      "by anything but ids needs the token of a dry run, and touches only what that has counted",
+      async (harness) => {
+        const { admin } = harness.store;
+        const { park } = await operatedBox(harness);
+        const topic = "t";
+        await park("never", ...testMessages("m", 3, { topic }), testMessage("other", { topic: "o" }));
+        await expect(admin.retry({ topic }, ann)).rejects.toMatchObject(unconfirmed);
+        await expect(admin.retry({}, ann)).rejects.toMatchObject(unconfirmed);
+        const { count, confirm } = await admin.dryRun("retry", { topic });
+        expect(count).toBe(3);
+        await park("never", testMessage("late", { topic }));
+        await expect(admin.retry({ topic, type: "x" }, { ...ann, confirm })).rejects.toMatchObject(unconfirmed);
+        await expect(admin.discard({ topic }, { ...ann, confirm })).rejects.toMatchObject(unconfirmed);
+        expect(await admin.retry({ topic }, { ...ann, confirm })).toEqual({ count: 3 });
+        const { pending, parked } = await harness.contents(outbox);
+        expect({ pending, parked: names(parked) }).toEqual({
+          pending: ["m-0", "m-1", "m-2"],
+          parked: ["other", "late"],
+        });
+        expect(await admin.retry({ topic }, { ...ann, confirm })).toEqual({ count: 0 });
+      },
+    );
+
+    fact("changes at most as many as its dry run was limited to, the first ones", async (harness) => {
+      const { admin } = harness.store;
+      const { park } = await operatedBox(harness);
+      await park("never", ...testMessages("m", 5));
+      const { count, confirm } = await admin.dryRun("retry", {}, { limit: 2 });
+      expect(count).toBe(2);
+      expect(await admin.retry({}, { ...ann, confirm })).toEqual({ count: 2 });
+      expect((await harness.contents(outbox)).pending).toEqual(["m-0", "m-1"]);
+      const none = await admin.dryRun("retry", { type: "none" });
+      expect(none.count).toBe(0);
+      await park("never", testMessage("n", { type: "none" }));
+      expect(await admin.retry({ type: "none" }, { ...ann, confirm: none.confirm })).toEqual({ count: 0 });
+    });
+
+    fact("gives each to one of several at once", "concurrentTransactions", async (harness) => {
+      const { park } = await operatedBox(harness);
+      await park("never", ...testMessages("m", 50));
+      const { confirm } = await harness.store.admin.dryRun("retry", {});
+      const done = await Promise.all(
+        Array.from({ length: 4 }, () => harness.another().admin.retry({}, { ...ann, confirm })),
+      );
+      expect(done.reduce((sum, { count }) => sum + count, 0)).toBe(50);
+      const { pending, parked } = await harness.contents(outbox);
+      expect([...pending].sort()).toEqual(names(testMessages("m", 50)).sort());
+      expect(parked).toEqual([]);
+    });
+  });
+
+  describe("discard", () => {
+    for (const status of ["pending", "waiting", "scheduled", "parked"] as const) {
+      fact(`removes what is ${status} for good, and tells so in the audit`, async (harness) => {
+        const { read } = await oneOfEach(harness);
+        const all = ["pending", "waiting", "scheduled", "parked", "done"];
+        expect(await harness.store.admin.discard({ ids: all, status }, ann)).toEqual({ count: 1 });
+        const left = (await harness.store.admin.list()).messages.map((each) => each.id);
+        expect(left).toEqual(all.filter((each) => each !== status));
+        const [entry] = await harness.store.admin.audit();
+        expect(entry).toMatchObject({ action: "discard", ...ann, count: 1, ids: [status], selection: { status } });
+        await harness.advance(7_200_000);
+        await harness.store.box(outbox).promote(10);
+        expect(ids(await read())).not.toContain(status);
+      });
+    }
+
+    fact("is from parked unless it is told otherwise, never from done", async (harness) => {
+      const { admin } = harness.store;
+      await oneOfEach(harness);
+      const { count, confirm } = await admin.dryRun("discard", {});
+      expect(count).toBe(1);
+      await expect(admin.discard({ status: "pending" }, { ...ann, confirm })).rejects.toMatchObject(unconfirmed);
+      await expect(admin.discard({ ids: ["done"], status: "done" as never }, ann)).rejects.toMatchObject({
+        code: "option-invalid",
+        path: "status",
+      });
+      expect(await admin.discard({}, { ...ann, confirm })).toEqual({ count: 1 });
+      expect((await admin.list()).messages.map(({ id }) => id)).toEqual(["pending", "waiting", "scheduled", "done"]);
+    });
+
+    fact("of what waits first lets those behind it go on when they are due", async (harness) => {
+      const { settle, fail, read } = await operatedBox(harness);
+      await fail("not now", ...inKey("k", "m1"));
+      await commit(harness, ...inKey("k", "m2"));
+      await settle("m2", behind);
+      await harness.store.admin.discard({ ids: ["m1"], status: "waiting" }, ann);
+      await harness.advance(3_600_001);
+      expect(ids(await read())).toEqual(["m2"]);
+    });
+
+    fact("of the last that waits leaves nothing stuck behind it", async (harness) => {
+      const { fail, read, settle } = await operatedBox(harness);
+      await fail("not now", ...inKey("k", "m1"));
+      await harness.store.admin.discard({ ids: ["m1"], status: "waiting" }, ann);
+      await commit(harness, ...inKey("k", "m2"));
+      await harness.advance(3_600_001);
+      if (rowOf(await read(), "m2").held) await settle("m2", behind);
+      expect((await read()).map((row) => [row.message.id, row.held])).toEqual([["m2", false]]);
+    });
+
+    fact("is passed over by whoever had it on its way", async (harness) => {
+      const { box, lanes, read } = await operatedBox(harness);
+      await commit(harness, testMessage("m1"), testMessage("m2"));
+      const rows = await read();
+      await harness.store.admin.discard({ ids: ["m1"], status: "pending" }, ann);
+      const { standing } = await box.settle(
+        lanes,
+        rows.map((row) => ({ row, to: "parked" as const, attempts: 1, error: "late" })),
+      );
+      expect(standing.size).toBe(lanes.length);
+      expect(names((await harness.contents(outbox)).parked)).toEqual(["m2"]);
+    });
+  });
+
+  describe("replay", () => {
+    fact("appends what is done once more, in its order, with the same ids; it stays done", async (harness) => {
+      const { admin } = harness.store;
+      const { finish, read } = await operatedBox(harness);
+      const messages = testMessages("m", 600);
+      await finish(...messages);
+      const { count, confirm } = await admin.dryRun("replay", {});
+      expect(count).toBe(600);
+      await finish(testMessage("late"));
+      expect(await admin.replay({}, { ...atOnce, confirm })).toEqual({ count: 600 });
+      const { pending, done } = await harness.contents(outbox);
+      expect(pending).toEqual(names(messages));
+      expect(done).toEqual([...names(messages), "late"]);
+      const [first] = await read();
+      expect(comparable(first?.message ?? testMessage("none"))).toEqual(comparable(testMessage("m-0")));
+      expect(first?.attempts).toBe(0);
+      const entries = (await admin.audit()).filter(({ action }) => action === "replay");
+      expect(entries.map((entry) => entry.count)).toEqual([100, 500]);
+      expect(entries.reverse().flatMap((entry) => entry.ids)).toEqual(names(messages));
+    });
+
+    fact("with the same token again replays the same, and not what was replayed", async (harness) => {
+      const { admin } = harness.store;
+      const { finish, read, settle } = await operatedBox(harness);
+      await finish(testMessage("a"), testMessage("b"));
+      const { confirm } = await admin.dryRun("replay", {});
+      await admin.replay({}, { ...atOnce, confirm });
+      for (const id of ids(await read())) await settle(id, { to: "sent" }, { keep: true });
+      expect((await harness.contents(outbox)).done).toEqual(["a", "b", "a", "b"]);
+      expect(await admin.replay({}, { ...atOnce, confirm })).toEqual({ count: 2 });
+      expect((await harness.contents(outbox)).pending).toEqual(["a", "b"]);
+    });
+
+    fact("by ids puts back just these; what is told to end puts back nothing", async (harness) => {
+      const { admin } = harness.store;
+      const { finish } = await operatedBox(harness);
+      await finish(...testMessages("m", 3));
+      const signal = AbortSignal.abort();
+      expect(await admin.replay({ ids: ["m-0"] }, { ...atOnce, signal })).toEqual({ count: 0 });
+      expect(await admin.replay({ ids: ["m-2", "m-1"] }, atOnce)).toEqual({ count: 2 });
+      expect((await harness.contents(outbox)).pending).toEqual(["m-1", "m-2"]);
+      await expect(admin.replay({ type: "t" }, atOnce)).rejects.toMatchObject(unconfirmed);
+    });
+  });
+
+  describe("pause", () => {
+    fact("takes no lane from anybody, and lets nobody have one, until it is resumed", async (harness) => {
+      const { admin } = harness.store;
+      const { box, lanes, read } = await operatedBox(harness);
+      await box.release("relay-1", lanes.slice(0, 10));
+      await admin.pause(ann);
+      expect((await admin.stats()).paused).toBe(true);
+      const { paused, lanes: own } = await box.renew("relay-1", 60_000, "key");
+      expect({ paused, own: own.length }).toEqual({ paused: true, own: 54 });
+      expect(await box.own("relay-1", 64)).toEqual([]);
+      expect(await box.own("relay-1", 64, { all: true })).toEqual([]);
+      const second = harness.another().box(outbox);
+      expect(await join(second, "relay-2")).toEqual([]);
+      await commit(harness, testMessage("m", { key: "k" }));
+      expect(ids(await read())).toEqual(["m"]);
+      expect((await box.settle(own, [])).standing.size).toBe(54);
+      await admin.resume(ann);
+      expect((await admin.stats()).paused).toBe(false);
+      expect((await second.renew("relay-2", 60_000, "key")).paused).toBe(false);
+      expect(await second.own("relay-2", 64)).toHaveLength(10);
+    });
+
+    fact("is of one box, and known to every process", async (harness) => {
+      await harness.store.admin.pause({ ...ann, box: "inbox" });
+      expect(await join(harness.another().box("inbox"), "relay-1")).toEqual([]);
+      expect(await join(harness.another().box(outbox), "relay-1")).toHaveLength(64);
+      expect((await harness.another().admin.stats({ box: "inbox" })).paused).toBe(true);
+      expect((await harness.another().admin.stats()).paused).toBe(false);
+    });
+  });
+
+  describe("release", () => {
+    fact("lets a held key go on now, in order; others stay held", async (harness) => {
+      const { admin } = harness.store;
+      const { fail, read, settle } = await operatedBox(harness);
+      await fail("not now", ...inKey("k", "m1"), ...inKey("other", "o1"));
+      await commit(harness, ...inKey("k", "m2"));
+      await settle("m2", behind);
+      expect(await read()).toEqual([]);
+      expect(await admin.release("k", ann)).toBe(true);
+      expect(ids(await read())).toEqual(["m1", "m2"]);
+      expect((await harness.contents(outbox)).wait).toEqual(["m1", "o1", "m2"]);
+    });
+
+    fact("of a key that a parked message holds lets those behind it go on", async (harness) => {
+      const { read, settle } = await operatedBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2", "m3"));
+      await settle("m1", holding);
+      await settle("m2", behind);
+      expect(await harness.store.admin.release("k", ann)).toBe(true);
+      expect((await read()).map((row) => [row.message.id, row.waiting, row.held])).toEqual([
+        ["m2", true, false],
+        ["m3", false, true],
+      ]);
+      expect(names((await harness.contents(outbox)).parked)).toEqual(["m1"]);
+    });
+
+    fact("of a key behind which nothing waits leaves nothing stuck", async (harness) => {
+      const { read, settle } = await operatedBox(harness);
+      await commit(harness, ...inKey("k", "m1"));
+      await settle("m1", holding);
+      await harness.store.admin.release("k", ann);
+      await commit(harness, ...inKey("k", "m2", "m3"));
+      // What was read as held queues up, and comes back at once.
+      for (const row of await read()) if (row.held) await settle(row.message.id, behind);
+      expect((await read()).map((row) => [row.message.id, row.held])).toEqual([
+        ["m2", false],
+        ["m3", false],
+      ]);
+      for (const id of ["m2", "m3"]) await settle(id, { to: "sent" });
+      expect((await harness.contents(outbox)).holds).toEqual([]);
+    });
+
+    fact("of a key that is not held changes nothing", async (harness) => {
+      await oneOfEach(harness);
+      await commit(harness, ...inKey("k", "m1"));
+      const before = await harness.fingerprint();
+      expect(await harness.store.admin.release("k", ann)).toBe(false);
+      expect(await harness.store.admin.release("waiting", ann)).toBe(false);
+      expect(await harness.fingerprint()).toBe(before);
+    });
+  });
+
+  describe("audit", () => {
+    fact("has every change: who, why, what and how many, the newest first", async (harness) => {
+      const { admin } = harness.store;
+      const { park, fail, finish } = await operatedBox(harness);
+      await park("never", ...testMessages("p", 3, { topic: "t" }));
+      await fail("not now", testMessage("w", { key: "k" }));
+      await finish(testMessage("d"));
+      const createdFrom = new Date(0);
+      const { confirm } = await admin.dryRun("retry", { topic: "t", createdFrom }, { limit: 2 });
+      await admin.retry({ topic: "t", createdFrom }, { by: "ann", confirm });
+      await admin.discard({ ids: ["p-2"] }, { by: "bob", reason: "a test order" });
+      await admin.replay({ ids: ["d"] }, atOnce);
+      await admin.pause(ann);
+      await admin.resume(ann);
+      await admin.release("k", ann);
+      const entries = await admin.audit();
+      const told = entries.map(({ action, by, reason, count, ids: changed }) => [action, by, reason, count, changed]);
+      expect(told).toEqual([
+        ["release", "ann", "a fact", 0, []],
+        ["resume", "ann", "a fact", 0, []],
+        ["pause", "ann", "a fact", 0, []],
+        ["replay", "ann", "a fact", 1, ["d"]],
+        ["discard", "bob", "a test order", 1, ["p-2"]],
+        ["retry", "ann", undefined, 2, ["p-0", "p-1"]],
+      ]);
+      expect(entries[0]?.selection).toEqual({ key: "k" });
+      expect(entries[4]?.selection).toEqual({ ids: ["p-2"], status: "parked" });
+      const selection = { topic: "t", status: "parked", createdFrom: createdFrom.toISOString() };
+      expect(entries[5]?.selection).toEqual(selection);
+      expect(entries[1]).not.toHaveProperty("selection");
+      expect(entries[5]).not.toHaveProperty("reason");
+      for (const { at } of entries) expect(Math.abs(at.getTime() - Date.now())).toBeLessThan(600_000);
+    });
+
+    fact("is read page by page, of one box", async (harness) => {
+      const { admin } = harness.store;
+      for (let n = 0; n < 3; n++) {
+        await admin.pause({ by: `pauses ${n}` });
+        await admin.resume({ by: `resumes ${n}` });
+      }
+      await admin.pause({ by: "elsewhere", box: "inbox" });
+      const first = await admin.audit({ limit: 4 });
+      expect(first.map(({ by }) => by)).toEqual(["resumes 2", "pauses 2", "resumes 1", "pauses 1"]);
+      const before = first.at(-1)?.number as number;
+      expect((await admin.audit({ limit: 4, before })).map(({ by }) => by)).toEqual(["resumes 0", "pauses 0"]);
+      expect((await admin.audit({ box: "inbox" })).map(({ by }) => by)).toEqual(["elsewhere"]);
+    });
+
+    fact("tells what a relay has dropped, and nothing else is left of it", async (harness) => {
+      const { box, lanes, read, settle } = await operatedBox(harness);
+      await commit(harness, ...["a", "b", "c"].map((id) => testMessage(id)));
+      await settle("b", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
+      const rows = (await read()).filter(({ message }) => message.id !== "c");
+      const dropped = rows.map((row) => ({ row, to: "dropped" as const, attempts: 1, error: "expired" }));
+      await box.settle(lanes, dropped, { keep: true });
+      const nothing = { wait: [], holds: [], parked: [], done: [] };
+      expect(await harness.contents(outbox)).toMatchObject({ pending: ["c"], ...nothing });
+      await box.settle(lanes, dropped, { keep: true });
+      const entries = await harness.store.admin.audit();
+      expect(entries).toHaveLength(1);
+      expect(entries[0]).toMatchObject({ action: "expire", by: "relay", count: 2 });
+      expect([...(entries[0]?.ids ?? [])].sort()).toEqual(["a", "b"]);
+      expect(ids(await readAll(box))).toEqual(["c"]);
+    });
+  });
+}
