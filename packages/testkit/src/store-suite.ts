@@ -3,10 +3,13 @@ import { appendFacts } from "./store-suite/append-facts.js";
 import { changingFacts } from "./store-suite/changing-facts.js";
 import { hintFacts } from "./store-suite/hint-facts.js";
 import { holdingFacts } from "./store-suite/holding-facts.js";
+import { hostileInputFacts } from "./store-suite/hostile-input-facts.js";
 import { inboxFacts } from "./store-suite/inbox-facts.js";
 import { lookingFacts } from "./store-suite/looking-facts.js";
 import { migrationFacts } from "./store-suite/migration-facts.js";
 import { ownershipFacts } from "./store-suite/ownership-facts.js";
+import { retentionFacts } from "./store-suite/retention-facts.js";
+import { scheduleFacts } from "./store-suite/schedule-facts.js";
 import { settlingFacts } from "./store-suite/settling-facts.js";
 import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
@@ -29,6 +32,9 @@ export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     hintFacts(fact);
     lookingFacts(fact);
     changingFacts(fact);
+    hostileInputFacts(fact);
+    retentionFacts(fact);
+    scheduleFacts(fact);
     migrationFacts(fact);
   });
 }

@@ -1,0 +1,99 @@
+import { describe, expect } from "vitest";
+import { comparable, testMessage } from "../messages.js";
+import { commit, ids, outbox, ownBox, rowOf } from "./box-access.js";
+import { scheduledMessage, withoutSchedule } from "./operated-box.js";
+import type { StoreFact } from "./store-facts.js";
+
+const hour = 3_600_000;
+
+/** A message can wait for its time, outside of the queue: it holds nothing, and then comes as if it were appended. */
+export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
+  describe("a schedule", () => {
+    fact("keeps a message until it is due, and then it is as any other", async (harness) => {
+      const { box, read } = await ownBox(harness);
+      const message = scheduledMessage("m", hour, "k");
+      await commit(harness, message);
+      expect(await harness.contents(outbox)).toMatchObject({ pending: [], scheduled: ["m"], holds: [] });
+      const early = await box.promote(10);
+      expect(early.count).toBe(0);
+      expect(early.nextInMs).toBeGreaterThan(hour - 60_000);
+      expect(early.nextInMs).toBeLessThanOrEqual(hour);
+      await harness.advance(hour);
+      expect(await read()).toEqual([]);
+      expect(await box.promote(10)).toEqual({ count: 1 });
+      expect(await harness.contents(outbox)).toMatchObject({ pending: ["m"], scheduled: [] });
+      const row = rowOf(await read(), "m");
+      expect(row).toMatchObject({ attempts: 0, waiting: false, held: false });
+      expect(comparable(row.message)).toEqual(comparable(withoutSchedule(message)));
+      expect(await box.promote(10)).toEqual({ count: 0 });
+    });
+
+    fact("that is over sends at once", async (harness) => {
+      const { read } = await ownBox(harness);
+      const message = scheduledMessage("m", -1);
+      await commit(harness, message, testMessage("n"));
+      expect(await harness.contents(outbox)).toMatchObject({ pending: ["m", "n"], scheduled: [] });
+      expect(comparable(rowOf(await read(), "m").message)).toEqual(comparable(withoutSchedule(message)));
+    });
+
+    fact("is kept only if its transaction commits", async (harness) => {
+      const { store } = harness;
+      const failing = store.transaction(async (tx) => {
+        await store.append(tx, outbox, [scheduledMessage("m", hour)]);
+        throw new Error("no stock");
+      });
+      await expect(failing).rejects.toThrow("no stock");
+      expect((await harness.contents(outbox)).scheduled).toEqual([]);
+      await store.transaction((tx) => store.append(tx, outbox, [testMessage("now"), scheduledMessage("then", hour)]));
+      expect(await harness.contents(outbox)).toMatchObject({ pending: ["now"], scheduled: ["then"] });
+    });
+
+    fact("goes by due time, and by the order of appending where that is the same", async (harness) => {
+      const { box, read } = await ownBox(harness);
+      const deliverAt = new Date(Date.now() + 2 * hour);
+      const same = ["b", "c", "d"].map((id) => testMessage(id, { deliverAt, key: "k" }));
+      await commit(harness, scheduledMessage("e", 3 * hour, "k"), ...same, scheduledMessage("a", hour, "k"));
+      await harness.advance(4 * hour);
+      expect(await box.promote(2)).toEqual({ count: 2, nextInMs: 0 });
+      expect((await harness.contents(outbox)).pending).toEqual(["a", "b"]);
+      expect(await box.promote(10)).toEqual({ count: 3 });
+      expect(ids(await read())).toEqual(["a", "b", "c", "d", "e"]);
+    });
+
+    fact("comes after what was appended meanwhile, and does not hold its key", async (harness) => {
+      const { box, read } = await ownBox(harness);
+      await commit(harness, scheduledMessage("s", hour, "k"));
+      await commit(harness, testMessage("m", { key: "k" }));
+      expect((await read()).map((row) => [row.message.id, row.held])).toEqual([["m", false]]);
+      await harness.advance(hour);
+      await box.promote(10);
+      expect((await read()).map((row) => [row.message.id, row.held])).toEqual([
+        ["m", false],
+        ["s", false],
+      ]);
+    });
+
+    fact("that comes due while its key is held goes behind what waits", async (harness) => {
+      const { box, read, settle } = await ownBox(harness);
+      await commit(harness, scheduledMessage("s", hour, "k"), testMessage("m", { key: "k" }));
+      await settle("m", { to: "wait", attempts: 1, retryInMs: 2 * hour, error: "no" });
+      await harness.advance(hour);
+      await box.promote(10);
+      expect((await read()).map((row) => [row.message.id, row.held])).toEqual([["s", true]]);
+    });
+
+    fact("gives each message to one of many that promote at once", "concurrentTransactions", async (harness) => {
+      const { read } = await ownBox(harness);
+      const messages = Array.from({ length: 40 }, (_, index) => scheduledMessage(`m-${index}`, hour));
+      await commit(harness, ...messages);
+      await harness.advance(hour + 1);
+      const some = await Promise.all([20, 20, 40, 5].map((limit) => harness.another().box(outbox).promote(limit)));
+      let count = some.reduce((sum, each) => sum + each.count, 0);
+      // Who comes upon what another one has in hand may leave it to that one.
+      for (let more = 1; more > 0; count += more) more = (await harness.store.box(outbox).promote(40)).count;
+      expect(count).toBe(40);
+      expect(ids(await read()).sort()).toEqual(messages.map(({ id }) => id).sort());
+      expect((await harness.contents(outbox)).scheduled).toEqual([]);
+    });
+  });
+}
