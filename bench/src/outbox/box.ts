@@ -21,13 +21,15 @@ export interface Box {
 }
 
 /** Rows are copied by the server from this many that were published. */
-const templateRows = 10_000;
-const template = "public.template";
+export const templateRows = 10_000;
+export const template = "public.template";
 
 export async function createBox(database: Database, schema: string): Promise<Box> {
   const pool = database.pool(12);
   const store = postgresStore({ pool, schema });
   await store.migrate();
+  // Makes the partitions, as a relay with a retention does.
+  await store.purge({ retentionMs: 7 * 24 * 3_600_000 });
   const pending = `"${schema}".outbox_pending`;
   const columns = await createTemplate(pool, store, pending);
 
@@ -38,7 +40,9 @@ export async function createBox(database: Database, schema: string): Promise<Box
     store,
     pending,
     async empty() {
-      const tables = ["pending", "wait", "hold", "parked", "done"].map((part) => `"${schema}".outbox_${part}`);
+      const tables = ["pending", "wait", "hold", "parked", "done", "overflow"].map(
+        (part) => `"${schema}".outbox_${part}`,
+      );
       await pool.query(`TRUNCATE ${tables.join(", ")}`);
     },
     async fill(rows) {

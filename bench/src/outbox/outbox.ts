@@ -2,6 +2,7 @@ import type { Part } from "../part.js";
 import { append } from "./append.js";
 import { appendMany } from "./append-many.js";
 import { backlog } from "./backlog.js";
+import { cleanup } from "./cleanup.js";
 import { drain } from "./drain.js";
 import { heldXmin } from "./held-xmin.js";
 import { hint } from "./hint.js";
@@ -29,7 +30,22 @@ export const outbox: Part = {
     "outbox.hint.vs-off": { atLeast: 0.9 },
     "outbox.append-many.vs-bare": { atLeast: 0.7 },
     "outbox.memory": { atMost: 200 },
+    "outbox.cleanup": { atLeast: 0.8 },
+    "outbox.cleanup.overflow": { atLeast: 0.8 },
   },
   // The idle ones before the long ones: the million rows stay until the memory has been measured.
-  benchmarks: [drain, keep, scaleOut, pollLatency, hintLatency, append, hint, appendMany, heldXmin, backlog, memory],
+  benchmarks: [
+    drain,
+    keep,
+    cleanup,
+    scaleOut,
+    pollLatency,
+    hintLatency,
+    append,
+    hint,
+    appendMany,
+    heldXmin,
+    backlog,
+    memory,
+  ],
 };

@@ -1,6 +1,33 @@
 // biome-ignore-all assist/source/organizeImports: grouped by who needs what.
 
 // For every user: define, publish, relay, handle.
+export type {
+  Admin,
+  ArchivedMessage,
+  AuditEntry,
+  AuditOptions,
+  BoxOption,
+  BoxStats,
+  Changed,
+  ChangeOptions,
+  DiscardSelection,
+  DryRun,
+  DryRunOptions,
+  Failure,
+  ListOptions,
+  MessageFilter,
+  MessagePage,
+  Operator,
+  Purged,
+  PurgeOptions,
+  ReplayOptions,
+  Selection,
+  StatsOptions,
+  Status,
+  StatusStats,
+  StoredMessage,
+  StoredMessageDetails,
+} from "./admin.js";
 export { type Backoff, constant, exponential, type ExponentialOptions } from "./backoff.js";
 export {
   ConfigError,

@@ -246,7 +246,7 @@ export function pauseSql(t: BoxTables, action: "pause" | "resume"): string {
 export function releaseKeySql(t: BoxTables): string {
   return `
     WITH due AS (
-      UPDATE ${t.hold} SET due_at = clock_timestamp() WHERE lane = $1::smallint AND key = $2::text RETURNING key
+      UPDATE ${t.hold} SET due_at = clock_timestamp() WHERE lane = $1::smallint AND key = $2::text AND left(key, 1) <> chr(1) RETURNING key
     ), audited AS (
       INSERT INTO ${t.audit} (box, action, actor, reason, selection, count, ids)
       SELECT ${t.name}, 'release', $3::text, $4::text, jsonb_build_object('key', key), 0, '{}' FROM due

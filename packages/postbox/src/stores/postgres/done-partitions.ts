@@ -45,12 +45,27 @@ function partitionName(box: string, from: number): string {
 /** Behind it, the text of a partition's bounds is always spelt the same. */
 export const plainTimes = "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'";
 
-/** The partitions of `done`, their bounds in ms, and with `now` the database's clock in each. Behind `plainTimes`. */
+/** The partitions of `done`, with their bounds in ms. Behind `plainTimes`. */
 export function partitionsSql(t: BoxTables): string {
-  const bound = (which: "FROM" | "TO") =>
-    `extract(epoch FROM substring(pg_get_expr(c.relpartbound, c.oid) FROM '${which} \\(''([^'']+)''\\)')::timestamptz) * 1000`;
+  const ms = (time: string) => `extract(epoch FROM ${time}) * 1000`;
+  return `SELECT name, ${ms("begins")} AS from_ms, ${ms("ends")} AS to_ms FROM (${boundsSql(t)}) AS p`;
+}
+
+/**
+ * For how many ms `done` has a partition from now on; no row where it has none. Not behind `plainTimes`: what a session
+ * writes it can nearly always read, and a settle finds out when it could not.
+ */
+export function openPartitionSql(t: BoxTables): string {
   return `
-    SELECT c.relname AS name, ${bound("FROM")} AS from_ms, ${bound("TO")} AS to_ms
+    SELECT extract(epoch FROM ends - clock_timestamp()) * 1000 AS left_ms FROM (${boundsSql(t)}) AS p
+    WHERE begins <= clock_timestamp() AND ends > clock_timestamp()`;
+}
+
+function boundsSql(t: BoxTables): string {
+  const bound = (which: "FROM" | "TO") =>
+    `substring(pg_get_expr(c.relpartbound, c.oid) FROM '${which} \\(''([^'']+)''\\)')::timestamptz`;
+  return `
+    SELECT c.relname AS name, ${bound("FROM")} AS begins, ${bound("TO")} AS ends
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = '${t.done}'::regclass`;
 }
 

@@ -3,6 +3,7 @@ import { laneOf } from "../../internal/lane.js";
 import type { Box, Lane, Member, Row, Settled, Settlement, TakenLane } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { dueSql, lateSql, leaveSql, ownSql, promoteSql, readSql, releaseSql, renewSql } from "./box-sql.js";
+import { openPartitionSql } from "./done-partitions.js";
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { boxTables } from "./names.js";
@@ -25,6 +26,7 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
     due: dueSql(tables),
     late: lateSql(tables),
     promote: promoteSql(tables),
+    partition: openPartitionSql(tables),
     suspect: suspectSql(tables),
     settle: settleSql(tables, "done"),
   };
@@ -36,8 +38,8 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
   };
   // Not the others: `late` and a settle of all kinds have to be planned for how much it is.
   const often = new Set([statements.read, statements.due, ...Object.values(settleSent)]);
-  /** No partition was found for what is done: until then, nobody looks for one. */
-  let overflowUntil = 0;
+  /** Where what is sent is kept, and until when that is so. */
+  let kept: { readonly in: KeptIn; readonly until: number } = { in: "overflow", until: 0 };
 
   async function query(verb: keyof typeof statements, params: readonly unknown[], text = statements[verb]) {
     try {
@@ -54,6 +56,13 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
         },
       );
     }
+  }
+
+  async function lookForPartition(): Promise<void> {
+    const [found] = await query("partition", []);
+    const [keptIn, ms] =
+      found === undefined ? (["overflow", overflowMs] as const) : (["done", Number(found.left_ms)] as const);
+    kept = { in: keptIn, until: performance.now() + ms };
   }
 
   return {
@@ -132,19 +141,22 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
         const [of, at] = [arrayOf(settlements, ({ row }) => row.lane), arrayOf(settlements, ({ row }) => row.position)];
         return settledIn(await query("settle", [...fence, of, at], settleSent[keep ? keptIn : "delete"]));
       };
-      if (performance.now() < overflowUntil) return settleInto("overflow");
+      if (!keep) return settleInto("done");
+      if (performance.now() >= kept.until) await lookForPartition();
+      if (kept.in === "overflow") return settleInto("overflow");
       try {
         return await settleInto("done");
       } catch (error) {
+        // Somebody has dropped it, or the clock was set.
         if (!isPartitionMissing(error)) throw error;
-        overflowUntil = performance.now() + overflowMs;
+        kept = { in: "overflow", until: performance.now() + overflowMs };
         return settleInto("overflow");
       }
     },
   };
 }
 
-/** A settle that fails costs as much as one that does not: this often is often enough. */
+/** Where there is no partition, somebody may make one: this often is often enough to look. */
 const overflowMs = 60_000;
 
 /** `done` has no partition for now. It has no checks beside those of its partitions. */
@@ -161,6 +173,7 @@ const words: Readonly<Record<string, string>> = {
   due: "read what is due in",
   late: "look for late commits in",
   promote: "append what is due in",
+  partition: "look for the partitions of",
   suspect: "note crashes in",
 };
 

@@ -23,6 +23,8 @@ import { type SchemaCheck, schemaError } from "./schema-check.js";
 
 /** Small enough that no settle notices, large enough to get done. */
 const batch = 1000;
+/** So much longer it rests after a batch than it took. */
+const rest = 4;
 /** Whoever settles waits no longer than this for a partition to be cut off. */
 const lockTimeoutMs = 300;
 const lockTries = 5;
@@ -138,6 +140,7 @@ export function postgresRetention(
     async function cleanOverflow(): Promise<void> {
       const cutoff = "clock_timestamp() - $1::double precision * interval '1 millisecond'";
       while (await mayGoOn()) {
+        const startedAt = runtime.monotonic();
         const where = `done_at < ${cutoff}`;
         const { rows } = archive
           ? await run(archiveSql(t.overflow, where), [retentionMs])
@@ -149,6 +152,8 @@ export function postgresRetention(
         const positions = rows.map(({ position }) => position);
         const { rowCount } = await run(`DELETE FROM ${t.overflow} WHERE position = ANY ($1::bigint[])`, [positions]);
         purged.removed += rowCount;
+        // Whoever sends and settles goes first, however much there is to remove.
+        await sleep(runtime, rest * (runtime.monotonic() - startedAt), signal);
       }
     }
 
