@@ -7,7 +7,6 @@ import type {
   LaneGap,
   LaneRead,
   LateRow,
-  Member,
   Membership,
   Order,
   OwnOptions,
@@ -21,6 +20,7 @@ import type {
 } from "../../store.js";
 import { statuses } from "../admin-options.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
+import { MemoryOwners } from "./memory-owners.js";
 import { dueTimeOf, MemorySchedule, type ScheduledRow, unscheduled } from "./memory-schedule.js";
 import { OrderedRows } from "./ordered-rows.js";
 
@@ -35,19 +35,6 @@ export interface BoxContents {
   readonly parked: readonly { readonly message: Message; readonly attempts: number; readonly error: string }[];
   /** What was sent, where the relay keeps it. */
   readonly done: readonly Message[];
-}
-
-interface Ownership {
-  epoch: number;
-  owner: string | undefined;
-  clean: boolean;
-}
-
-interface Lease {
-  readonly order: Order;
-  readonly beat: number;
-  readonly leaseMs: number;
-  readonly expiresAt: number;
 }
 
 /** Rows that have their positions and are not visible yet. The number is that of their append. */
@@ -74,12 +61,7 @@ export type WriteAudit = (entry: Omit<AuditEntry, "number" | "at">) => void;
 export class MemoryBox implements Box {
   readonly #now: () => number;
   readonly #lanes = Array.from({ length: laneCount }, () => new MemoryLane());
-  readonly #ownership: Ownership[] = Array.from({ length: laneCount }, () => ({
-    epoch: 0,
-    owner: undefined,
-    clean: true,
-  }));
-  readonly #members = new Map<string, Lease>();
+  readonly #owners: MemoryOwners;
   readonly #schedule = new MemorySchedule();
   readonly #parked = new OrderedRows<StoredRow>();
   readonly #done = new OrderedRows<StoredRow>();
@@ -96,6 +78,7 @@ export class MemoryBox implements Box {
   constructor(now: () => number, audit: WriteAudit) {
     this.#now = now;
     this.#audit = audit;
+    this.#owners = new MemoryOwners(now);
   }
 
   /** The database's clock. */
@@ -139,47 +122,15 @@ export class MemoryBox implements Box {
   }
 
   async renew(owner: string, leaseMs: number, order: Order): Promise<Membership> {
-    const now = this.#now();
-    const beat = (this.#members.get(owner)?.beat ?? 0) + 1;
-    this.#members.set(owner, { order, beat, leaseMs, expiresAt: now + leaseMs });
-    const others: Member[] = [];
-    for (const [other, { expiresAt, ...lease }] of this.#members) {
-      if (other === owner) continue;
-      others.push({ owner: other, ...lease, lives: expiresAt > now, shares: expiresAt > now + lease.leaseMs / 2 });
-    }
-    return { paused: this.paused, others, lanes: this.#lanesOf(owner) };
+    return { paused: this.paused, ...this.#owners.renew(owner, leaseMs, order) };
   }
 
-  async own(owner: string, most: number, { dead = [], all = false }: OwnOptions = {}): Promise<readonly TakenLane[]> {
-    const isDead = (member: string) =>
-      dead.some((one) => one.owner === member && one.beat === this.#members.get(member)?.beat);
-    const free = [...this.#ownership.entries()].filter(
-      ([, state]) =>
-        state.owner !== owner && (state.owner === undefined || !this.#lives(state.owner) || isDead(state.owner)),
-    );
-    if (this.paused || !this.#lives(owner)) return [];
-    if (all && free.length + this.#lanesOf(owner).length < laneCount) return [];
-    return free.slice(0, most).map(([lane, state]) => {
-      const { clean } = state;
-      Object.assign(state, { owner, epoch: state.epoch + 1, clean: false });
-      return { lane, epoch: state.epoch, clean };
-    });
+  async own(owner: string, most: number, options?: OwnOptions): Promise<readonly TakenLane[]> {
+    return this.paused ? [] : this.#owners.own(owner, most, options);
   }
 
   async release(owner: string, lanes?: readonly Lane[]): Promise<void> {
-    for (const { lane, epoch } of lanes ?? this.#lanesOf(owner)) {
-      const state = this.#ownership[lane];
-      if (state?.owner === owner && state.epoch === epoch) Object.assign(state, { owner: undefined, clean: true });
-    }
-    if (lanes === undefined) this.#members.delete(owner);
-  }
-
-  #lives(member: string): boolean {
-    return (this.#members.get(member)?.expiresAt ?? 0) > this.#now();
-  }
-
-  #lanesOf(owner: string): readonly Lane[] {
-    return this.#ownership.flatMap((state, lane) => (state.owner === owner ? [{ lane, epoch: state.epoch }] : []));
+    this.#owners.release(owner, lanes);
   }
 
   async read(lanes: readonly LaneRead[]): Promise<ReadRows> {
@@ -204,7 +155,7 @@ export class MemoryBox implements Box {
     { keep = false, alone = false }: SettleOptions = {},
   ): Promise<Settled> {
     const now = this.#now();
-    const standing = this.#standing(lanes);
+    const standing = this.#owners.standing(lanes);
     const fenced = settlements.filter(({ row }) => standing.has(row.lane));
     const expired: string[] = [];
     for (const settlement of fenced) {
@@ -228,14 +179,9 @@ export class MemoryBox implements Box {
   }
 
   async suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>> {
-    const standing = this.#standing(lanes);
+    const standing = this.#owners.standing(lanes);
     for (const row of rows) if (standing.has(row.lane)) this.#lane(row.lane).suspect(row);
     return standing;
-  }
-
-  /** The lanes whose epoch still stands. */
-  #standing(lanes: readonly Lane[]): ReadonlySet<number> {
-    return new Set(lanes.filter(({ lane, epoch }) => this.#ownership[lane]?.epoch === epoch).map(({ lane }) => lane));
   }
 
   /** In order of position. */
@@ -293,12 +239,7 @@ export class MemoryBox implements Box {
   }
 
   sharing(): BoxStats["lanes"] {
-    const owners = [...this.#members.keys()].sort().map((owner) => ({
-      owner,
-      lanes: this.#lanesOf(owner).length,
-      lives: this.#lives(owner),
-    }));
-    return { unowned: this.#ownership.filter(({ owner }) => owner === undefined).length, owners };
+    return this.#owners.sharing();
   }
 
   contents(): BoxContents {
@@ -320,7 +261,7 @@ export class MemoryBox implements Box {
   everything(): readonly unknown[] {
     const rows = statuses.map((status) => this.rows(status));
     const holds = this.#lanes.map((lane) => lane.holds());
-    return [rows, holds, this.#ownership, [...this.#members], this.paused, this.cleaning, this.#lastPosition];
+    return [rows, holds, this.#owners.everything(), this.paused, this.cleaning, this.#lastPosition];
   }
 
   #lane(lane: number): MemoryLane {
