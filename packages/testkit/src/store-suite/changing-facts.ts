@@ -124,6 +124,18 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await admin.retry({ type: "none" }, { ...ann, confirm: none.confirm })).toEqual({ count: 0 });
     });
 
+    fact("changes no more than were counted, also when earlier ones are parked meanwhile", async (harness) => {
+      const { admin } = harness.store;
+      const { settle } = await operatedBox(harness);
+      await commit(harness, ...testMessages("m", 4));
+      const parked = { to: "parked", attempts: 1, error: "never" } as const;
+      for (const id of ["m-2", "m-3"]) await settle(id, parked);
+      const { confirm } = await admin.dryRun("retry", {});
+      for (const id of ["m-0", "m-1"]) await settle(id, parked);
+      expect(await admin.retry({}, { ...ann, confirm })).toEqual({ count: 2 });
+      expect((await harness.contents(outbox)).parked).toHaveLength(2);
+    });
+
     fact("gives each to one of several at once", "concurrentTransactions", async (harness) => {
       const { park } = await operatedBox(harness);
       await park("never", ...testMessages("m", 50));

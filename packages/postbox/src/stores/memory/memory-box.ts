@@ -86,10 +86,6 @@ export class MemoryBox implements Box {
     return this.#now();
   }
 
-  get lastPosition(): number {
-    return this.#lastPosition;
-  }
-
   /** Gives messages their positions, as an identity column does: before the commit, and for good even without one. */
   place(messages: readonly Message[]): Placed {
     const number = ++this.#lastAppend;
@@ -258,6 +254,7 @@ export class MemoryBox implements Box {
     };
   }
 
+  /** All there is to it, to be compared. */
   everything(): readonly unknown[] {
     const rows = statuses.map((status) => this.rows(status));
     const holds = this.#lanes.map((lane) => lane.holds());
