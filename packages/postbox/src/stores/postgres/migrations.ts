@@ -1,7 +1,15 @@
 import { laneCount } from "../../internal/lane.js";
 import { checkOptions } from "../../options.js";
 
-import { auditTable, boxStateTable, boxTables, defaultSchema, inboxTable, migrationTable, schemaRule } from "./names.js";
+import {
+  auditTable,
+  boxStateTable,
+  boxTables,
+  defaultSchema,
+  inboxTable,
+  migrationTable,
+  schemaRule,
+} from "./names.js";
 
 /*
  * The schema, as numbered steps. A step that was released never changes: the next one mends it.
