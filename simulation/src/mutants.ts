@@ -25,8 +25,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     guard: "a write under an old epoch changes nothing",
-    file: "node_modules/postbox/dist/stores/memory/memory-box.js",
-    changes: [["this.#ownership[lane]?.epoch === epoch", "true"]],
+    file: "node_modules/postbox/dist/stores/memory/memory-owners.js",
+    changes: [["this.#lanes[lane]?.epoch === epoch", "true"]],
   },
   {
     guard: "a key is checked when a row goes out, not when it was read",
@@ -77,6 +77,26 @@ export const mutants: readonly Mutant[] = [
     guard: "a total order waits for a gap to be filled",
     file: outbox("total-engine"),
     changes: [["isOpen = row.position > passed + 1 && row.position > closed;", "isOpen = false;"]],
+  },
+  {
+    guard: "a retried message that held its key goes before those it held",
+    file: "node_modules/postbox/dist/stores/memory/memory-lane.js",
+    changes: [
+      [
+        "if (hold === undefined)\n            return false;\n        hold.rows.set",
+        "return false;\n        hold.rows.set",
+      ],
+    ],
+  },
+  {
+    guard: "to discard what holds a key lets it go on",
+    file: "node_modules/postbox/dist/stores/memory/memory-box.js",
+    changes: [["if (key !== undefined && !others)", "if (false)"]],
+  },
+  {
+    guard: "what is released is not deleted, but due",
+    file: "node_modules/postbox/dist/stores/memory/memory-lane.js",
+    changes: [["hold.dueAt = Math.min(hold.dueAt, now);", "this.#holds.delete(keyHold(key));"]],
   },
   {
     guard: "suspects are counted, sent alone and parked",

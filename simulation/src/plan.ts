@@ -17,6 +17,8 @@ export interface Plan {
   readonly handler: HandlerPlan;
   readonly transactions: readonly PlannedTransaction[];
   readonly faults: readonly Fault[];
+  /** What an operator does meanwhile. */
+  readonly operations: readonly Operation[];
   /** When everything that goes wrong has ended. */
   readonly healsAt: number;
 }
@@ -46,6 +48,8 @@ export interface PlannedTransaction {
   /** Between two calls, and before COMMIT. */
   readonly thinkMs: number;
   readonly rollsBack: boolean;
+  /** After how long those of its messages are sent that have no key. Defaults to at once. */
+  readonly delayMs?: number;
   /** What its first message does to whoever sends it. */
   readonly poison?: Poison;
 }
@@ -70,6 +74,14 @@ export type Fault =
   | ({ readonly kind: "broker weather" } & Spell & { readonly weather: Partial<BrokerWeather> })
   | ({ readonly kind: "handlers fail" } & Spell & { readonly share: number; readonly forGood: boolean });
 
+/** Something that an operator does. */
+export type Operation = { readonly at: number } & (
+  | { readonly what: "retry" | "replay" }
+  | { readonly what: "discard"; readonly status: "parked" | "waiting" | "pending" | "scheduled" }
+  | { readonly what: "release"; readonly key: string }
+  | { readonly what: "pause"; readonly ms: number }
+);
+
 /** From when to when. */
 interface Spell {
   readonly from: number;
@@ -81,7 +93,34 @@ const troubleMs = 4_000;
 /** What a seed decides. Each draws which kinds of trouble there are at all: a little of everything hides what one kind does. */
 export function planOf(seed: number): Plan {
   const chance = createChance(seed);
-  return chance.is(0.2) ? crowd(seed, chance) : anything(seed, chance);
+  const plan = chance.is(0.2) ? crowd(seed, chance) : anything(seed, chance);
+  return operated(plan, createChance(seed ^ 0x0be7a7e));
+}
+
+/** Some have an operator, some have schedules, whatever else goes on. */
+function operated(plan: Plan, chance: Chance): Plan {
+  // In a total order a scheduled message takes its place when it is due, which nobody sees from outside.
+  const delays = plan.relay.order !== "total" && chance.is(0.2);
+  const transactions = delays
+    ? plan.transactions.map((one) => (chance.is(0.5) ? { ...one, delayMs: chance.between(0, 3_000) } : one))
+    : plan.transactions;
+  const keys = [...new Set(plan.transactions.flatMap(({ calls }) => calls.flat()))].filter((key) => key !== null);
+  const [first] = keys;
+  const at = () => chance.between(0, 1.5 * troubleMs);
+  const anything = (): Operation => {
+    const what = chance.pick(["retry", "retry", "replay", "discard", "release", "pause"] as const);
+    if (what === "discard")
+      return { what, at: at(), status: chance.pick(["parked", "parked", "waiting", "pending", "scheduled"]) };
+    if (what === "pause") return { what, at: at(), ms: chance.between(0, 2_000) };
+    if (what !== "release") return { what, at: at() };
+    return first === undefined ? { what: "retry", at: at() } : { what, at: at(), key: chance.pick([first, ...keys]) };
+  };
+  // Where a parked message holds its key, somebody has to do something.
+  const holds = plan.relay.onPark === "hold";
+  const operations = chance.is(holds ? 0.8 : 0.3) ? Array.from({ length: chance.count(1, 6) }, anything) : [];
+  const rejecting: Fault = { kind: "broker weather", from: 0, to: troubleMs / 2, weather: { rejects: 0.15 } };
+  const faults = holds && chance.is(0.5) ? [...plan.faults, rejecting] : plan.faults;
+  return healing({ ...plan, transactions, faults, operations });
 }
 
 /** A little of everything. */
@@ -102,6 +141,7 @@ function anything(seed: number, chance: Chance): Plan {
     handler: { ms: chance.pick([0, 1, 20]), concurrency: chance.pick([1, 3, 10]) },
     transactions: transactions(chance, producers),
     faults: faults(chance, { producer: producers, relay: relays, consumer: consumers }, relay),
+    operations: [],
   };
   return healing(plan);
 }
@@ -152,12 +192,13 @@ function crowd(seed: number, chance: Chance): Plan {
 }
 
 function healing(plan: Omit<Plan, "healsAt">): Plan {
-  return { ...plan, healsAt: Math.max(0, ...[...plan.transactions, ...plan.faults].map(endOf)) };
+  return { ...plan, healsAt: Math.max(0, ...[...plan.transactions, ...plan.faults, ...plan.operations].map(endOf)) };
 }
 
-function endOf(happening: PlannedTransaction | Fault): number {
+function endOf(happening: PlannedTransaction | Fault | Operation): number {
   if ("to" in happening) return happening.to;
   if (!("at" in happening)) return 0;
+  if ("delayMs" in happening) return happening.at + (happening.delayMs ?? 0);
   return happening.at + ("ms" in happening ? Math.max(0, happening.ms) : 0);
 }
 

@@ -52,6 +52,7 @@ const worthCounting: Partial<Record<TelemetryEvent["name"], Situation>> = {
   "delivery.skipped": "the inbox skipped a repetition",
   "delivery.retried": "a handler failed and was retried",
   "delivery.parked": "a consumer parked a message",
+  "relay.promoted": "a scheduled message came due",
 };
 
 /** A message as it was seen, with everything that must stay as it is. */

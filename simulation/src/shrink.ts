@@ -17,7 +17,7 @@ export async function shrink(plan: Plan, rule: string, most = 400, play: Play = 
     return true;
   };
   /** Takes away halves, then quarters, and at last single ones. */
-  const thinOut = async <K extends "faults" | "transactions">(part: K): Promise<void> => {
+  const thinOut = async <K extends "faults" | "transactions" | "operations">(part: K): Promise<void> => {
     for (let size = Math.ceil(best[part].length / 2); size >= 1; size = size === 1 ? 0 : Math.ceil(size / 2)) {
       for (let from = 0; from < best[part].length; ) {
         const rest = best[part].filter((_, index) => index < from || index >= from + size);
@@ -62,6 +62,7 @@ export async function shrink(plan: Plan, rule: string, most = 400, play: Play = 
   for (let before = -1; before !== best.faults.length + best.transactions.length && left > 0; ) {
     before = best.faults.length + best.transactions.length;
     await thinOut("faults");
+    await thinOut("operations");
     await thinOut("transactions");
     for (const change of simpler()) await stillBreaks({ ...best, ...change });
     for (let at = 0; at < best.transactions.length; at++) await shorten(at);

@@ -1,6 +1,7 @@
 import { checkHistory, type Violation } from "@postbox/testkit/history";
 import { createOutbox, type Failpoint } from "postbox";
 import { type Actor, startActor } from "./actors.js";
+import { operate } from "./operator.js";
 import { consumers, Placed } from "./orders.js";
 import type { Fault, Plan, PlannedTransaction, Role } from "./plan.js";
 import { promisesOf } from "./promises.js";
@@ -96,10 +97,8 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
 
   function isRested(): boolean {
     if (world.now < plan.healsAt || unfinished > 0 || broker.depth(consumers) > 0) return false;
-    const { pending, wait, parked } = database.contents(box);
-    if (plan.relay.onPark === "continue") return pending.length + wait.length === 0;
-    const heldKeys = new Set(parked.map(({ message }) => message.key));
-    return [...pending, ...wait].every(({ key }) => key !== undefined && heldKeys.has(key));
+    const { pending, wait, scheduled } = database.contents(box);
+    return scheduled.length === 0 && [...pending, ...wait].every(({ key }) => stage.facts.held.has(key));
   }
 
   for (let index = 0; index < plan.relays; index++) start("relay", index, 1);
@@ -107,6 +106,7 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
   for (let index = 0; index < 3; index++) start("producer", index, 1);
   for (const planned of plan.transactions) world.at(planned.at, () => place(planned));
   for (const fault of plan.faults) wreak(fault);
+  for (const operation of plan.operations) world.at(operation.at, () => void operate(stage, operation));
 
   const leaks: Leak[] = [];
   if (!(await world.run(isRested, 50, patienceMs))) {
@@ -124,7 +124,7 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
 }
 
 async function publish(
-  { plan, poisons }: Stage,
+  { plan, poisons, world }: Stage,
   { process, store }: Actor,
   planned: PlannedTransaction,
 ): Promise<void> {
@@ -135,7 +135,12 @@ async function publish(
     for (const [call, keys] of planned.calls.entries()) {
       const drafts = keys.map((key) => {
         const name = `${key ?? ""} ${planned.name}/${++number}`;
-        return (key === null ? Placed.keyless : Placed.keyed).message({ name });
+        if (key !== null) return Placed.keyed.message({ name });
+        const { delayMs } = planned;
+        return Placed.keyless.message(
+          { name },
+          delayMs === undefined ? {} : { deliverAt: new Date(world.runtime.now() + delayMs) },
+        );
       });
       const [first] = await outbox.in(tx).publishAll(drafts);
       if (planned.poison !== undefined && call === 0 && first !== undefined) poisons.set(first.id, planned.poison);

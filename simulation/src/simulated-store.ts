@@ -8,6 +8,8 @@ import { nameOf, type Recorder, sightingOf } from "./recorder.js";
 export class DatabaseFacts {
   readonly epochs = new Map<number, number>();
   readonly settled = new Set<number>();
+  /** The keys that parked messages hold, until somebody does something. */
+  readonly held = new Set<string | undefined>();
   #transactions = 0;
 
   nextTransaction(): string {
@@ -195,6 +197,7 @@ function simulatedBox(inner: Box, box: string, { facts, link, recorder }: Simula
   function became(settlement: Settlement): void {
     const { row, to } = settlement;
     if (!row.waiting && to !== "pending") facts.settled.add(row.position);
+    if (to === "parked" && settlement.hold) facts.held.add(row.message.key);
     if (to === "parked") recorder.record({ what: "parked", box, id: row.message.id });
     if (to === "wait" && settlement.retryInMs === undefined && !row.held && !row.waiting) {
       recorder.meet("a message was read before the failure ahead of it was stored");

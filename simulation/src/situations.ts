@@ -22,6 +22,12 @@ export const situations = [
   "the inbox skipped a repetition",
   "a handler failed and was retried",
   "a consumer parked a message",
+  "an operator has retried something",
+  "an operator has discarded something",
+  "an operator has replayed something",
+  "an operator has released a key",
+  "a box was paused",
+  "a scheduled message came due",
 ] as const;
 
 export type Situation = (typeof situations)[number];

@@ -30,6 +30,8 @@ export type HistoryEvent =
   | { readonly what: "refused"; readonly consumer: string; readonly id: string }
   /** An operator: a parked message goes into its box again · is given up · a kept one goes into its box again. */
   | { readonly what: "retried" | "discarded" | "replayed"; readonly box: string; readonly id: string }
+  /** An operator lets a key go on that a parked message held. */
+  | { readonly what: "released"; readonly box: string; readonly key: string }
   /** An owner has changed rows of a lane under `epoch`, when the lane's own was `current`. */
   | {
       readonly what: "wrote";

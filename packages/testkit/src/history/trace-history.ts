@@ -38,6 +38,8 @@ export interface BoxTrace {
   readonly box: string;
   readonly promise: BoxPromise | undefined;
   readonly messages: Map<string, MessageTrace>;
+  /** When an operator let a key go on. */
+  readonly released: Map<string, number[]>;
   rested: { readonly at: number; readonly contents: RestedBox } | undefined;
 }
 
@@ -112,6 +114,9 @@ export function traceHistory(history: readonly HistoryEvent[], promises: Promise
       case "replayed":
         messageIn(event.box, event.id)[event.what].push(at);
         break;
+      case "released":
+        getOr(boxOf(event.box).released, event.key, newList).push(at);
+        break;
       case "fault":
         faultAt = Math.min(faultAt, at);
         break;
@@ -174,8 +179,12 @@ function newMap(): Map<string, Handling> {
   return new Map();
 }
 
+function newList(): number[] {
+  return [];
+}
+
 function newBox(box: string, promise?: BoxPromise): BoxTrace {
-  return { box, promise, messages: new Map(), rested: undefined };
+  return { box, promise, messages: new Map(), released: new Map(), rested: undefined };
 }
 
 function newTransaction(name: string, beganAt: number): Transaction {

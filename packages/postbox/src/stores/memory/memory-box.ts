@@ -203,8 +203,12 @@ export class MemoryBox implements Box {
   }
 
   remove({ status, lane, position, message }: StatusRow): void {
-    if (status === "parked") this.#parked.delete(position);
-    else if (status === "done") this.#done.delete(position);
+    if (status === "parked") {
+      this.#parked.delete(position);
+      const { key } = message;
+      const others = this.rows("parked").some((other) => other.message.key === key);
+      if (key !== undefined && !others) this.#lane(lane).letGo(key, this.#now(), true);
+    } else if (status === "done") this.#done.delete(position);
     else if (status === "scheduled") this.#schedule.delete(position);
     else this.#lane(lane).remove(position, message, status === "waiting");
   }

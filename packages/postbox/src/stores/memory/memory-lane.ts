@@ -145,10 +145,11 @@ export class MemoryLane {
 
   /**
    * Lets a key go on now. Its hold stays, also an empty one: what was read while it stood queues up behind it, and the last of
-   * these ends it.
+   * these ends it. `onlyForGood` leaves one alone that will end by itself.
    */
-  letGo(key: string, now: number): boolean {
+  letGo(key: string, now: number, onlyForGood = false): boolean {
     const hold = this.#holds.get(keyHold(key));
+    if (onlyForGood && hold?.dueAt !== Number.POSITIVE_INFINITY) return false;
     if (hold !== undefined) hold.dueAt = Math.min(hold.dueAt, now);
     return hold !== undefined;
   }

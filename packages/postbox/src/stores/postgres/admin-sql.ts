@@ -201,14 +201,20 @@ export function retrySql(t: BoxTables): string {
     ${answer}`;
 }
 
-/** Removes the rows ($1, $2) of a status, in locked lanes. */
+/** Removes the rows ($1, $2) of a status, in locked lanes. A key that only a parked one of them held goes on. */
 export function discardSql(t: BoxTables, status: Exclude<Status, "done">): string {
   const table = { pending: t.pending, waiting: t.wait, scheduled: t.scheduled, parked: t.parked }[status];
   return `
     WITH changed AS (
       DELETE FROM ${table} m USING unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
       WHERE m.lane = i.lane AND m.position = i.position
-      RETURNING m.id, m.position
+      RETURNING m.id, m.lane, m.key, m.position
+    ), freed AS (
+      UPDATE ${t.hold} h SET due_at = clock_timestamp()
+      WHERE ${status === "parked"} AND h.due_at = 'infinity' AND (h.lane, h.key) IN (SELECT lane, key FROM changed)
+        AND NOT EXISTS (
+          SELECT FROM ${t.parked} p WHERE p.lane = h.lane AND p.key = h.key
+            AND (p.lane, p.position) NOT IN (SELECT lane, position FROM changed))
     ), ${audited(t, "discard", 3)}
     ${answer}`;
 }

@@ -15,11 +15,14 @@ interface Place {
 
 /** `order`: a message was accepted before an earlier one was, or was set aside. */
 export function* acceptanceOrder({ boxes }: TracedHistory): Iterable<Violation> {
-  for (const { promise, messages } of boxes) {
+  for (const { promise, messages, released } of boxes) {
     if (promise === undefined || promise.order === "none") continue;
-    const line = placesOf(messages, ({ accepted, parked, discarded }) => {
+    const line = placesOf(messages, ({ accepted, parked, discarded, committed }) => {
       const wentAt = accepted[0]?.at ?? never;
-      return { wentAt, freedAt: Math.min(wentAt, firstOf(discarded), promise.holdParked ? never : firstOf(parked)) };
+      const parkedAt = firstOf(parked);
+      const releases = released.get(committed[0]?.message.key ?? "") ?? [];
+      const letGoAt = promise.holdParked ? (releases.find((at) => at > parkedAt) ?? never) : parkedAt;
+      return { wentAt, freedAt: Math.min(wentAt, firstOf(discarded), letGoAt) };
     });
     yield* overtakings("order", promise, line, "was accepted");
   }

@@ -8,7 +8,7 @@ const parts: readonly Part[] = ["pending", "wait", "parked", "done"];
 
 /** `lost`, `misplaced` and `undrained`: whether every message is where it belongs when all is over. */
 export function* rest({ boxes }: TracedHistory): Iterable<Violation> {
-  for (const { box, promise, messages, rested } of boxes) {
+  for (const { box, promise, messages, released, rested } of boxes) {
     if (promise === undefined || rested === undefined) continue;
     const { at, contents } = rested;
     const places = placesIn(contents);
@@ -19,7 +19,7 @@ export function* rest({ boxes }: TracedHistory): Iterable<Violation> {
       const text = misplacement(trace, found, promise);
       if (text !== undefined) yield { rule: "misplaced", text, ids: [trace.id], at };
     }
-    const held = promise.holdParked === true ? heldKeys(messages) : new Set();
+    const held = promise.holdParked === true ? heldKeys(messages, released) : new Set();
     for (const part of ["pending", "wait"] as const) {
       const ids = contents[part].filter((id) => !held.has(keyOf(messages.get(id))));
       if (ids.length > 0) yield { rule: "undrained", text: undrainedText(box, part, ids), ids, at };
@@ -53,11 +53,12 @@ function misplacement(trace: MessageTrace, found: readonly Part[], { box, keep =
   return `${trace.id}, accepted at event ${trace.accepted[0]?.at}, is not in done of ${box}, nor anywhere else there.`;
 }
 
-function heldKeys(messages: BoxTrace["messages"]): Set<string | undefined> {
+function heldKeys(messages: BoxTrace["messages"], released: BoxTrace["released"]): Set<string | undefined> {
   const keys = new Set<string | undefined>();
   for (const trace of messages.values()) {
     const { parked, retried, discarded } = trace;
-    const freedAt = Math.max(retried.at(-1) ?? -1, discarded.at(-1) ?? -1);
+    const letGoAt = released.get(keyOf(trace) ?? "")?.at(-1) ?? -1;
+    const freedAt = Math.max(retried.at(-1) ?? -1, discarded.at(-1) ?? -1, letGoAt);
     if ((parked.at(-1) ?? -1) > freedAt) keys.add(keyOf(trace));
   }
   keys.delete(undefined);
