@@ -1,4 +1,4 @@
-import type { Admin, PurgeOptions, Purged } from "./admin.js";
+import type { Admin, Purged, PurgeOptions } from "./admin.js";
 import { PostboxError } from "./errors.js";
 import type { Message } from "./message/message.js";
 

@@ -1,7 +1,17 @@
 import { laneCount } from "../../internal/lane.js";
 import { checkOptions } from "../../options.js";
 
-import { auditTable, boxStateTable, boxTables, defaultSchema, inboxTable, migrationTable, schemaRule } from "./names.js";
+import {
+  auditTable,
+  boxStateTable,
+  boxTables,
+  defaultSchema,
+  inboxTable,
+  migrationTable,
+  schemaRule,
+} from "./names.js";
+import { createPublishFunctions } from "./publish-function.js";
+import { createViews } from "./views.js";
 
 /*
  * The schema, as numbered steps. A step that was released never changes: the next one mends it.
@@ -180,7 +190,12 @@ function createOperations(schema: string): string {
 
 const steps: readonly ((schema: string) => string)[] = [
   (schema) => createBox(schema, "outbox") + createBox(schema, "inbox") + createInboxMemory(schema),
-  (schema) => keepHistory(schema, "outbox") + keepHistory(schema, "inbox") + createOperations(schema),
+  (schema) =>
+    keepHistory(schema, "outbox") +
+    keepHistory(schema, "inbox") +
+    createOperations(schema) +
+    createPublishFunctions(schema) +
+    createViews(schema),
 ];
 
 /** The version of the schema that this code works with. */
