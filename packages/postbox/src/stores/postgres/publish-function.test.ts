@@ -670,14 +670,20 @@ describeOnEach("postgres", ({ url }) => {
   });
 
   it("takes values of any collation", async () => {
-    await pool.query(`CREATE COLLATION ${schema}.blurred (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
-            CREATE TABLE ${schema}.orders (id text COLLATE ${schema}.blurred, name text COLLATE "POSIX");
-            INSERT INTO ${schema}.orders VALUES ('Order-1', 'n')`);
-    await pool.query(`SELECT ${schema}.publish('a.B', json_build_object('id', id), key => id) FROM ${schema}.orders`);
-    await pool.query(`SELECT ${schema}.publish('a.B', id::text, key => id, subject => name, content_type => 'Text/Plain',
-            headers => jsonb_build_object('H', id)) FROM ${schema}.orders`);
-    const { rows } = await pool.query(`SELECT topic, key, lane FROM ${schema}.outbox_pending ORDER BY position`);
-    expect(rows).toEqual(Array.from({ length: 2 }, () => ({ topic: "a", key: "Order-1", lane: laneOf("Order-1") })));
+    const blurred = "(provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
+    await pool.query(`CREATE COLLATION ${schema}.blurred ${blurred};
+      CREATE TABLE ${schema}.orders (id text COLLATE ${schema}.blurred, name text COLLATE "POSIX");
+      INSERT INTO ${schema}.orders VALUES ('Order-1', 'n')`);
+    for (const call of [
+      "publish('a.B', json_build_object('id', id), key => id)",
+      "publish('a.B', id, key => id, content_type => 'Text/Plain', event_time => '2026-01-31T12:00:00Z')",
+      "publish('a.B', id, key => id, subject => name, content_type => 'Text/Plain')",
+      "publish_all(jsonb_build_array(jsonb_build_object('type', 'a.B', 'key', id, 'headers', jsonb_build_object('H', id))))",
+    ]) {
+      await pool.query(`SELECT ${schema}.${call} FROM ${schema}.orders`);
+    }
+    const { rows } = await pool.query(`SELECT topic, key, lane FROM ${schema}.outbox_pending`);
+    expect(rows).toEqual(Array.from({ length: 4 }, () => ({ topic: "a", key: "Order-1", lane: laneOf("Order-1") })));
   });
 });
 
