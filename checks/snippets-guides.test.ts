@@ -202,6 +202,64 @@ describeOnEach("postgres", (server) => {
     for (const spy of [info, debug]) spy.mockRestore();
   });
 
+  it("the guide to the outbox publishes from other languages", async () => {
+    const { url } = await prepare({ "nothing.ts": "export {};" });
+    const pool = new pg.Pool({ connectionString: url, max: 1 });
+    const role = `legacy_${randomBytes(6).toString("hex")}`;
+    try {
+      await postgresStore({ pool }).migrate();
+      await pool.query("create table orders (id text, total int); insert into orders values ('2', 20), ('3', 30)");
+      for (const name of ["publish", "fields", "rows", "many"]) await pool.query(sql[name] ?? "");
+      const { rows } = await pool.query(
+        "select status, topic, key, source, headers, event_version, convert_from(data, 'UTF8') as data from postbox.outbox_messages order by status, position",
+      );
+      const source = `/${new URL(url).pathname.slice(1)}`;
+      const placed = { status: "pending", topic: "shop.orders.v1", source, headers: {}, event_version: null };
+      expect(rows).toEqual([
+        { ...placed, key: "1", data: '{"orderId":"1"}' },
+        { ...placed, key: "2", data: '{"orderId" : "2", "total" : 20}' },
+        { ...placed, key: "3", data: '{"orderId" : "3", "total" : 30}' },
+        { ...placed, key: "1", data: '{"orderId": "1"}' },
+        { ...placed, topic: "shop.files.v1", key: null, data: "%PDF-" },
+        {
+          ...placed,
+          status: "scheduled",
+          key: "1",
+          source: "/legacy",
+          headers: { idempotency_key: "order-1" },
+          event_version: "2",
+          data: '{"orderId":"1"}',
+        },
+      ]);
+      await pool.query(`create role ${role}; ${(sql.rights ?? "").replaceAll("legacy", role)}`);
+      await pool.query(`set role ${role}; ${sql.publish}; ${sql.many}; reset role`);
+    } finally {
+      await pool.query(`reset role; drop owned by ${role}; drop role ${role}`);
+      await pool.end();
+    }
+  });
+
+  it("the table of the guide has all parameters of publish, and all fields of publish_all", async () => {
+    const { url } = await prepare({ "nothing.ts": "export {};" });
+    const pool = new pg.Pool({ connectionString: url, max: 1 });
+    try {
+      await postgresStore({ pool }).migrate();
+      const listed = table("parameter, and field of `publish_all` | meaning | default").flatMap(([cell]) =>
+        named(cell),
+      );
+      const { rows } = await pool.query(
+        "select distinct unnest(proargnames) as name from pg_proc where pronamespace = 'postbox'::regnamespace and proname = 'publish'",
+      );
+      expect([...listed].sort()).toEqual(rows.map(({ name }) => name).sort());
+      const unknown = pool.query(`select postbox.publish_all('[{"type": "t", "?": 1}]')`);
+      const { hint } = await unknown.catch((error) => error);
+      const fields = hint.replace(/^There are |\.$/g, "").split(", ");
+      expect(fields.sort()).toEqual([...listed.filter((name) => name !== "strict_key_order"), "data_base64"].sort());
+    } finally {
+      await pool.end();
+    }
+  });
+
   describe("the guide to ordering", () => {
     /** What it got, in order: the order's name and its total. */
     let got: string[] = [];

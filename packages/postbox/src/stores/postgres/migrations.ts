@@ -1,6 +1,5 @@
 import { laneCount } from "../../internal/lane.js";
 import { checkOptions } from "../../options.js";
-
 import {
   auditTable,
   boxStateTable,
@@ -10,6 +9,8 @@ import {
   migrationTable,
   schemaRule,
 } from "./names.js";
+import { createPublishFunctions } from "./publish-function.js";
+import { createViews } from "./views.js";
 
 /*
  * The schema, as numbered steps. A step that was released never changes: the next one mends it.
@@ -189,7 +190,12 @@ function createOperations(schema: string): string {
 
 const steps: readonly ((schema: string) => string)[] = [
   (schema) => createBox(schema, "outbox") + createBox(schema, "inbox") + createInboxMemory(schema),
-  (schema) => keepHistory(schema, "outbox") + keepHistory(schema, "inbox") + createOperations(schema),
+  (schema) =>
+    keepHistory(schema, "outbox") +
+    keepHistory(schema, "inbox") +
+    createOperations(schema) +
+    createPublishFunctions(schema) +
+    createViews(schema),
 ];
 
 /** The version of the schema that this code works with. */

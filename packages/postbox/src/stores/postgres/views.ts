@@ -1,0 +1,105 @@
+import { boxTables, inboxTable } from "./names.js";
+
+/*
+ * All tables of a box as one, to look at: `outbox_messages` and `inbox_messages`. Every branch has its status as a constant, so
+ * that a condition on the status leaves the other tables alone.
+ */
+
+const message = [
+  "subject",
+  "time",
+  "content_type",
+  "data_schema",
+  "event_version",
+  "extensions",
+  "headers",
+  "data",
+] as const;
+
+/** What differs between the tables of a box. */
+interface Branch {
+  readonly status: string;
+  readonly from: string;
+  readonly attempts: string;
+  readonly lastError?: string;
+  readonly updatedAt: string;
+  readonly dueAt?: string;
+  readonly publishedAt?: string;
+  readonly failures?: string;
+}
+
+export function createViews(schema: string): string {
+  return `
+    CREATE VIEW "${schema}".outbox_messages AS${boxBranches(schema, "outbox", "")};
+    COMMENT ON VIEW "${schema}".outbox_messages IS 'All messages of the outbox, with their status.';
+
+    CREATE VIEW "${schema}".inbox_messages AS${boxBranches(schema, "inbox", "NULL::text AS consumer, ")}
+    UNION ALL${processed(schema)};
+    COMMENT ON VIEW "${schema}".inbox_messages IS
+      'All messages of the durable inbox, with their status; and as ''processed'', once per consumer, what was handled.';
+`;
+}
+
+function boxBranches(schema: string, box: string, before: string): string {
+  const t = boxTables(schema, box);
+  const done = { status: "done", attempts: "m.attempts", updatedAt: "m.done_at", publishedAt: "m.done_at" };
+  const branches: readonly Branch[] = [
+    {
+      status: "pending",
+      from: `${t.pending} m`,
+      attempts: "m.attempts",
+      lastError: "m.last_error",
+      updatedAt: "m.created_at",
+      failures: "m.failures",
+    },
+    {
+      status: "waiting",
+      from: `${t.wait} m LEFT JOIN ${t.hold} h ON h.lane = m.lane AND h.key = m.hold_key`,
+      attempts: "m.attempts",
+      lastError: "m.last_error",
+      updatedAt: "m.updated_at",
+      // Held until somebody lets it go on: there is no such time.
+      dueAt: "nullif(h.due_at, 'infinity')",
+      failures: "m.failures",
+    },
+    {
+      status: "scheduled",
+      from: `${t.scheduled} m`,
+      attempts: "0",
+      updatedAt: "m.created_at",
+      dueAt: "m.due_at",
+    },
+    {
+      status: "parked",
+      from: `${t.parked} m`,
+      attempts: "m.attempts",
+      lastError: "m.reason",
+      updatedAt: "m.parked_at",
+      failures: "m.failures",
+    },
+    { ...done, from: `${t.done} m`, failures: "m.failures" },
+    { ...done, from: `${t.overflow} m`, failures: "m.failures" },
+  ];
+  return branches.map((branch) => select(branch, before)).join("\n    UNION ALL");
+}
+
+function select(branch: Branch, before: string): string {
+  return `
+    SELECT ${before}'${branch.status}'::text AS status, m.position, m.lane, m.id, m.type, m.topic, m.key, m.source,
+      m.extensions ->> 'correlationid' AS correlation_id, octet_length(m.data) AS bytes,
+      ${branch.attempts} AS attempts, ${branch.lastError ?? "NULL::text"} AS last_error,
+      m.created_at, ${branch.updatedAt} AS updated_at, ${branch.dueAt ?? "NULL::timestamptz"} AS due_at,
+      ${branch.publishedAt ?? "NULL::timestamptz"} AS published_at,
+      ${message.map((column) => `m.${column}`).join(", ")}, ${branch.failures ?? "NULL::jsonb"} AS failures
+    FROM ${branch.from}`;
+}
+
+/** What a consumer remembers of a message is that it has handled it, and not the message: the rest is unknown. */
+function processed(schema: string): string {
+  return `
+    SELECT m.consumer, 'processed'::text AS status, NULL::bigint, NULL::smallint, m.id, m.type, m.topic, NULL::text, m.source,
+      m.correlation_id, NULL::integer, NULL::integer, NULL::text,
+      m.received_at, m.processed_at, NULL::timestamptz, m.processed_at,
+      NULL::text, NULL::text, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::bytea, NULL::jsonb
+    FROM ${inboxTable(schema)} m`;
+}
