@@ -28,7 +28,7 @@ const columns = "id, source, type, content_type, topic, extensions, headers, dat
  */
 export async function fillBox(pool: Pool, schema: string): Promise<void> {
   const box = `${schema}.outbox`;
-  for (const table of ["pending", "wait", "hold", "parked", "done"]) {
+  for (const table of ["pending", "wait", "hold", "scheduled", "parked", "overflow"]) {
     await pool.query(`ALTER TABLE ${box}_${table} SET (autovacuum_enabled = false)`);
   }
   await pool.query(`ALTER TABLE ${schema}.inbox_message SET (autovacuum_enabled = false)`);
@@ -50,12 +50,15 @@ export async function fillBox(pool: Pool, schema: string): Promise<void> {
     FROM ${box}_wait GROUP BY lane, hold_key`);
   for (const [table, more, values] of [
     ["parked", "attempts, reason", "10, 'refused'"],
-    ["done", "attempts", "1"],
+    ["overflow", "attempts", "1"],
   ]) {
     await pool.query(`
       INSERT INTO ${box}_${table} (lane, position, ${more}, key, ${columns})
       SELECT n % 64, -10000000 - n, ${values}, 'k' || n, ${message} FROM generate_series(1, ${size.others}) AS n`);
   }
+  await pool.query(`
+    INSERT INTO ${box}_scheduled (lane, due_at, key, ${columns})
+    SELECT n % 64, now() + interval '1 second' * (n - 1000), 'k' || n, ${message} FROM generate_series(1, ${size.others}) AS n`);
   await pool.query(`
     INSERT INTO ${schema}.inbox_message (consumer, id, type, source, topic)
     SELECT 'billing', n::text, 'shop.orders.v1.OrderPlaced', '/orders', 'shop.orders.v1'

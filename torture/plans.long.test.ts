@@ -12,7 +12,7 @@ const waitOfKey = "outbox_wait_lane_hold_key_position_idx";
 const holdKey = "outbox_hold_pkey";
 const dueHolds = "outbox_hold_lane_due_at_idx";
 /** 64 and a few rows: reading them from end to end, even more than once, is nothing. */
-const small = ["outbox_lane", "outbox_member"];
+const small = ["outbox_lane", "outbox_member", "box"];
 const lanesAndMembers = 500;
 
 describeOnEach("postgres", ({ url }) => {
@@ -112,6 +112,29 @@ describeOnEach("postgres", ({ url }) => {
       const all = [...rows, ...waiting];
       const settlements = all.map((row, index) => (fates[index % fates.length] as (row: Row) => Settlement)(row));
       holds(await outbox((box) => box.settle(lanes, settlements)), [pendingKey, waitKey, holdKey], 10 * all.length);
+    });
+
+    it("appends what is due", async () => {
+      // Each is found, locked and deleted.
+      holds(await outbox((box) => box.promote(500)), ["outbox_scheduled_pkey"], 5 * 500);
+    });
+
+    it.each([
+      ["pending", pendingKey, 64],
+      ["waiting", waitKey, 64],
+      ["parked", "outbox_parked_pkey", 64],
+      ["scheduled", "outbox_scheduled_position_idx", 1],
+      ["done", "outbox_overflow_position_idx", 1],
+    ] as const)("lists what is %s, a page of it", async (status, index, lanesRead) => {
+      const plans = await plansOf((to) => to.admin.list({ status, limit: 50 }));
+      // One more than the page, of each lane, and its hold.
+      holds(plans, [index], 2 * lanesRead * 51);
+    });
+
+    it("lists what is of a key", async () => {
+      const plans = await plansOf((to) => to.admin.list({ status: "pending", key: "k77", limit: 50 }));
+      // All of its lane: there is no index by key, which every append would pay for.
+      holds(plans, [pendingKey], size.pending / 64 + 100);
     });
 
     it("notes crashes", async () => {

@@ -27,8 +27,9 @@ export function messagesOf(t: BoxTables, status: Status): string {
     case "waiting":
       return `
       SELECT ${row("w")}, w.attempts, w.last_error, w.failures,
-             w.updated_at, h.due_at, ${nothing} AS published_at
-      FROM ${t.wait} w LEFT JOIN ${t.hold} h ON h.lane = w.lane AND h.key = w.hold_key`;
+             w.updated_at, (SELECT h.due_at FROM ${t.hold} h WHERE h.lane = w.lane AND h.key = w.hold_key) AS due_at,
+             ${nothing} AS published_at
+      FROM ${t.wait} w`;
     case "scheduled":
       return `
       SELECT ${row("s")}, 0 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
