@@ -22,6 +22,7 @@ export type ErrorCode =
   | "message-expired"
   | "handler-timeout"
   | "delivery-settled"
+  | "lane-lost"
   | "stop-timeout"
   | "attempts-spent"
   | "message-suspect"

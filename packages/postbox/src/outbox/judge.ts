@@ -1,5 +1,6 @@
 import type { Backoff } from "../backoff.js";
 import { PermanentError } from "../errors.js";
+import { longestTimerMs } from "../internal/runtime.js";
 import { scrub } from "../internal/scrub.js";
 import type { Row, Settlement } from "../store.js";
 import type { TelemetryEvent } from "../telemetry/events.js";
@@ -51,13 +52,20 @@ export function judge(
       event: { name: "message.parked", box, id, error },
     };
   }
-  const retryInMs = options.backoff(attempts, options.random);
+  const retryInMs = wished(outcome) ?? options.backoff(attempts, options.random);
   return {
     settlement: options.inPlace
       ? { row, to: "pending", attempts, error: text }
       : { row, to: "wait", attempts, retryInMs, error: text },
     event: { name: "message.failed", box, id, attempt: attempts, retryInMs, error },
   };
+}
+
+/** What no database has a type for is no wish: its settle would fail for ever. */
+function wished(outcome: Outcome): number | undefined {
+  if (outcome.status !== "failed" || outcome.retryInMs === undefined) return undefined;
+  const ms = Math.min(outcome.retryInMs, longestTimerMs);
+  return ms >= 0 ? ms : undefined;
 }
 
 /** To `wait`, behind one of its key that failed; or behind a parked one, where the hold is due at once. */

@@ -1,6 +1,6 @@
 import { faultySender, gate, recordingSender, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
 import { type Box, constant, createRelay, PostboxError, type RelayOptions, type Sender, type Store } from "postbox";
-import { type MemoryStore, memoryStore } from "postbox/memory";
+import { type MemoryStore, memoryBroker, memoryStore } from "postbox/memory";
 import { describe, expect, it } from "vitest";
 
 const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, backoff: constant(1) };
@@ -253,9 +253,16 @@ describe("a relay's options", () => {
 
   it("refuses what is no store or no sender", () => {
     const create = createRelay as unknown as (...args: unknown[]) => unknown;
-    for (const args of [[{}, recordingSender()], [memoryStore()], [memoryStore(), {}]]) {
+    for (const args of [
+      [{}, recordingSender()],
+      [undefined],
+      [memoryStore(), undefined, {}],
+      [memoryStore(), {}, {}],
+    ]) {
       expect(() => create(...args)).toThrow("[option-invalid] createRelay(store, sender): give a store, and a sender");
     }
+    expect(() => create(memoryStore(), memoryBroker())).toThrow("createRelay: unknown option");
+    expect(Object.keys(create(memoryStore(), { maxInFlight: 1 }) as object)).toEqual(["source"]);
   });
 
   it("two runs of one object are two relays, which share", async () => {

@@ -4,8 +4,8 @@ import { sleep } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
 import type { LateRow, Row } from "../store.js";
 import { createBreaker } from "./breaker.js";
+import type { Dispatched, RowOutcome } from "./carrier.js";
 import { countCrashes } from "./count-crashes.js";
-import { type Dispatched, dispatch } from "./dispatch.js";
 import type { Engine, EngineOptions } from "./engine.js";
 import { type Judgement, judge } from "./judge.js";
 import { createSettler } from "./settler.js";
@@ -23,7 +23,7 @@ const patience = 20;
  * until every transaction has ended that was open when a later position was found: then it was rolled back.
  */
 export function createTotalEngine(options: EngineOptions): Engine {
-  const { box, boxName, ownership, sender, runtime, telemetry, backoff, batchSize } = options;
+  const { box, boxName, ownership, carrier, runtime, telemetry, backoff, batchSize } = options;
   const judgeOptions = { ...options, box: boxName, inPlace: true, random: runtime.random };
   const breaker = createBreaker(options);
   const suspicion = createSuspicion(3 * options.maxInFlight);
@@ -49,6 +49,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
     alone: false,
     settled({ row, to }) {
       if (to !== "pending") live.delete(nameOf(row));
+      carrier.stored?.(row);
       stored.wake();
     },
   });
@@ -123,8 +124,9 @@ export function createTotalEngine(options: EngineOptions): Engine {
   async function send(row: Row, signal: AbortSignal): Promise<number> {
     const begun = term;
     let judgement: Judgement | undefined;
-    const report = (outcome: Parameters<typeof judge>[1]) => {
-      if (begun === term) judgement = judge(row, outcome, undefined, judgeOptions);
+    const report = (outcome: RowOutcome) => {
+      // One that was given back keeps its place: its turn is still the next.
+      if (begun === term && outcome.status !== "released") judgement = judge(row, outcome, undefined, judgeOptions);
     };
     const end = hopeless(row);
     if (end !== undefined) report(end);
@@ -155,13 +157,18 @@ export function createTotalEngine(options: EngineOptions): Engine {
     return 0;
   }
 
-  async function attempt(row: Row, report: (outcome: Parameters<typeof judge>[1]) => void): Promise<Dispatched> {
+  async function attempt(row: Row, report: (outcome: RowOutcome) => void): Promise<Dispatched> {
+    const begun = term;
     try {
       await countCrashes([row], options);
     } catch (error) {
       return { undecided: [row], down: PostboxError.from(error) };
     }
-    return dispatch([row], sender, options.publishTimeoutMs, runtime, (_, outcome) => report(outcome));
+    // It may have turned out to be another's.
+    if (begun !== term) return { undecided: [row] };
+    const dispatched = await carrier.carry([row], (_, outcome) => report(outcome));
+    await carrier.idle?.();
+    return dispatched;
   }
 
   async function loop(signal: AbortSignal): Promise<void> {
@@ -219,7 +226,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
       news.wake();
     },
     // Nobody shares with this one.
-    drain: async () => false,
+    drain: async () => [],
     async run(signal) {
       const sending = loop(signal).finally(() => finish.abort());
       await Promise.all([sending, settler.run(finish.signal)]);
