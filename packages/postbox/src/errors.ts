@@ -32,6 +32,7 @@ export type ErrorCode =
   | "transaction-nested"
   | "transaction-conflict"
   | "transaction-foreign"
+  | "collecting-ended"
   | "not-a-transaction"
   | "commit-rolled-back"
   | "schema-missing"

@@ -3,6 +3,7 @@ import { chaosFacts } from "./relay-suite/chaos-facts.js";
 import { failureFacts } from "./relay-suite/failure-facts.js";
 import { orderFacts } from "./relay-suite/order-facts.js";
 import { sendingFacts } from "./relay-suite/sending-facts.js";
+import { sourceFacts } from "./relay-suite/source-facts.js";
 import { suspectFacts } from "./relay-suite/suspect-facts.js";
 import { takeOverFacts } from "./relay-suite/take-over-facts.js";
 import { storeFacts } from "./store-suite/store-facts.js";
@@ -20,6 +21,7 @@ export function relaySuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     orderFacts(fact);
     takeOverFacts(fact);
     suspectFacts(fact);
+    sourceFacts(fact);
     chaosFacts(fact);
   });
 }

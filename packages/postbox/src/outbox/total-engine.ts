@@ -120,41 +120,43 @@ export function createTotalEngine(options: EngineOptions): Engine {
     return runtime.monotonic() - startedAt;
   }
 
-  /** Sends one row. Answers after how long its next try may come; 0 when the next row's turn has come. */
+  /** Sends one row. Answers after how long its next try, or the next row, may come. */
   async function send(row: Row, signal: AbortSignal): Promise<number> {
     const begun = term;
     let judgement: Judgement | undefined;
     const report = (outcome: RowOutcome) => {
       // One that was given back keeps its place: its turn is still the next.
-      if (begun === term && outcome.status !== "released") judgement = judge(row, outcome, undefined, judgeOptions);
+      if (begun !== term || outcome.status === "released") return;
+      judgement = judge(row, outcome, undefined, judgeOptions);
+      // At once: its consumer may wait until that is stored before it lets go of the row.
+      settler.add([judgement]);
     };
     const end = hopeless(row);
+    let waitMs = 0;
     if (end !== undefined) report(end);
     else {
       const { down, died = false } = await attempt(row, report);
       if (begun !== term) return 0;
-      if (down !== undefined) {
-        if (died && doubt.died([row])) queue[0] = { ...row, crashes: row.crashes + 1 };
-        const retryInMs = breaker.open(down);
-        options.failed(down, retryInMs);
-        return retryInMs;
+      if (down === undefined) breaker.close();
+      else {
+        if (died && judgement === undefined && doubt.died([row])) queue[0] = { ...row, crashes: row.crashes + 1 };
+        waitMs = breaker.open(down);
+        options.failed(down, waitMs);
       }
-      breaker.close();
     }
-    if (judgement === undefined) return 0;
+    if (judgement === undefined) return waitMs;
     if (judgement.settlement.to === "sent") doubt.sent();
-    settler.add([judgement]);
     const { settlement, event } = judgement;
     if (settlement.to === "pending") {
       queue[0] = { ...row, attempts: settlement.attempts, crashes: 0 };
-      return event.name === "message.failed" ? event.retryInMs : 0;
+      return event.name === "message.failed" ? Math.max(event.retryInMs, waitMs) : waitMs;
     }
     queue.shift();
     // Until it is stored that this one is set aside, who takes over would send it after the next one.
     if (settlement.to === "parked") {
       while (begun === term && live.has(nameOf(row)) && !signal.aborted) await stored.wait(signal);
     }
-    return 0;
+    return waitMs;
   }
 
   async function attempt(row: Row, report: (outcome: RowOutcome) => void): Promise<Dispatched> {

@@ -1,0 +1,199 @@
+import { gate, manualRuntime, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
+import { type Box, constant, createRelay, type Delivery, type RelayOptions, type Store } from "postbox";
+import { type MemoryStore, memoryStore } from "postbox/memory";
+import { describe, expect, it } from "vitest";
+
+const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, backoff: constant(1) };
+const lost = { code: "lane-lost" };
+
+async function commit(store: MemoryStore, ...ids: string[]): Promise<void> {
+  await store.transaction((tx) =>
+    store.append(
+      tx,
+      "outbox",
+      ids.map((id) => testMessage(id)),
+    ),
+  );
+}
+
+/** Takes from a source with `deliver`. */
+function receiveFrom(store: Store, deliver: (delivery: Delivery) => Promise<void>, options: RelayOptions = {}) {
+  const log = telemetryLog();
+  const controller = new AbortController();
+  const source = createRelay(store, { ...timing, ...options, telemetry: log.telemetry }).source();
+  const received = source.receive({ consumer: "c", events: [], deliver }, controller.signal);
+  received.catch(() => {});
+  return { source, log, received, abort: () => controller.abort() };
+}
+
+/** A store whose box fails to settle while `broken` says so. */
+function brittle(store: MemoryStore, broken: () => boolean): Store {
+  const box = store.box("outbox");
+  const settle: Box["settle"] = async (...args) => {
+    if (broken()) throw new Error("the store is away");
+    return box.settle(...args);
+  };
+  return Object.assign(Object.create(store), {
+    box: () => Object.assign(Object.create(box), { settle, ...bound(box) }),
+  });
+}
+
+function bound(box: Box): Partial<Box> {
+  return {
+    own: (...args) => box.own(...args),
+    renew: (...args) => box.renew(...args),
+    release: (...args) => box.release(...args),
+    read: (...args) => box.read(...args),
+    due: (...args) => box.due(...args),
+    late: (...args) => box.late(...args),
+    suspect: (...args) => box.suspect(...args),
+  };
+}
+
+describe("a source", () => {
+  it("hands over the next one when the consumer has taken the last", async () => {
+    const store = memoryStore();
+    await commit(store, "1", "2");
+    const [first, go, second] = [gate(), gate(), gate()];
+    const deliveries: Delivery[] = [];
+    const { received, abort } = receiveFrom(store, async (delivery) => {
+      deliveries.push(delivery);
+      if (deliveries.length === 2) return second.open();
+      first.open();
+      await go.opened;
+    });
+    await first.opened;
+    expect(await settlesWithin(second.opened, 30)).toBe(false);
+    go.open();
+    await second.opened;
+    abort();
+    await Promise.all(deliveries.map((delivery) => delivery.ack()));
+    await received;
+    expect(store.contents("outbox").pending).toEqual([]);
+  });
+
+  it.each(["key", "total"] as const)("settles for a consumer that waits for it while it takes (%s)", async (order) => {
+    const store = memoryStore();
+    await commit(store, "1", "2", "3");
+    const acked = gate();
+    let count = 0;
+    const { received, abort } = receiveFrom(
+      store,
+      async (delivery) => {
+        await delivery.ack();
+        if (++count === 3) acked.open();
+      },
+      { order },
+    );
+    await acked.opened;
+    abort();
+    await received;
+  });
+
+  it("lets a handler take longer than a publish or a lease may, also while it stops", async () => {
+    const runtime = manualRuntime();
+    const store = memoryStore({ runtime });
+    await commit(store, "1");
+    const handed: Delivery[] = [];
+    const { received, abort, log } = receiveFrom(store, async (delivery) => void handed.push(delivery), { runtime });
+    while (handed.length === 0) await runtime.advance(1);
+    await runtime.advance(3 * timing.leaseMs);
+    abort();
+    await runtime.advance(3 * timing.leaseMs);
+    await store.box("outbox").renew("other", timing.leaseMs, "key");
+    expect(await store.box("outbox").own("other", 64)).toEqual([]);
+    await handed[0]?.ack();
+    await received;
+    expect(handed).toHaveLength(1);
+    expect(log.of("relay.failed")).toEqual([]);
+    expect(store.contents("outbox").pending).toEqual([]);
+  });
+
+  it("ends with the error of a consumer that cannot take, and gives back what that had", async () => {
+    const store = memoryStore();
+    await commit(store, "1", "2");
+    const deliveries: Delivery[] = [];
+    const broken = new Error("cannot take it");
+    const { received } = receiveFrom(store, async (delivery) => {
+      if (deliveries.push(delivery) === 2) throw broken;
+    });
+    await expect(received).rejects.toBe(broken);
+    for (const delivery of deliveries) await expect(delivery.ack()).rejects.toMatchObject(lost);
+    expect(store.contents("outbox").pending).toHaveLength(2);
+    await store.box("outbox").renew("other", 1_000, "key");
+    expect(await store.box("outbox").own("other", 64)).toHaveLength(64);
+  });
+
+  it("does not pretend when the store takes nothing until the end", async () => {
+    const store = memoryStore();
+    await commit(store, "1");
+    const handed = gate();
+    let delivery: Delivery | undefined;
+    const { received, abort, log } = receiveFrom(
+      brittle(store, () => true),
+      async (taken) => {
+        delivery = taken;
+        handed.open();
+      },
+    );
+    await handed.opened;
+    const acked = (delivery as Delivery).ack();
+    const told = expect(acked).rejects.toMatchObject(lost);
+    await log.until("relay.failed");
+    abort();
+    await told;
+    await received;
+    expect(store.contents("outbox").pending).toHaveLength(1);
+  });
+
+  it("settles when the store is back", async () => {
+    const store = memoryStore();
+    await commit(store, "1");
+    let failures = 3;
+    const acked = gate();
+    const { received, abort } = receiveFrom(
+      brittle(store, () => failures-- > 0),
+      (delivery) => delivery.ack().then(acked.open),
+    );
+    await acked.opened;
+    expect(store.contents("outbox").pending).toEqual([]);
+    abort();
+    await received;
+  });
+
+  it("a delay that is none is the relay's own", async () => {
+    const store = memoryStore();
+    await commit(store, "1");
+    const { log, received, abort } = receiveFrom(store, (delivery) =>
+      delivery.attempt === 1 ? delivery.retry(Number.NaN) : delivery.ack(),
+    );
+    await log.until("message.sent");
+    abort();
+    await received;
+    expect(log.of("message.failed")).toMatchObject([{ retryInMs: 1 }]);
+  });
+
+  it("gives the lanes where nothing is handled to another one, though a handler elsewhere takes long", async () => {
+    const store = memoryStore();
+    await commit(store, ...Array.from({ length: 100 }, (_, n) => `${n}`));
+    const kept: Delivery[] = [];
+    const deliver = async (delivery: Delivery) => {
+      // One stays for good, in whatever lane.
+      if (delivery.message.id === "50") kept.push(delivery);
+      else await delivery.ack();
+    };
+    const first = receiveFrom(store, deliver, { publishTimeoutMs: 20 });
+    await first.log.until("message.sent", 99);
+    const second = receiveFrom(store, deliver, { publishTimeoutMs: 20 });
+    let owned = 0;
+    await second.log.until((event) => {
+      if (event.name === "relay.owned") owned += event.lanes;
+      return owned >= 31;
+    }, "half of the lanes");
+    first.abort();
+    second.abort();
+    await kept[0]?.ack();
+    await Promise.all([first.received, second.received]);
+    expect(kept).toHaveLength(1);
+  });
+});
