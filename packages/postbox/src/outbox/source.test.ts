@@ -1,6 +1,6 @@
 import { gate, manualRuntime, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
-import { type Box, constant, createRelay, type Delivery, type RelayOptions, type Store } from "postbox";
-import { type MemoryStore, memoryStore } from "postbox/memory";
+import { type Box, constant, createRelay, type Delivery, type Order, type RelayOptions, type Store } from "postbox";
+import { type MemoryStore, memoryDatabase, memoryStore } from "postbox/memory";
 import { describe, expect, it } from "vitest";
 
 const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, backoff: constant(1) };
@@ -26,20 +26,10 @@ function receiveFrom(store: Store, deliver: (delivery: Delivery) => Promise<void
   return { source, log, received, abort: () => controller.abort() };
 }
 
-/** A store whose box fails to settle while `broken` says so. */
-function brittle(store: MemoryStore, broken: () => boolean): Store {
+/** A store whose box does some things differently. */
+function withBox(store: MemoryStore, change: (box: Box) => Partial<Box>): Store {
   const box = store.box("outbox");
-  const settle: Box["settle"] = async (...args) => {
-    if (broken()) throw new Error("the store is away");
-    return box.settle(...args);
-  };
-  return Object.assign(Object.create(store), {
-    box: () => Object.assign(Object.create(box), { settle, ...bound(box) }),
-  });
-}
-
-function bound(box: Box): Partial<Box> {
-  return {
+  const unchanged: Partial<Box> = {
     own: (...args) => box.own(...args),
     renew: (...args) => box.renew(...args),
     release: (...args) => box.release(...args),
@@ -47,7 +37,26 @@ function bound(box: Box): Partial<Box> {
     due: (...args) => box.due(...args),
     late: (...args) => box.late(...args),
     suspect: (...args) => box.suspect(...args),
+    settle: (...args) => box.settle(...args),
   };
+  return { ...store, box: () => ({ ...unchanged, ...change(box) }) } as Store;
+}
+
+/** Fails to settle while `broken` says so. */
+const brittle = (store: MemoryStore, broken: () => boolean) =>
+  withBox(store, (box) => ({
+    settle: (...args) => (broken() ? Promise.reject(new Error("the store is away")) : box.settle(...args)),
+  }));
+
+/** A store with one message, and lanes whose owner has died. */
+async function inherited(order: Order): Promise<MemoryStore> {
+  const database = memoryDatabase();
+  const store = memoryStore({ database });
+  await commit(store, "1");
+  await store.box("outbox").renew("dead", 1_000, order);
+  await store.box("outbox").own("dead", 64);
+  database.advance(1_000);
+  return store;
 }
 
 describe("a source", () => {
@@ -145,6 +154,54 @@ describe("a source", () => {
     await received;
     expect(store.contents("outbox").pending).toHaveLength(1);
   });
+
+  it.each(["key", "total"] as const)(
+    "hands over nothing once it is to stop, though it was about to (%s)",
+    async (order) => {
+      const store = await inherited(order);
+      const [counting, go] = [gate(), gate()];
+      const slow = withBox(store, (box) => ({
+        async suspect(...args) {
+          counting.open();
+          await go.opened;
+          return box.suspect(...args);
+        },
+      }));
+      const deliveries: Delivery[] = [];
+      const { received, abort } = receiveFrom(slow, async (delivery) => void deliveries.push(delivery), { order });
+      await counting.opened;
+      abort();
+      go.open();
+      await received;
+      expect(deliveries).toEqual([]);
+      expect(store.contents("outbox").pending).toHaveLength(1);
+    },
+  );
+
+  it.each(["key", "total"] as const)(
+    "hands over nothing of lanes that turn out to be another's (%s)",
+    async (order) => {
+      const store = await inherited(order);
+      let calls = 0;
+      const elsewhere = withBox(store, (box) => ({
+        suspect: async (...args) => (++calls === 1 ? new Set<number>() : box.suspect(...args)),
+      }));
+      let count = 0;
+      const acked = gate();
+      const deliver = async (delivery: Delivery) => {
+        count++;
+        await delivery.ack();
+        acked.open();
+      };
+      // It learns at its next renewal that they are its own after all.
+      const short = { leaseMs: 90, pollIntervalMs: 5, publishTimeoutMs: 20 };
+      const { received, abort } = receiveFrom(elsewhere, deliver, { order, ...short });
+      await acked.opened;
+      abort();
+      await received;
+      expect([calls, count]).toEqual([1, 1]);
+    },
+  );
 
   it("settles when the store is back", async () => {
     const store = memoryStore();
