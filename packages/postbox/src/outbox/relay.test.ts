@@ -261,6 +261,7 @@ describe("a relay's options", () => {
     ]) {
       expect(() => create(...args)).toThrow("[option-invalid] createRelay(store, sender): give a store, and a sender");
     }
+    expect(() => create(memoryStore(), null)).toThrow("[option-invalid]");
     expect(() => create(memoryStore(), memoryBroker())).toThrow("createRelay: unknown option");
     expect(Object.keys(create(memoryStore(), { maxInFlight: 1 }) as object)).toEqual(["source"]);
   });

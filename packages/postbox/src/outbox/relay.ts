@@ -244,7 +244,7 @@ export function createRelay<Tx>(
 }
 
 function isSender(given: Sender | RelayOptions): given is Sender {
-  return "send" in given && typeof given.send === "function";
+  return typeof (given as Partial<Sender> | null)?.send === "function";
 }
 
 function checkBelowThird(name: string, value: number, leaseMs: number): void {

@@ -48,10 +48,31 @@ function carryTo(
   const storing = new Map<Row, { stored(): void; lost(): void }>();
   let emptied = () => {};
   let abandoned = false;
+  /** Ends the hand-over that is under way, if nothing more than its consumer's own affairs can come of it. */
+  let letGo = () => {};
+  stopping.addEventListener("abort", () => letGo(), { once: true });
 
   function close(row: Row): void {
     unsettled.delete(row);
+    letGo();
     if (unsettled.size === 0) emptied();
+  }
+
+  /** Resolves when the consumer has taken the row; at a stop, when it has settled it: it may wait for what is never stored. */
+  function handOver(row: Row, report: Report): Promise<void> {
+    unsettled.set(row, "ours");
+    return new Promise((resolve) => {
+      letGo = () => {
+        if (stopping.aborted && !unsettled.has(row)) resolve();
+      };
+      const taken = (async () => subscription.deliver(deliveryOf(row, report)))();
+      taken
+        .catch((cause: unknown) => {
+          abandon();
+          broken(cause);
+        })
+        .finally(resolve);
+    });
   }
 
   function deliveryOf(row: Row, report: Report): Delivery {
@@ -105,18 +126,8 @@ function carryTo(
     keepsOrder: false,
     oneByOne: true,
     async carry([row], report) {
-      if (row === undefined) return { undecided: [] };
-      if (stopping.aborted) {
-        report(row, { status: "released" });
-        return { undecided: [] };
-      }
-      unsettled.set(row, "ours");
-      try {
-        await subscription.deliver(deliveryOf(row, report));
-      } catch (cause) {
-        abandon();
-        broken(cause);
-      }
+      if (row !== undefined && !stopping.aborted) await handOver(row, report);
+      else if (row !== undefined) report(row, { status: "released" });
       return { undecided: [] };
     },
     async idle() {
@@ -146,7 +157,7 @@ function carryTo(
 function laneLost(verb: string, id: string): PostboxError {
   return new PostboxError(
     "lane-lost",
-    `${verb}() on the delivery of ${id} was not stored: its lane belongs to another relay by now, or its lease ran out; ` +
+    `${verb}() on the delivery of ${id} was not stored: its lane is another relay's by now, its lease ran out, or its receiver has ended; ` +
       "it is delivered again, so let the handler remember it with inbox(store)",
   );
 }
