@@ -54,7 +54,12 @@ export function consumeFrom<Tx>(store: Store<Tx>, { take, ...options }: SourceRu
       const enough = (async () => {
         while (deliveries.length < count) await arrived.opened;
       })();
-      await patiently(enough, () => `${count} deliveries; there were ${ids().join(", ") || "none"}`);
+      await patiently(enough, () => {
+        const seen = log.events
+          .map((event) => ("error" in event ? `${event.name} (${event.error.message})` : event.name))
+          .join(", ");
+        return `${count} deliveries; there were ${ids().join(", ") || "none"}, and ${seen || "no events"}`;
+      });
       return deliveries[count - 1] as Delivery;
     },
     async stop() {
