@@ -12,6 +12,7 @@ import {
   type EventDefinition,
   logTo,
   type Outbox,
+  type Receiver,
   type Relay,
   type RunsReceiver,
   type TelemetryEvent,
@@ -142,6 +143,7 @@ describeOnEach("postgres", (server) => {
     const { pool, store, outbox } = await load("store.ts");
     const count = async (part: string) => (await pool.query(`select from postbox.outbox_${part}`)).rowCount;
     await pool.query("create table orders (id text primary key, total int not null)");
+    await pool.query("create table invoices (order_id text primary key, total int not null)");
 
     const printed = vi.spyOn(console, "log").mockImplementation(() => {});
     await load("print-migration.ts");
@@ -188,6 +190,19 @@ describeOnEach("postgres", (server) => {
     );
     await until(() => broker.depth("audit") === 7);
     await hinted.relay.stop();
+
+    const { takeOrders } = await load("take-orders.ts");
+    const { billing, source } = (await load("billing.ts")) as { billing: RunsReceiver; source: Receiver };
+    const taken = [8, 9].map((total) => ({ orderId: `order-${total}`, total }));
+    const ids = await takeOrders(taken);
+    const appended = await pool.query("select id from postbox.outbox_pending order by position");
+    expect(appended.rows).toEqual(ids.map((id: string) => ({ id })));
+    await expect(takeOrders([...taken, { orderId: "order-10", total: 10 }])).rejects.toThrow("duplicate key");
+    billing.start(source);
+    await until(async () => (await count("pending")) === 0);
+    await billing.stop();
+    const invoices = await pool.query("select order_id from invoices order by total");
+    expect(invoices.rows).toEqual(taken.map(({ orderId }) => ({ order_id: orderId })));
 
     await placeOrder("order-7", 7);
     const info = vi.spyOn(console, "info").mockImplementation(() => {});

@@ -3,6 +3,7 @@ import type { NodePgDatabase } from "drizzle-orm/node-postgres";
 import type { Pool, PoolClient } from "pg";
 import {
   createOutbox,
+  createRelay,
   createRouter,
   defineEvent,
   inbox,
@@ -13,6 +14,7 @@ import {
   timeout,
   transaction,
 } from "postbox";
+import { memoryBroker } from "postbox/memory";
 import { z } from "zod";
 import {
   drizzleOutbox,
@@ -96,3 +98,11 @@ defineEvent({ type: "a.B", schema: z.map(z.string(), z.string()) });
 createOutbox(store, { source: "/orders", pollInterval: 1 });
 // error: Property 'source' is missing
 createOutbox(store, {});
+// error: Property 'run' does not exist on type 'RelaySource'
+createRelay(store).run();
+// error: Property 'start' does not exist on type 'RelaySource'
+createRelay(store, { maxAttempts: 1 }).start();
+// error: No overload matches this call
+createRelay(store, memoryBroker());
+// error: is missing the following properties from type 'ClientBase'
+outbox.collecting(pool, async (box) => box.publishAll([]));

@@ -49,7 +49,7 @@ export {
 } from "./event/define-event.js";
 export type { Extensions, ExtensionValue, Message } from "./message/message.js";
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.js";
-export { createRelay, type Relay, type RelayOptions } from "./outbox/relay.js";
+export { createRelay, type Relay, type RelayOptions, type RelaySource } from "./outbox/relay.js";
 export { createPublisher, type DirectPublisherOptions } from "./publisher/create-publisher.js";
 export type { PublishMiddleware, PublishNext } from "./publisher/publish-middleware.js";
 export type {

@@ -9,8 +9,8 @@ import type { Message } from "./message/message.js";
 export type Outcome =
   /** The broker has it, durably, and it reaches at least one queue. */
   | { readonly status: "sent" }
-  /** Not now. Sending it again may succeed. */
-  | { readonly status: "failed"; readonly error: Error }
+  /** Not now. Sending it again may succeed; not before `retryInMs`, where given, instead of after the relay's own delay. */
+  | { readonly status: "failed"; readonly error: Error; readonly retryInMs?: number }
   /** Never: too large, malformed, refused for good. Sending it again is pointless. */
   | { readonly status: "rejected"; readonly error: Error };
 
@@ -47,8 +47,8 @@ export interface Delivery {
   readonly attempt: number;
   /** Done: never deliver it again. Call it only after everything the handler did has committed. */
   ack(): Promise<void>;
-  /** Failed: deliver it again after `delayMs`, counted as one more attempt. */
-  retry(delayMs: number): Promise<void>;
+  /** Failed: deliver it again after `delayMs`, counted as one more attempt. The reason is kept where there is a place for it. */
+  retry(delayMs: number, reason?: Error): Promise<void>;
   /** Set it aside with its reason. Resolves once it is safely there. */
   park(reason: Error): Promise<void>;
   /** Untried: give it back, uncounted where the broker can. */

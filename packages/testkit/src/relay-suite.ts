@@ -4,6 +4,7 @@ import { failureFacts } from "./relay-suite/failure-facts.js";
 import { operatingFacts } from "./relay-suite/operating-facts.js";
 import { orderFacts } from "./relay-suite/order-facts.js";
 import { sendingFacts } from "./relay-suite/sending-facts.js";
+import { sourceFacts } from "./relay-suite/source-facts.js";
 import { suspectFacts } from "./relay-suite/suspect-facts.js";
 import { takeOverFacts } from "./relay-suite/take-over-facts.js";
 import { storeFacts } from "./store-suite/store-facts.js";
@@ -22,6 +23,7 @@ export function relaySuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     takeOverFacts(fact);
     suspectFacts(fact);
     operatingFacts(fact);
+    sourceFacts(fact);
     chaosFacts(fact);
   });
 }

@@ -5,7 +5,7 @@ import type { Telemetry } from "../telemetry/events.js";
 
 export interface BreakerOptions {
   readonly boxName: string;
-  readonly sender: { readonly name: string };
+  readonly carrier: { readonly name: string };
   readonly backoff: Backoff;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
@@ -26,19 +26,19 @@ export interface Breaker {
   waitMs(): number | undefined;
 }
 
-export function createBreaker({ boxName, sender, backoff, runtime, telemetry }: BreakerOptions): Breaker {
+export function createBreaker({ boxName, carrier, backoff, runtime, telemetry }: BreakerOptions): Breaker {
   let failures = 0;
   let until = 0;
   return {
     allows: (batchesInFlight) => failures === 0 || (batchesInFlight === 0 && runtime.monotonic() >= until),
     close() {
-      if (failures > 0) telemetry({ name: "breaker.closed", box: boxName, sender: sender.name });
+      if (failures > 0) telemetry({ name: "breaker.closed", box: boxName, sender: carrier.name });
       failures = 0;
     },
     open(error) {
       const retryInMs = backoff(++failures, runtime.random);
       until = runtime.monotonic() + retryInMs;
-      telemetry({ name: "breaker.opened", box: boxName, sender: sender.name, retryInMs, error });
+      telemetry({ name: "breaker.opened", box: boxName, sender: carrier.name, retryInMs, error });
       return retryInMs;
     },
     waitMs() {

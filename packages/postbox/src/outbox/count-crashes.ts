@@ -3,13 +3,13 @@ import type { Runtime } from "../internal/runtime.js";
 import { withTimeout } from "../internal/with-timeout.js";
 import type { Box, Row } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
-import type { Sender } from "../transport.js";
+import type { Carrier } from "./carrier.js";
 import type { Ownership } from "./ownership.js";
 
 export interface CountOptions {
   readonly box: Box;
   readonly boxName: string;
-  readonly sender: Sender;
+  readonly carrier: Carrier;
   readonly publishTimeoutMs: number;
   readonly ownership: Ownership;
   readonly runtime: Runtime;
@@ -24,15 +24,15 @@ const counted = new WeakSet<Row>();
  * afterwards. While the broker is away it rejects instead, so that a process that restarts through an outage counts nothing.
  */
 export async function countCrashes(rows: readonly Row[], options: CountOptions): Promise<void> {
-  const { box, boxName, sender, publishTimeoutMs, ownership, runtime, telemetry } = options;
+  const { box, boxName, carrier, publishTimeoutMs, ownership, runtime, telemetry } = options;
   const suspects = rows.filter((row) => row.crashes > 0 && !counted.has(row));
   if (suspects.length === 0) return;
   const late = () =>
     new PostboxError(
       "transport-down",
-      `${sender.name} did not connect within ${publishTimeoutMs} ms; it is tried again`,
+      `${carrier.name} did not connect within ${publishTimeoutMs} ms; it is tried again`,
     );
-  await withTimeout(runtime, publishTimeoutMs, late, async (signal) => sender.connect?.(signal));
+  await withTimeout(runtime, publishTimeoutMs, late, async (signal) => carrier.connect?.(signal));
   const lanes = ownership.of(suspects);
   const standing = await box.suspect(lanes, suspects);
   ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));

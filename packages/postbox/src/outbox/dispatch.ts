@@ -3,19 +3,20 @@ import type { Runtime } from "../internal/runtime.js";
 import { withTimeout } from "../internal/with-timeout.js";
 import type { Row } from "../store.js";
 import type { Outcome, Sender } from "../transport.js";
+import type { Carrier, Dispatched } from "./carrier.js";
 
-export interface Dispatched {
-  readonly undecided: readonly Row[];
-  readonly down?: PostboxError;
-  readonly died?: boolean;
+/** Carries rows to a sender, which has `publishTimeoutMs` for each batch. */
+export function carrierTo(sender: Sender, publishTimeoutMs: number, runtime: Runtime): Carrier {
+  return {
+    name: sender.name,
+    keepsOrder: sender.keepsOrder,
+    oneByOne: false,
+    connect: async (signal) => sender.connect?.(signal),
+    carry: (batch, report) => dispatch(batch, sender, publishTimeoutMs, runtime, report),
+  };
 }
 
-/**
- * Sends one batch, and reports each row's outcome as soon as it is known. Answers with the rows that have none because
- * the transport went down: those may or may not have arrived. `died` says that a connection which stood was lost with
- * them; an outage and a timeout are not that.
- */
-export async function dispatch(
+async function dispatch(
   batch: readonly Row[],
   sender: Sender,
   publishTimeoutMs: number,

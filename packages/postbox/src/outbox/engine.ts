@@ -4,10 +4,9 @@ import type { Runtime } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
 import type { Box, Order, Row, TakenLane } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
-import type { Outcome, Sender } from "../transport.js";
 import { createBreaker } from "./breaker.js";
+import type { Carrier, Dispatched, RowOutcome } from "./carrier.js";
 import { countCrashes } from "./count-crashes.js";
-import { type Dispatched, dispatch } from "./dispatch.js";
 import { expiry, judge, queueBehind } from "./judge.js";
 import type { Ownership } from "./ownership.js";
 import { createReader } from "./reader.js";
@@ -19,7 +18,7 @@ export interface EngineOptions {
   readonly box: Box;
   readonly boxName: string;
   readonly ownership: Ownership;
-  readonly sender: Sender;
+  readonly carrier: Carrier;
   readonly order: Order;
   readonly batchSize: number;
   readonly maxInFlight: number;
@@ -48,8 +47,11 @@ export interface Engine {
   resume(): void;
   /** There may be something new: looks at once. */
   hinted(): void;
-  /** Sends nothing more of these lanes, and waits for what is on its way. False: it took too long, and they go on. */
-  drain(lanes: readonly number[]): Promise<boolean>;
+  /**
+   * Sends nothing more of these lanes, and waits for what is on its way. Answers with those where nothing is any more; the
+   * others took too long, and go on.
+   */
+  drain(lanes: readonly number[]): Promise<readonly number[]>;
   /**
    * Until the signal is aborted; then it reads and sends nothing more, waits for what is on its way, settles that, and
    * resolves. Rejects for what no retry can mend.
@@ -58,11 +60,11 @@ export interface Engine {
 }
 
 export function createEngine(options: EngineOptions): Engine {
-  const { boxName, ownership, sender, runtime, backoff } = options;
+  const { boxName, ownership, carrier, runtime, backoff } = options;
   const judgeOptions = { ...options, box: boxName, inPlace: false, random: runtime.random };
   const suspicion = createSuspicion(3 * options.maxInFlight);
   const window = createWindow({
-    keepsOrder: sender.keepsOrder,
+    keepsOrder: carrier.keepsOrder,
     ordered: options.order === "key",
     seen: (row) => suspicion.mark(row),
   });
@@ -83,6 +85,7 @@ export function createEngine(options: EngineOptions): Engine {
       const holds = became.to === "parked" && became.hold === true;
       const retryInMs = became.to === "wait" ? became.retryInMs : undefined;
       window.settled(row, holds ? "wait" : became.to);
+      carrier.stored?.(row);
       if (retryInMs !== undefined) reader.dueIn(retryInMs);
       // The next ones that wait behind it can be read now.
       else if (row.waiting) reader.dueIn(0);
@@ -111,8 +114,13 @@ export function createEngine(options: EngineOptions): Engine {
     },
   });
 
-  function report(row: Row, outcome: Outcome): void {
+  function report(row: Row, outcome: RowOutcome): void {
     if (!window.isOnItsWay(row)) return;
+    if (outcome.status === "released") {
+      window.undecided([row]);
+      dispatching.wake();
+      return;
+    }
     const ahead = window.ahead(row);
     const judgement = judge(row, outcome, ahead, judgeOptions);
     const { settlement } = judgement;
@@ -143,7 +151,7 @@ export function createEngine(options: EngineOptions): Engine {
     }
     // Some may have turned out to be another's.
     const ours = batch.filter((row) => window.isOnItsWay(row));
-    return dispatch(ours, sender, options.publishTimeoutMs, runtime, report);
+    return carrier.carry(ours, report);
   }
 
   const sending = new Set<Promise<void>>();
@@ -168,12 +176,13 @@ export function createEngine(options: EngineOptions): Engine {
       while (
         ownership.trusted() &&
         breaker.allows(sending.size) &&
+        !(carrier.oneByOne && sending.size > 0) &&
         window.inFlight < maxInFlight &&
         // What is sent and not settled yet is bounded too: it would be sent again after a crash.
         settler.size < 2 * maxInFlight &&
         window.inFlightBytes < maxInFlightBytes
       ) {
-        const most = doubt.none ? Math.min(batchSize, maxInFlight - window.inFlight) : 1;
+        const most = doubt.none && !carrier.oneByOne ? Math.min(batchSize, maxInFlight - window.inFlight) : 1;
         const batch = window.take(most, maxInFlightBytes - window.inFlightBytes, doubt.none);
         const [first] = batch;
         if (first === undefined) break;
@@ -189,6 +198,7 @@ export function createEngine(options: EngineOptions): Engine {
       await dispatching.wait(stop.signal, waitMs);
     }
     while (sending.size > 0) await Promise.race(sending);
+    await carrier.idle?.();
     finish.abort();
   }
 
@@ -221,12 +231,12 @@ export function createEngine(options: EngineOptions): Engine {
         const leftMs = deadline - runtime.monotonic();
         if (leftMs <= 0 || stop.signal.aborted) {
           // Some may have been lost meanwhile.
-          reader.add(lanes.filter((lane) => ownership.epochs.has(lane)));
-          return false;
+          reader.add(lanes.filter((lane) => ownership.epochs.has(lane) && !window.isIdle(lane)));
+          break;
         }
         await settling.wait(stop.signal, leftMs);
       }
-      return true;
+      return lanes.filter((lane) => window.isIdle(lane));
     },
 
     async run(signal) {

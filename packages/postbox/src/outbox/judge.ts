@@ -1,5 +1,6 @@
 import type { Backoff } from "../backoff.js";
 import { PermanentError } from "../errors.js";
+import { longestTimerMs } from "../internal/runtime.js";
 import { scrub } from "../internal/scrub.js";
 import { expiredError, lifeLeftMs } from "../message/expiry.js";
 import type { Row, Settlement } from "../store.js";
@@ -55,7 +56,7 @@ export function judge(
       event: { name: "message.parked", box, id, error },
     };
   }
-  const retryInMs = options.backoff(attempts, options.random);
+  const retryInMs = wished(outcome) ?? options.backoff(attempts, options.random);
   return {
     settlement: options.inPlace
       ? { row, to: "pending", attempts, error: text }
@@ -81,6 +82,13 @@ function judgeExpired(row: Row, error: Error, { box, expired }: JudgeOptions): J
     settlement: { row, to, attempts: row.attempts, error: scrub(error.message) },
     event: { name, box, id: row.message.id, error },
   };
+}
+
+/** What no database has a type for is no wish: its settle would fail for ever. */
+function wished(outcome: Outcome): number | undefined {
+  if (outcome.status !== "failed" || outcome.retryInMs === undefined) return undefined;
+  const ms = Math.min(outcome.retryInMs, longestTimerMs);
+  return ms >= 0 ? ms : undefined;
 }
 
 /** To `wait`, behind one of its key that failed; or behind a parked one, where the hold is due at once. */

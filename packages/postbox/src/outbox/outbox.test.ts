@@ -1,7 +1,7 @@
 import { gate, settlesWithin, telemetryLog } from "@postbox/testkit";
-import { createOutbox, defineEvent } from "postbox";
-import { memoryStore } from "postbox/memory";
-import { expect, it } from "vitest";
+import { createOutbox, defineEvent, type OutboxOptions, type PublishMiddleware } from "postbox";
+import { type MemoryTransaction, memoryStore } from "postbox/memory";
+import { describe, expect, it } from "vitest";
 import { z } from "zod";
 
 const Placed = defineEvent({ type: "shop.Placed", schema: z.object({ n: z.number() }) });
@@ -64,4 +64,110 @@ it("lets publishes to a key take turns where it is asked to", async () => {
     go.open();
     await Promise.all([first, second]);
   }
+});
+
+describe("collecting", () => {
+  /** An outbox on a store that counts its appends. */
+  function collectingOutbox(options: Partial<OutboxOptions> = {}) {
+    const store = memoryStore();
+    const appends: { readonly ids: readonly string[]; readonly strictKeyOrder: boolean | undefined }[] = [];
+    const counted: typeof store = Object.assign(Object.create(store), {
+      transaction: store.transaction.bind(store),
+      append: (...[tx, box, messages, how]: Parameters<typeof store.append>) => {
+        appends.push({ ids: messages.map(({ id }) => id), strictKeyOrder: how?.strictKeyOrder });
+        return store.append(tx, box, messages, how);
+      },
+    });
+    const log = telemetryLog();
+    const outbox = createOutbox(counted, { source: "/orders", telemetry: log.telemetry, ...options });
+    return { store, outbox, appends, log };
+  }
+
+  it.each([false, true])("writes everything in one statement, in its order (strictKeyOrder: %s)", async (strict) => {
+    const { store, outbox, appends, log } = collectingOutbox({ strictKeyOrder: strict });
+    const ids = await store.transaction((tx) =>
+      outbox.collecting(tx, async (box) => {
+        const one = await box.publish(Placed, { n: 1 }, { key: "b" });
+        const many = await box.publishAll([Placed.message({ n: 2 }, { key: "a" }), Placed.message({ n: 3 })]);
+        const raw = await box.send({ type: "raw.Bytes", data: Uint8Array.of(1) });
+        expect(appends).toEqual([]);
+        return [one, ...many, raw].map(({ id }) => id);
+      }),
+    );
+    expect(ids).toHaveLength(4);
+    expect(appends).toEqual([{ ids, strictKeyOrder: strict }]);
+    expect(store.contents("outbox").pending.map(({ id }) => id)).toEqual(ids);
+    expect(log.of("outbox.appended")).toEqual([{ name: "outbox.appended", box: "outbox", count: 4 }]);
+  });
+
+  it("hints once", async () => {
+    const store = memoryStore();
+    let hints = 0;
+    const sender = () => ({ send: () => void hints++ });
+    const hinting = Object.assign(Object.create(store), {
+      append: store.append.bind(store),
+      hints: { sender, listen: async () => {} },
+    });
+    const outbox = createOutbox<MemoryTransaction>(hinting, { source: "/orders", hint: true });
+    await store.transaction((tx) =>
+      outbox.collecting(tx, async (box) => {
+        for (const n of [1, 2, 3]) await box.publish(Placed, { n });
+      }),
+    );
+    expect(hints).toBe(1);
+  });
+
+  it("writes nothing when the callback throws, and the error passes", async () => {
+    const { store, outbox, appends } = collectingOutbox();
+    const refused = new Error("after all not");
+    await store.transaction(async (tx) => {
+      const failing = outbox.collecting(tx, async (box) => {
+        await box.publish(Placed, { n: 1 });
+        throw refused;
+      });
+      await expect(failing).rejects.toBe(refused);
+    });
+    expect(appends).toEqual([]);
+    expect(store.contents("outbox").pending).toEqual([]);
+  });
+
+  it("runs no statement when nothing was published", async () => {
+    const { store, outbox, appends, log } = collectingOutbox();
+    expect(await store.transaction((tx) => outbox.collecting(tx, async () => "done"))).toBe("done");
+    expect([appends, log.events]).toEqual([[], []]);
+  });
+
+  it("validates at once, and runs middleware for each publish", async () => {
+    const batches: number[] = [];
+    const count: PublishMiddleware = (messages, next) => {
+      batches.push(messages.length);
+      return next(messages);
+    };
+    const { store, outbox, appends } = collectingOutbox({ middleware: [count] });
+    await store.transaction((tx) =>
+      outbox.collecting(tx, async (box) => {
+        await expect(box.publish(Placed, { n: "1" } as never)).rejects.toMatchObject({ code: "data-invalid" });
+        await box.publish(Placed, { n: 1 });
+        await box.publishAll([Placed.message({ n: 2 }), Placed.message({ n: 3 })]);
+      }),
+    );
+    expect(batches).toEqual([1, 2]);
+    expect(appends.map(({ ids }) => ids.length)).toEqual([3]);
+  });
+
+  it("refuses what is published after the callback, and what it did not wait for", async () => {
+    const ended = { code: "collecting-ended" };
+    const { store, outbox, appends } = collectingOutbox();
+    await store.transaction(async (tx) => {
+      const late = await outbox.collecting(tx, async (box) => box);
+      await expect(late.publish(Placed, { n: 1 })).rejects.toMatchObject(ended);
+      const forgotten: Promise<unknown>[] = [];
+      const hasty = outbox.collecting(tx, async (box) => {
+        forgotten.push(box.publish(Placed, { n: 2 }));
+      });
+      await expect(hasty).rejects.toMatchObject(ended);
+      await Promise.allSettled(forgotten);
+    });
+    expect(appends).toEqual([]);
+  });
 });

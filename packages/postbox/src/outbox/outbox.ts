@@ -1,9 +1,11 @@
 import { PostboxError } from "../errors.js";
 import { runtimeWith } from "../internal/runtime.js";
+import type { Message } from "../message/message.js";
 import { callback, flag } from "../options.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "../publisher/publisher.js";
 import type { Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
+import { createCollection } from "./collection.js";
 import { requireHints } from "./require-hints.js";
 
 export interface OutboxOptions extends PublisherOptions {
@@ -27,6 +29,13 @@ export interface Outbox<Tx = unknown> {
   readonly store: Store<Tx>;
   /** A publisher into `tx`. It resolves when the messages are written; they are sent after `tx` has committed. */
   in(tx: Tx): Publisher;
+  /**
+   * Runs `work` with a publisher that validates and encodes at once, and answers with ids, but writes nothing; when `work` has
+   * resolved, all of it is written into `tx` in one statement, in its order. So positions, and with `strictKeyOrder` the locks
+   * of keys, are taken late and all at a time. When `work` rejects, nothing is written. Await every publish: one that is still
+   * under way when `work` ends, or comes later, is `collecting-ended`.
+   */
+  collecting<R>(tx: Tx, work: (box: Publisher) => Promise<R>): Promise<R>;
 }
 
 /** The name of the box that outboxes write to and relays read from. */
@@ -44,14 +53,25 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
   const hints = options.hint ? requireHints("createOutbox", store).sender(outboxBox, hintFailed) : undefined;
   const runtime = runtimeWith(options.runtime);
   const appendOptions = { strictKeyOrder: options.strictKeyOrder ?? false };
+  const append = async (tx: Tx, messages: readonly Message[]): Promise<void> => {
+    await store.append(tx, outboxBox, messages, appendOptions);
+    if (runtime.failpoint) await runtime.failpoint("outbox.appended");
+    emit({ name: "outbox.appended", box: outboxBox, count: messages.length });
+    hints?.send(tx);
+  };
   return {
     store,
-    in: (tx) =>
-      publisherInto(async (messages) => {
-        await store.append(tx, outboxBox, messages, appendOptions);
-        if (runtime.failpoint) await runtime.failpoint("outbox.appended");
-        emit({ name: "outbox.appended", box: outboxBox, count: messages.length });
-        hints?.send(tx);
-      }),
+    in: (tx) => publisherInto((messages) => append(tx, messages)),
+    async collecting(tx, work) {
+      const collection = createCollection(publisherInto);
+      try {
+        const result = await work(collection.publisher);
+        const messages = collection.complete();
+        if (messages.length > 0) await append(tx, messages);
+        return result;
+      } finally {
+        collection.end();
+      }
+    },
   };
 }

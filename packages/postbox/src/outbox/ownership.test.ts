@@ -35,7 +35,7 @@ function ownershipOn(
     gained: (gained) => lanes.gained.push(...gained),
     lost: (lost) => lanes.lost.push(...lost),
     resumed: () => lanes.resumed++,
-    drain: async () => true,
+    drain: async (lanes) => lanes,
   });
   return { ownership, log, lanes };
 }

@@ -1,5 +1,6 @@
 import type { Backoff } from "../backoff.js";
 import { ConfigError } from "../errors.js";
+import { following } from "../internal/following.js";
 import { laneCount } from "../internal/lane.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 import type { Box, Lane, Member, Order, TakenLane } from "../store.js";
@@ -24,8 +25,8 @@ export interface OwnershipOptions {
   lost(lanes: readonly number[]): void;
   /** The lease had run out, and stands again. */
   resumed(): void;
-  /** Finishes what is on its way in these lanes. False: it took too long, and they should be kept. */
-  drain(lanes: readonly number[]): Promise<boolean>;
+  /** Finishes what is on its way in these lanes. Answers with those where it has; the others took too long, and are kept. */
+  drain(lanes: readonly number[]): Promise<readonly number[]>;
 }
 
 /** The lanes of one relay: its fair share of them, as long as it lives. */
@@ -38,8 +39,11 @@ export interface Ownership {
   of(rows: readonly Pick<Lane, "lane">[]): readonly Lane[];
   /** These turned out to be somebody else's; those that have been taken again since, under another epoch, are not. */
   lose(lanes: readonly Lane[]): void;
-  /** Renews and shares until the signal is aborted. Rejects for what no retry can mend. */
-  run(signal: AbortSignal): Promise<void>;
+  /**
+   * Shares until the signal is aborted, and renews until `finished` is: what is on its way at a stop may take longer than a
+   * lease. Rejects for what no retry can mend.
+   */
+  run(signal: AbortSignal, finished?: AbortSignal): Promise<void>;
 }
 
 /**
@@ -167,7 +171,8 @@ export function createOwnership(options: OwnershipOptions): Ownership {
       });
     } else if (epochs.size > fair) {
       const surplus = owned().slice(fair);
-      if (await options.drain(surplus.map(({ lane }) => lane))) await inTurn(() => giveBack(surplus));
+      const drained = new Set(await options.drain(surplus.map(({ lane }) => lane)));
+      if (drained.size > 0) await inTurn(() => giveBack(surplus.filter(({ lane }) => drained.has(lane))));
     }
     // Before the first renewal there is nothing to share yet.
     return trusted() ? options.pollIntervalMs : Math.min(options.pollIntervalMs, 10);
@@ -190,12 +195,9 @@ export function createOwnership(options: OwnershipOptions): Ownership {
         const epoch = epochs.get(lane);
         return epoch === undefined ? [] : [{ lane, epoch }];
       }),
-    async run(signal) {
-      const stop = new AbortController();
-      const abort = () => stop.abort();
-      signal.addEventListener("abort", abort, { once: true });
-      if (signal.aborted) abort();
-      const renewing = loop(stop.signal, async () => {
+    async run(signal, finished = signal) {
+      const [stop, end] = [following(signal), following(finished)];
+      const renewing = loop(end.signal, async () => {
         await inTurn(renew);
         return leaseMs / 3;
       });
@@ -203,9 +205,8 @@ export function createOwnership(options: OwnershipOptions): Ownership {
       try {
         await Promise.all([renewing, sharing]);
       } finally {
-        abort();
+        for (const { abort } of [stop, end]) abort();
         await Promise.allSettled([renewing, sharing]);
-        signal.removeEventListener("abort", abort);
       }
     },
   };

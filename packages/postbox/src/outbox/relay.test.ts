@@ -1,6 +1,6 @@
 import { faultySender, gate, recordingSender, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
 import { type Box, constant, createRelay, PostboxError, type RelayOptions, type Sender, type Store } from "postbox";
-import { type MemoryStore, memoryStore } from "postbox/memory";
+import { type MemoryStore, memoryBroker, memoryStore } from "postbox/memory";
 import { describe, expect, it } from "vitest";
 
 const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, backoff: constant(1) };
@@ -155,7 +155,7 @@ describe("a relay's lease", () => {
     const store = memoryStore();
     let renewals = 0;
     const stolen = withBox(store, (box) => ({
-      renew: async (...args) => (++renewals === 3 ? { others: [], lanes: [] } : box.renew(...args)),
+      renew: async (...args) => (++renewals === 3 ? { paused: false, others: [], lanes: [] } : box.renew(...args)),
     }));
     const { relay, log, sender } = relayWith(stolen, recordingSender(), {
       leaseMs: 100,
@@ -254,9 +254,17 @@ describe("a relay's options", () => {
 
   it("refuses what is no store or no sender", () => {
     const create = createRelay as unknown as (...args: unknown[]) => unknown;
-    for (const args of [[{}, recordingSender()], [memoryStore()], [memoryStore(), {}]]) {
+    for (const args of [
+      [{}, recordingSender()],
+      [undefined],
+      [memoryStore(), undefined, {}],
+      [memoryStore(), {}, {}],
+    ]) {
       expect(() => create(...args)).toThrow("[option-invalid] createRelay(store, sender): give a store, and a sender");
     }
+    expect(() => create(memoryStore(), null)).toThrow("[option-invalid]");
+    expect(() => create(memoryStore(), memoryBroker())).toThrow("createRelay: unknown option");
+    expect(Object.keys(create(memoryStore(), { maxInFlight: 1 }) as object)).toEqual(["source"]);
   });
 
   it("two runs of one object are two relays, which share", async () => {

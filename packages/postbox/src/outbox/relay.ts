@@ -1,14 +1,17 @@
 import type { PurgeOptions } from "../admin.js";
 import { type Backoff, exponential, reliable } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
+import { following } from "../internal/following.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
 import { callback, checkOptions, count, flag, object, oneOf, positive } from "../options.js";
 import type { Order, Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
-import type { Sender } from "../transport.js";
+import type { Receiver, Sender } from "../transport.js";
 import { boundedBox } from "./bounded-box.js";
+import type { Carrier } from "./carrier.js";
+import { carrierTo } from "./dispatch.js";
 import { createEngine, type Engine } from "./engine.js";
 import { hear } from "./hearing.js";
 import { outboxBox } from "./outbox.js";
@@ -16,6 +19,7 @@ import { createOwnership, type Ownership } from "./ownership.js";
 import { requireHints } from "./require-hints.js";
 import { keepClean } from "./retention.js";
 import { keepSchedule } from "./schedule.js";
+import { createSource } from "./source.js";
 import { createTotalEngine } from "./total-engine.js";
 
 export interface RelayOptions {
@@ -103,8 +107,23 @@ const rules = {
   runtime: object,
 };
 
+/** An outbox that is read by a consumer, with no broker in between. */
+export interface RelaySource {
+  /**
+   * The relay as a receiver, for `router.run`: every message of the box is handed over, whatever its type, and what its
+   * consumer says is stored for its row. `ack` is as sent, `park` as rejected; `retry` spends an attempt, waits for the delay that it
+   * is given, and parks when `maxAttempts` are spent; `release` stores nothing. The first three resolve when that has committed. When
+   * the lane was lost before, they reject with `lane-lost`: another relay delivers the message again.
+   *
+   * One message of a key is handed over at a time, and with `order: "total"` one of all. At most `maxInFlight` are unsettled;
+   * a handler may take as long as it likes. Each `receive` shares the lanes with the others and with relays that run: one
+   * of them gets a message, so let a box have one kind of reader.
+   */
+  source(): Receiver;
+}
+
 /** The pump from an outbox to a sender. */
-export interface Relay {
+export interface Relay extends RelaySource {
   /**
    * Sends what is committed until the signal is aborted; then finishes what is on its way and gives its lanes back.
    * Rejects only for what no retry can mend (a missing or newer schema); all else is told to telemetry and tried again.
@@ -125,15 +144,24 @@ const fatal: ReadonlySet<string> = new Set(["schema-missing", "schema-outdated",
 /**
  * Makes a relay. Any number may run against one box: they share its lanes evenly, and when one dies, the others take
  * its lanes after `leaseMs`. A key's messages are in one lane, so they keep their order. At least once: what was sent but not yet settled when it died is sent again, same id.
+ * Without a sender it is only a `source()`.
  */
-export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: RelayOptions = {}): Relay {
-  checkOptions("createRelay", options, rules);
-  if (typeof store?.box !== "function" || typeof sender?.send !== "function") {
+export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options?: RelayOptions): Relay;
+export function createRelay<Tx>(store: Store<Tx>, options?: RelayOptions): RelaySource;
+export function createRelay<Tx>(
+  store: Store<Tx>,
+  given: Sender | RelayOptions = {},
+  beside?: RelayOptions,
+): Relay | RelaySource {
+  const sender = isSender(given) ? given : undefined;
+  if (typeof store?.box !== "function" || (sender === undefined && beside !== undefined)) {
     throw new ConfigError(
       "option-invalid",
-      "createRelay(store, sender): give a store, and a sender such as broker.sender()",
+      "createRelay(store, sender): give a store, and a sender such as broker.sender(); without one, createRelay(store).source()",
     );
   }
+  const options = beside ?? (isSender(given) ? {} : given);
+  checkOptions("createRelay", options, rules);
   const { pollIntervalMs = 500, batchSize = 500, leaseMs = 15_000, publishTimeoutMs = 4_000 } = options;
   const runtime = runtimeWith(options.runtime);
   checkBelowThird("pollIntervalMs", pollIntervalMs, leaseMs);
@@ -156,7 +184,6 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
   const engineOptions = {
     box,
     boxName: outboxBox,
-    sender,
     order,
     holdParked: onPark === "hold",
     expired: options.expired ?? "park",
@@ -182,24 +209,30 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
     isFatal,
   };
 
-  async function run(signal: AbortSignal): Promise<void> {
+  async function pump(carrier: Carrier, signal: AbortSignal): Promise<void> {
     // Of this run: two at once are two relays, which share.
     const owner = nextOwner();
-    const stop = new AbortController();
-    const abort = () => stop.abort();
-    signal.addEventListener("abort", abort, { once: true });
-    if (signal.aborted) abort();
+    const stop = following(signal);
+    const finished = new AbortController();
     const ownership: Ownership = createOwnership({
       ...engineOptions,
       owner,
       leaseMs,
       gained: (lanes) => engine.gained(lanes),
-      lost: (lanes) => engine.lost(lanes),
+      lost(lanes) {
+        engine.lost(lanes);
+        carrier.lost?.(lanes);
+      },
       resumed: () => engine.resume(),
       drain: (lanes) => engine.drain(lanes),
     });
-    const engine: Engine = (order === "total" ? createTotalEngine : createEngine)({ ...engineOptions, ownership });
-    const parts = [ownership.run(stop.signal), engine.run(stop.signal)];
+    const engine: Engine = (order === "total" ? createTotalEngine : createEngine)({
+      ...engineOptions,
+      carrier,
+      ownership,
+    });
+    const working = engine.run(stop.signal).finally(() => finished.abort());
+    const parts = [ownership.run(stop.signal, finished.signal), working];
     parts.push(keepSchedule({ ...engineOptions, promoted: () => engine.hinted() }, stop.signal));
     const { retentionMs, cleanIntervalMs = 600_000, archive, partitions } = options;
     if (retentionMs !== undefined) {
@@ -218,9 +251,8 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
       failed(error, Number.POSITIVE_INFINITY);
       throw error;
     } finally {
-      abort();
+      stop.abort();
       await Promise.allSettled(parts);
-      signal.removeEventListener("abort", abort);
       await leave(owner, ownership.epochs.size);
     }
   }
@@ -236,11 +268,15 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
     }
   }
 
-  const background = startStop("relay", run);
+  const source = () => createSource(`the outbox of ${store.name}`, pump);
+  if (sender === undefined) return { source };
+  const carrier = carrierTo(sender, publishTimeoutMs, runtime);
+  const background = startStop("relay", (signal) => pump(carrier, signal));
   return {
-    run: (signal = new AbortController().signal) => run(signal),
+    run: (signal = new AbortController().signal) => pump(carrier, signal),
     start: () => background.start(),
     stop: () => background.stop(),
+    source,
   };
 }
 
@@ -259,6 +295,10 @@ function checkRetention(options: RelayOptions): void {
       path,
     });
   }
+}
+
+function isSender(given: Sender | RelayOptions): given is Sender {
+  return typeof (given as Partial<Sender> | null)?.send === "function";
 }
 
 function checkBelowThird(name: string, value: number, leaseMs: number): void {

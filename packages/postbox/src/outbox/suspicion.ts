@@ -18,7 +18,7 @@ export function hopeless(row: Row): Outcome | undefined {
   if (row.crashes < hopelessFrom) return undefined;
   const text =
     `it was on its way ${row.crashes} times when the process or the connection died, the last two times alone; ` +
-    "find out what it does to the sender before you send it again";
+    "find out what it does to the sender, or to its handler, before you send it again";
   return { status: "rejected", error: new PostboxError("message-suspect", text) };
 }
 

@@ -3,6 +3,7 @@ import { type Box, constant, type Sender } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
+import { carrierTo } from "./dispatch.js";
 import { createTotalEngine } from "./total-engine.js";
 
 /** An engine on a box with the messages 1, 2 and 3, that owns all lanes and can be made to lose them. */
@@ -39,9 +40,10 @@ async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () 
       lose: () => {},
       run: async () => {},
     },
-    sender,
+    carrier: carrierTo(sender, 4_000, runtimeWith()),
     order: "total",
     holdParked: false,
+    expired: "park",
     batchSize: 100,
     maxInFlight: 100,
     maxInFlightBytes: 1_000_000,

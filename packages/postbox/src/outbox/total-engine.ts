@@ -4,8 +4,8 @@ import { sleep } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
 import type { LateRow, Row } from "../store.js";
 import { createBreaker } from "./breaker.js";
+import type { Dispatched, RowOutcome } from "./carrier.js";
 import { countCrashes } from "./count-crashes.js";
-import { type Dispatched, dispatch } from "./dispatch.js";
 import type { Engine, EngineOptions } from "./engine.js";
 import { expiry, type Judgement, judge } from "./judge.js";
 import { createSettler } from "./settler.js";
@@ -23,7 +23,7 @@ const patience = 20;
  * until every transaction has ended that was open when a later position was found: then it was rolled back.
  */
 export function createTotalEngine(options: EngineOptions): Engine {
-  const { box, boxName, ownership, sender, runtime, telemetry, backoff, batchSize } = options;
+  const { box, boxName, ownership, carrier, runtime, telemetry, backoff, batchSize } = options;
   const judgeOptions = { ...options, box: boxName, inPlace: true, random: runtime.random };
   const breaker = createBreaker(options);
   const suspicion = createSuspicion(3 * options.maxInFlight);
@@ -52,6 +52,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
     alone: false,
     settled({ row, to }) {
       if (to !== "pending") live.delete(nameOf(row));
+      carrier.stored?.(row);
       stored.wake();
     },
   });
@@ -122,49 +123,57 @@ export function createTotalEngine(options: EngineOptions): Engine {
     return runtime.monotonic() - startedAt;
   }
 
-  /** Sends one row. Answers after how long its next try may come; 0 when the next row's turn has come. */
+  /** Sends one row. Answers after how long its next try, or the next row, may come. */
   async function send(row: Row, signal: AbortSignal): Promise<number> {
     const begun = term;
     let judgement: Judgement | undefined;
-    const report = (outcome: Parameters<typeof judge>[1]) => {
-      if (begun === term) judgement = judge(row, outcome, undefined, judgeOptions);
+    const report = (outcome: RowOutcome) => {
+      // One that was given back keeps its place: its turn is still the next.
+      if (begun !== term || outcome.status === "released") return;
+      judgement = judge(row, outcome, undefined, judgeOptions);
+      // At once: its consumer may wait until that is stored before it lets go of the row.
+      settler.add([judgement]);
     };
     const end = hopeless(row) ?? (options.expired === "send" ? undefined : expiry(row, runtime.now()));
+    let waitMs = 0;
     if (end !== undefined) report(end);
     else {
       const { down, died = false } = await attempt(row, report);
       if (begun !== term) return 0;
-      if (down !== undefined) {
-        if (died && doubt.died([row])) queue[0] = { ...row, crashes: row.crashes + 1 };
-        const retryInMs = breaker.open(down);
-        options.failed(down, retryInMs);
-        return retryInMs;
+      if (down === undefined) breaker.close();
+      else {
+        if (died && judgement === undefined && doubt.died([row])) queue[0] = { ...row, crashes: row.crashes + 1 };
+        waitMs = breaker.open(down);
+        options.failed(down, waitMs);
       }
-      breaker.close();
     }
-    if (judgement === undefined) return 0;
+    if (judgement === undefined) return waitMs;
     if (judgement.settlement.to === "sent") doubt.sent();
-    settler.add([judgement]);
     const { settlement, event } = judgement;
     if (settlement.to === "pending") {
       queue[0] = { ...row, attempts: settlement.attempts, crashes: 0 };
-      return event.name === "message.failed" ? event.retryInMs : 0;
+      return event.name === "message.failed" ? Math.max(event.retryInMs, waitMs) : waitMs;
     }
     queue.shift();
     // Until it is stored that this one is set aside, who takes over would send it after the next one.
     if (settlement.to !== "sent") {
       while (begun === term && live.has(nameOf(row)) && !signal.aborted) await stored.wait(signal);
     }
-    return 0;
+    return waitMs;
   }
 
-  async function attempt(row: Row, report: (outcome: Parameters<typeof judge>[1]) => void): Promise<Dispatched> {
+  async function attempt(row: Row, report: (outcome: RowOutcome) => void): Promise<Dispatched> {
+    const begun = term;
     try {
       await countCrashes([row], options);
     } catch (error) {
       return { undecided: [row], down: PostboxError.from(error) };
     }
-    return dispatch([row], sender, options.publishTimeoutMs, runtime, (_, outcome) => report(outcome));
+    // It may have turned out to be another's.
+    if (begun !== term) return { undecided: [row] };
+    const dispatched = await carrier.carry([row], (_, outcome) => report(outcome));
+    await carrier.idle?.();
+    return dispatched;
   }
 
   async function loop(signal: AbortSignal): Promise<void> {
@@ -179,11 +188,14 @@ export function createTotalEngine(options: EngineOptions): Engine {
           lookAt = runtime.monotonic() + Math.max(lookBackMs, patience * (await lookBack()));
         }
         const [row] = queue;
+        // It may have begun while this looked around.
+        if (draining) continue;
         if (row !== undefined && settler.size < 2 * options.maxInFlight) {
           busy = true;
-          const pauseMs = await send(row, signal);
-          busy = false;
-          if (draining) stored.wake();
+          const pauseMs = await send(row, signal).finally(() => {
+            busy = false;
+            stored.wake();
+          });
           await sleep(runtime, pauseMs, signal);
         } else if (row !== undefined) {
           await stored.wait(signal);
@@ -226,18 +238,18 @@ export function createTotalEngine(options: EngineOptions): Engine {
       pauseMs = 0;
       news.wake();
     },
-    async drain() {
+    async drain(lanes) {
       draining = true;
       const deadline = runtime.monotonic() + 2 * options.publishTimeoutMs;
       while (busy || settler.size > 0) {
         const leftMs = deadline - runtime.monotonic();
         if (leftMs <= 0 || finish.signal.aborted) {
           draining = false;
-          return false;
+          return [];
         }
         await stored.wait(finish.signal, leftMs);
       }
-      return true;
+      return lanes;
     },
     async run(signal) {
       const sending = loop(signal).finally(() => finish.abort());

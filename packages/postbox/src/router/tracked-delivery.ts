@@ -69,7 +69,7 @@ export function trackDelivery(
     retry: (delayMs, error = new Error("asked for by the handler")) =>
       settle(
         "settled",
-        () => delivery.retry(delayMs),
+        () => delivery.retry(delayMs, error),
         () => telemetry({ name: "delivery.retried", consumer, id, attempt, retryInMs: delayMs, error }),
       ),
     park: (reason) =>

@@ -20,7 +20,12 @@ import { expect } from "vitest";
 import { freezeAt } from "../freeze-at.js";
 import { gate } from "../gate.js";
 import { patiently } from "../patience.js";
-import type { StoreHarness, StoreHarnessContents, StoreProcess } from "../store-suite/store-harness.js";
+import {
+  emptyBox,
+  type StoreHarness,
+  type StoreHarnessContents,
+  type StoreProcess,
+} from "../store-suite/store-harness.js";
 import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
 
 interface Order {
@@ -122,7 +127,7 @@ async function emptied<Tx>(harness: StoreHarness<Tx>): Promise<void> {
 export function expectNothingLost({ orders, effects, contents }: CrashRun): void {
   const expected = orders.flatMap((order) => [`placed ${order}`, `handled ${order}`, `audited ${order}`]);
   expect([...effects].sort()).toEqual(expected.sort());
-  expect(contents).toEqual({ pending: [], wait: [], holds: [], scheduled: [], parked: [], done: [] });
+  expect(contents).toEqual(emptyBox);
 }
 
 /** Something that runs in a process of its own: `end` stops it as it should, `kill` does not. */

@@ -4,6 +4,7 @@ import { faultySender, type SendFault } from "../faulty-sender.js";
 import { testMessage } from "../messages.js";
 import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
+import { emptyBox } from "../store-suite/store-harness.js";
 import { anHourMs, commit, relayOn, whileRunning } from "./relay-run.js";
 
 const inKey = (key: string, ...ids: readonly string[]) => ids.map((id) => testMessage(id, { key }));
@@ -41,14 +42,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         const ofKey = (key: string) => inner.messages.filter((message) => message.key === key).map(({ id }) => id);
         expect(ofKey("a")).toEqual(["a1", "a2", "a3", "a4", "a5"]);
         expect(ofKey("b")).toEqual(["b1", "b2", "b3"]);
-        expect(await harness.contents("outbox")).toEqual({
-          pending: [],
-          wait: [],
-          holds: [],
-          scheduled: [],
-          parked: [],
-          done: [],
-        });
+        expect(await harness.contents("outbox")).toEqual(emptyBox);
       });
 
       fact(`what can never be sent is parked with its reason, and its key goes on${suffix}`, async (harness) => {
@@ -139,14 +133,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       await whileRunning(relay, () => inner.until(2));
       expect(relay.log.of("relay.failed").length).toBeGreaterThanOrEqual(4);
       expect(relay.log.of("message.failed")).toEqual([]);
-      expect(await harness.contents("outbox")).toEqual({
-        pending: [],
-        wait: [],
-        holds: [],
-        scheduled: [],
-        parked: [],
-        done: [],
-      });
+      expect(await harness.contents("outbox")).toEqual(emptyBox);
     });
 
     fact("an outage is waited out: nothing is sent before the delay is over", async (harness) => {
@@ -181,14 +168,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       const relay = relayOn(harness.store, babbling);
       await whileRunning(relay, async () => void (await relay.log.until("message.sent", 2)));
       expect(relay.log.of("message.failed")).toEqual([]);
-      expect(await harness.contents("outbox")).toEqual({
-        pending: [],
-        wait: [],
-        holds: [],
-        scheduled: [],
-        parked: [],
-        done: [],
-      });
+      expect(await harness.contents("outbox")).toEqual(emptyBox);
     });
 
     for (const cut of ["lost", "unconfirmed"] satisfies SendFault[]) {

@@ -5,9 +5,9 @@ import { gate } from "../gate.js";
 import { testMessage } from "../messages.js";
 import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
+import { emptyBox } from "../store-suite/store-harness.js";
 import { anHourMs, commit, relayOn, timing, whileRunning } from "./relay-run.js";
 
-const empty = { pending: [], wait: [], holds: [], scheduled: [], parked: [], done: [] };
 const total = { order: "total", backoff: constant(1) } as const;
 
 export function orderFacts<Tx>(fact: StoreFact<Tx>): void {
@@ -22,7 +22,7 @@ export function orderFacts<Tx>(fact: StoreFact<Tx>): void {
       await whileRunning(relay, () => sender.until(150));
       expect(sender.ids()).toEqual(ids);
       expect(new Set(batches)).toEqual(new Set([1]));
-      expect(await harness.contents("outbox")).toEqual(empty);
+      expect(await harness.contents("outbox")).toEqual(emptyBox);
     });
 
     for (const end of ["commits", "rolls back"] as const) {
@@ -73,7 +73,7 @@ export function orderFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, testMessage("1"), testMessage("2"));
       const first = relayOn(harness.store, sender, { ...total, maxAttempts: 3, backoff: constant(anHourMs) });
       await whileRunning(first, async () => void (await first.log.until("message.failed")));
-      expect(await harness.contents("outbox")).toEqual({ ...empty, pending: ["1", "2"] });
+      expect(await harness.contents("outbox")).toEqual({ ...emptyBox, pending: ["1", "2"] });
       const second = relayOn(harness.another(), sender, { ...total, maxAttempts: 3 });
       await whileRunning(second, () => inner.until(1));
       expect(inner.ids()).toEqual(["2"]);
@@ -114,11 +114,11 @@ export function orderFacts<Tx>(fact: StoreFact<Tx>): void {
         await inner.until(3);
         expect([...inner.ids()].sort()).toEqual(["a2", "a3", "a4"]);
         await relay.log.until("message.sent", 3);
-        expect(await harness.contents("outbox")).toEqual({ ...empty, wait: ["a1"], holds: ["a1"] });
+        expect(await harness.contents("outbox")).toEqual({ ...emptyBox, wait: ["a1"], holds: ["a1"] });
         await harness.advance(anHourMs);
         await inner.until(4);
       });
-      expect(await harness.contents("outbox")).toEqual(empty);
+      expect(await harness.contents("outbox")).toEqual(emptyBox);
     });
   });
 

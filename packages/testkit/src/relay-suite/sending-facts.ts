@@ -3,9 +3,8 @@ import { gate } from "../gate.js";
 import { comparable, testMessage, testMessages } from "../messages.js";
 import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
+import { emptyBox } from "../store-suite/store-harness.js";
 import { commit, relayOn, whileRunning } from "./relay-run.js";
-
-const empty = { pending: [], wait: [], holds: [], scheduled: [], parked: [], done: [] };
 
 export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("sending", () => {
@@ -17,14 +16,14 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
       await whileRunning(relay, async () => void (await relay.log.until("relay.settled")));
       const byId = (a: object, b: object) => JSON.stringify(a).localeCompare(JSON.stringify(b));
       expect(sender.messages.map(comparable).sort(byId)).toEqual(messages.map(comparable).sort(byId));
-      expect(await harness.contents("outbox")).toEqual(empty);
+      expect(await harness.contents("outbox")).toEqual(emptyBox);
     });
 
     fact("keeps what it has sent where it is asked to", async (harness) => {
       await commit(harness, testMessage("1"), testMessage("2"));
       const relay = relayOn(harness.store, recordingSender(), { mode: "keep" });
       await whileRunning(relay, async () => void (await relay.log.until("relay.settled")));
-      expect(await harness.contents("outbox")).toEqual({ ...empty, done: ["1", "2"] });
+      expect(await harness.contents("outbox")).toEqual({ ...emptyBox, done: ["1", "2"] });
     });
 
     fact("never sends what was rolled back", async (harness) => {

@@ -5,13 +5,12 @@ import { gate } from "../gate.js";
 import { testMessage } from "../messages.js";
 import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
-import type { StoreHarness } from "../store-suite/store-harness.js";
+import { emptyBox, type StoreHarness } from "../store-suite/store-harness.js";
 import { commit, relayOn, timing, whileRunning } from "./relay-run.js";
 
 const innocents = ["1", "2", "3", "4", "5", "6"];
 const messages = [...innocents.slice(0, 3), "killer", ...innocents.slice(3)].map((id) => testMessage(id, { key: id }));
-const empty = { pending: [], wait: [], holds: [], scheduled: [], parked: [], done: [] };
-const killerParked = { ...empty, parked: [{ id: "killer", error: expect.stringContaining("when the process or") }] };
+const killerParked = { ...emptyBox, parked: [{ id: "killer", error: expect.stringContaining("when the process or") }] };
 
 export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("suspects", () => {
@@ -73,7 +72,7 @@ export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, ...messages);
       const relay = relayOn(harness.store, sender, { maxAttempts: 1, backoff: constant(1) });
       await whileRunning(relay, () => inner.until(messages.length));
-      expect(await harness.contents("outbox")).toEqual(empty);
+      expect(await harness.contents("outbox")).toEqual(emptyBox);
       expect(relay.log.of("breaker.opened").length).toBeGreaterThan(5);
       expect(relay.log.of("breaker.closed")).toHaveLength(1);
     });

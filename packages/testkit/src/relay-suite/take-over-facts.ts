@@ -5,6 +5,7 @@ import { gate } from "../gate.js";
 import { testMessage } from "../messages.js";
 import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
+import { emptyBox } from "../store-suite/store-harness.js";
 import { commit, relayOn, timing, whileRunning } from "./relay-run.js";
 
 export function takeOverFacts<Tx>(fact: StoreFact<Tx>): void {
@@ -102,14 +103,7 @@ export function takeOverFacts<Tx>(fact: StoreFact<Tx>): void {
       });
       await stale.stop();
       expect(second.ids()).toEqual(["1", "2", "3"]);
-      expect(await harness.contents("outbox")).toEqual({
-        pending: [],
-        wait: [],
-        holds: [],
-        scheduled: [],
-        parked: [],
-        done: [],
-      });
+      expect(await harness.contents("outbox")).toEqual(emptyBox);
     });
   });
 }

@@ -2,6 +2,7 @@ import { describe, expect } from "vitest";
 import { testMessage, testMessages } from "../messages.js";
 import { commit, ids, outbox, ownBox, rowOf } from "./box-access.js";
 import type { StoreFact } from "./store-facts.js";
+import { emptyBox } from "./store-harness.js";
 
 const later = { to: "wait", attempts: 1, retryInMs: 10_000, error: "broker said no" } as const;
 const atOnce = { ...later, retryInMs: 0 };
@@ -136,14 +137,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       await box.settle(lanes, [{ row: seenHeld, ...behind }]);
       expect(ids(await read())).toEqual(["m2"]);
       await settle("m2", { to: "sent" });
-      expect(await harness.contents(outbox)).toEqual({
-        pending: [],
-        wait: [],
-        holds: [],
-        scheduled: [],
-        parked: [],
-        done: [],
-      });
+      expect(await harness.contents(outbox)).toEqual(emptyBox);
     });
 
     fact("concerns one message alone where there is no key", async (harness) => {

@@ -59,6 +59,9 @@ export interface StoreHarnessContents {
   readonly done: readonly string[];
 }
 
+/** Of a box with nothing in it. */
+export const emptyBox: StoreHarnessContents = { pending: [], wait: [], holds: [], scheduled: [], parked: [], done: [] };
+
 export interface StoreSuiteOptions<Tx> {
   readonly name: string;
   readonly features: StoreFeatures;

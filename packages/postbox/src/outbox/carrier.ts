@@ -1,0 +1,32 @@
+import type { PostboxError } from "../errors.js";
+import type { Row } from "../store.js";
+import type { Outcome } from "../transport.js";
+
+/** What became of a row: what a sender says of its message, or that it was given back untried. */
+export type RowOutcome = Outcome | { readonly status: "released" };
+
+export interface Dispatched {
+  /** Without an outcome, since the transport went down: they may or may not have arrived. */
+  readonly undecided: readonly Row[];
+  readonly down?: PostboxError;
+  /** Whether a connection that stood was lost with them; an outage and a timeout are not that. */
+  readonly died?: boolean;
+}
+
+/** Takes rows out of an engine and says what became of each: towards a sender (`dispatch`), or a consumer (`source`). */
+export interface Carrier {
+  readonly name: string;
+  /** As of a Sender: whether several rows of one key may be with it at once. */
+  readonly keepsOrder: boolean;
+  /** Whether it takes one row at a time, the next when `carry` has resolved. */
+  readonly oneByOne: boolean;
+  connect?(signal: AbortSignal): Promise<void>;
+  /** Reports each row once, as soon as its outcome is known; with `idle`, that may be after this has resolved. Never rejects. */
+  carry(rows: readonly Row[], report: (row: Row, outcome: RowOutcome) => void): Promise<Dispatched>;
+  /** Resolves when nothing that it took lacks its outcome. Without it, `carry` resolves only then. */
+  idle?(): Promise<void>;
+  /** What became of this row is committed. */
+  stored?(row: Row): void;
+  /** These lanes are somebody else's: nothing that is reported of their rows counts any more. */
+  lost?(lanes: readonly number[]): void;
+}

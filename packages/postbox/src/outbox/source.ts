@@ -1,0 +1,163 @@
+import { PostboxError } from "../errors.js";
+import { following } from "../internal/following.js";
+import type { Row } from "../store.js";
+import type { Delivery, Outcome, Receiver, Subscription } from "../transport.js";
+import type { Carrier, RowOutcome } from "./carrier.js";
+
+/** Runs an engine with what takes its rows, until the signal is aborted and everything that was taken is settled. */
+export type Pump = (carrier: Carrier, signal: AbortSignal) => Promise<void>;
+
+/** A box as a receiver: each row is a delivery, and what becomes of the one becomes of the other. */
+export function createSource(name: string, pump: Pump): Receiver {
+  return {
+    name,
+    async receive(subscription, signal) {
+      const stop = following(signal);
+      let failure: { readonly cause: unknown } | undefined;
+      const carrier = carryTo(name, subscription, stop.signal, (cause) => {
+        failure ??= { cause };
+        stop.abort();
+      });
+      try {
+        await pump(carrier, stop.signal);
+      } finally {
+        stop.abort();
+        carrier.end();
+      }
+      if (failure !== undefined) throw failure.cause;
+    },
+  };
+}
+
+interface SourceCarrier extends Carrier {
+  /** The lanes are given back: what is not stored by now will not be. */
+  end(): void;
+}
+
+type Report = (row: Row, outcome: RowOutcome) => void;
+
+function carryTo(
+  name: string,
+  subscription: Subscription,
+  stopping: AbortSignal,
+  broken: (cause: unknown) => void,
+): SourceCarrier {
+  /** Handed over, and nobody has said what became of it. */
+  const unsettled = new Map<Row, "ours" | "lost">();
+  /** Settled by its consumer, and not stored yet. */
+  const storing = new Map<Row, { stored(): void; lost(): void }>();
+  let emptied = () => {};
+  let abandoned = false;
+  /** Ends the hand-over that is under way, if nothing more than its consumer's own affairs can come of it. */
+  let letGo = () => {};
+  stopping.addEventListener("abort", () => letGo(), { once: true });
+
+  function close(row: Row): void {
+    unsettled.delete(row);
+    letGo();
+    if (unsettled.size === 0) emptied();
+  }
+
+  /** Resolves when the consumer has taken the row; at a stop, when it has settled it: it may wait for what is never stored. */
+  function handOver(row: Row, report: Report): Promise<void> {
+    unsettled.set(row, "ours");
+    return new Promise((resolve) => {
+      letGo = () => {
+        if (stopping.aborted && !unsettled.has(row)) resolve();
+      };
+      const taken = (async () => subscription.deliver(deliveryOf(row, report)))();
+      taken
+        .catch((cause: unknown) => {
+          abandon();
+          broken(cause);
+        })
+        .finally(resolve);
+    });
+  }
+
+  function deliveryOf(row: Row, report: Report): Delivery {
+    const { id } = row.message;
+    let by: string | undefined;
+    const only = (verb: string): void => {
+      if (by !== undefined) {
+        throw new PostboxError(
+          "delivery-settled",
+          `${verb}() on the delivery of ${id}, which ${by}() has settled already; settle each delivery once`,
+        );
+      }
+      by = verb;
+    };
+    const settle = (verb: string, outcome: Outcome): Promise<void> =>
+      new Promise((resolve, reject) => {
+        only(verb);
+        const lost = () => reject(laneLost(verb, id));
+        if (unsettled.get(row) !== "ours") lost();
+        else {
+          storing.set(row, { stored: resolve, lost });
+          report(row, outcome);
+        }
+        close(row);
+      });
+    return {
+      message: row.message,
+      attempt: row.attempts + 1,
+      ack: () => settle("ack", { status: "sent" }),
+      retry: (delayMs, error = new Error("its consumer asked for another try")) =>
+        settle("retry", { status: "failed", error, retryInMs: delayMs }),
+      park: (error) => settle("park", { status: "rejected", error }),
+      async release() {
+        only("release");
+        // Nothing is stored for it: on a lost lane it is with another already.
+        if (unsettled.get(row) === "ours") report(row, { status: "released" });
+        close(row);
+      },
+    };
+  }
+
+  /** As when its process dies: nobody is waited for, and what comes of it does not count. */
+  function abandon(): void {
+    abandoned = true;
+    for (const row of unsettled.keys()) unsettled.set(row, "lost");
+    emptied();
+  }
+
+  return {
+    name,
+    keepsOrder: false,
+    oneByOne: true,
+    async carry([row], report) {
+      if (row !== undefined && !stopping.aborted) await handOver(row, report);
+      else if (row !== undefined) report(row, { status: "released" });
+      return { undecided: [] };
+    },
+    async idle() {
+      if (unsettled.size > 0 && !abandoned) await new Promise<void>((resolve) => (emptied = resolve));
+    },
+    stored(row) {
+      storing.get(row)?.stored();
+      storing.delete(row);
+    },
+    lost(lanes) {
+      const gone = new Set(lanes);
+      for (const row of unsettled.keys()) if (gone.has(row.lane)) unsettled.set(row, "lost");
+      for (const [row, { lost }] of storing) {
+        if (!gone.has(row.lane)) continue;
+        storing.delete(row);
+        lost();
+      }
+    },
+    end() {
+      abandon();
+      for (const { lost } of storing.values()) lost();
+      storing.clear();
+    },
+  };
+}
+
+function laneLost(verb: string, id: string): PostboxError {
+  return new PostboxError(
+    "lane-lost",
+    `${verb}() on the delivery of ${id} was not stored: its lane is another relay's by now, its lease ran out, or its receiver has ended; ` +
+      "it is delivered again, so let the handler remember it with inbox(store)",
+  );
+}

@@ -1,0 +1,87 @@
+import { createRelay, type Delivery, type RelayOptions, type Runtime, type Store } from "postbox";
+import { onTestFinished } from "vitest";
+import { gate } from "../gate.js";
+import { patiently } from "../patience.js";
+import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
+import { timing } from "./relay-run.js";
+
+/** A consumer that takes what a source hands over, and leaves the settling to the test. */
+export interface SourceRun {
+  readonly log: TelemetryLog;
+  readonly deliveries: readonly Delivery[];
+  ids(): string[];
+  /** The delivery number `count`, once it is handed over. */
+  until(count: number): Promise<Delivery>;
+  /** Asks it to stop, and resolves when it has. */
+  stop(): Promise<void>;
+}
+
+export interface SourceRunOptions extends RelayOptions {
+  /** What it does with each delivery at once; the next one is handed over after that. Defaults to nothing. */
+  readonly take?: (delivery: Delivery) => Promise<void> | void;
+}
+
+export function consumeFrom<Tx>(store: Store<Tx>, { take, ...options }: SourceRunOptions = {}): SourceRun {
+  const log = telemetryLog();
+  const deliveries: Delivery[] = [];
+  let arrived = gate();
+  const controller = new AbortController();
+  const source = createRelay(store, { ...timing, ...options, telemetry: log.telemetry }).source();
+  const subscription = {
+    consumer: "facts",
+    events: [],
+    async deliver(delivery: Delivery) {
+      deliveries.push(delivery);
+      arrived.open();
+      arrived = gate();
+      await take?.(delivery);
+    },
+  };
+  const received = source.receive(subscription, controller.signal);
+  // Whoever stops it hears of it.
+  received.catch(() => {});
+  // A fact that fails leaves the box to the next one.
+  onTestFinished(() => {
+    controller.abort();
+    for (const delivery of deliveries) delivery.release().catch(() => {});
+  });
+  const ids = () => deliveries.map(({ message }) => message.id);
+  return {
+    log,
+    deliveries,
+    ids,
+    async until(count) {
+      const enough = (async () => {
+        while (deliveries.length < count) await arrived.opened;
+      })();
+      await patiently(enough, () => {
+        const seen = log.events
+          .map((event) => ("error" in event ? `${event.name} (${event.error.message})` : event.name))
+          .join(", ");
+        return `${count} deliveries; there were ${ids().join(", ") || "none"}, and ${seen || "no events"}`;
+      });
+      return deliveries[count - 1] as Delivery;
+    },
+    async stop() {
+      controller.abort();
+      await received;
+    },
+  };
+}
+
+/** A process that can end from one moment to the next: its timers fire no more, and nothing passes a failpoint. */
+export function mortalRuntime(): { readonly runtime: Partial<Runtime>; die(): void } {
+  let dead = false;
+  return {
+    runtime: {
+      schedule(task, ms) {
+        const timer = setTimeout(() => dead || task(), ms);
+        return () => clearTimeout(timer);
+      },
+      failpoint: () => (dead ? new Promise(() => {}) : undefined),
+    },
+    die: () => {
+      dead = true;
+    },
+  };
+}
