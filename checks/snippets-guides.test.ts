@@ -142,6 +142,7 @@ describeOnEach("postgres", (server) => {
     const load = (file: string) => import(join(folder, file));
     const { pool, store, outbox } = await load("store.ts");
     const count = async (part: string) => (await pool.query(`select from postbox.outbox_${part}`)).rowCount;
+    const done = async () => (await pool.query("select from postbox.outbox_messages where status = 'done'")).rowCount;
     await pool.query("create table orders (id text primary key, total int not null)");
     await pool.query("create table invoices (order_id text primary key, total int not null)");
 
@@ -167,15 +168,16 @@ describeOnEach("postgres", (server) => {
     await until(async () => broker.depth("audit") === 5 && (await count("wait")) === 1);
     const held = { key: "order-1", due_at: Number.POSITIVE_INFINITY, waiting: "1", attempts: 0, error: null };
     expect((await pool.query(sql.held)).rows).toEqual([held]);
-    expect((await pool.query(sql.parked)).rows).toMatchObject([
+    const parked = await pool.query(sql.parked);
+    expect(parked.rows).toMatchObject([
       { type: "other.v1.Thing", key: "order-1", attempts: 1, reason: expect.stringContaining("unroutable") },
     ]);
     expect((await pool.query(sql.relays)).rows).toMatchObject([{ relay_order: "key", lanes: "64" }]);
-    await pool.query(sql.free);
+    expect(await store.admin.release("order-1", { by: "guide" })).toBe(true);
     await until(async () => broker.depth("audit") === 6 && (await count("hold")) === 0);
     broker.bind("other", [{ topic: "other.v1" }]);
-    await pool.query(sql.again);
-    await until(async () => broker.depth("other") === 1 && (await count("done")) === 7);
+    expect(await store.admin.retry({ ids: [parked.rows[0].id] }, { by: "guide" })).toEqual({ count: 1 });
+    await until(async () => broker.depth("other") === 1 && (await done()) === 7);
     expect([await count("parked"), await count("pending"), await count("wait")]).toEqual([0, 0, 0]);
     await relay.stop();
 
@@ -204,12 +206,26 @@ describeOnEach("postgres", (server) => {
     const invoices = await pool.query("select order_id from invoices order by total");
     expect(invoices.rows).toEqual(taken.map(({ orderId }) => ({ order_id: orderId })));
 
+    const { remind } = await load("remind.ts");
+    await store.transaction((tx: pg.ClientBase) => remind(tx, "order-11", 11));
+    expect(await count("scheduled")).toBe(1);
+    await pool.query("update postbox.outbox_scheduled set due_at = due_at - interval '1 day'");
+
+    const { relay: keeping } = (await load("relay-keeping.ts")) as { relay: Relay };
+    const archived = vi.spyOn(console, "log").mockImplementation(() => {});
+    await pool.query("update postbox.outbox_overflow set done_at = done_at - interval '8 days'");
+    const old = await count("overflow");
+    keeping.start();
+    await until(() => archived.mock.calls.length === old && broker.depth("audit") === 8);
+    archived.mockRestore();
+    await keeping.stop();
+
     await placeOrder("order-7", 7);
     const info = vi.spyOn(console, "info").mockImplementation(() => {});
     const debug = vi.spyOn(console, "debug").mockImplementation(() => {});
     const before = new Set(process.listeners("SIGTERM"));
     const ended = load("relay-process.ts");
-    await until(async () => broker.depth("audit") === 8 && (await count("pending")) === 0);
+    await until(async () => broker.depth("audit") === 9 && (await count("pending")) === 0);
     for (const listener of process.listeners("SIGTERM")) if (!before.has(listener)) listener("SIGTERM");
     await ended;
     expect(pool.ended).toBe(true);
@@ -369,7 +385,7 @@ describeOnEach("postgres", (server) => {
       const waiting = "select from postbox.outbox_wait";
       const sent = await running(relays.holding, async () => {
         await until(async () => got.length === 1 && (await pool.query(waiting)).rowCount === 1);
-        await pool.query((sql.free ?? "").replace("order-1", "a"));
+        await postgresStore({ pool }).admin.release("a", { by: "guide" });
         await until(() => got.length === 2);
       });
       expect(sent).toEqual(["b1", "a2"]);

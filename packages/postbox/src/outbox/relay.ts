@@ -52,7 +52,7 @@ export interface RelayOptions {
    * until somebody calls `store.purge`.
    */
   readonly retentionMs?: number;
-  /** How often to look for what was kept long enough. Defaults to 600,000, ten minutes. */
+  /** How often to look for what was kept long enough. Defaults to 600,000. */
   readonly cleanIntervalMs?: number;
   /** Gets everything before it is removed: see `PurgeOptions`. Defaults to nothing. */
   readonly archive?: PurgeOptions["archive"];
