@@ -1,4 +1,4 @@
-import { describeOnEach, faultySender, postgresTestData, recordingSender, testMessage } from "@postbox/testkit";
+import { describeOnEach, faultySender, gate, postgresTestData, recordingSender, testMessage } from "@postbox/testkit";
 import pg from "pg";
 import { constant, createRelay } from "postbox";
 import { afterAll, expect, it } from "vitest";
@@ -90,16 +90,17 @@ describeOnEach("postgres", ({ url }) => {
     await store.admin.release("k", { by: "test" });
 
     // The last row that waits is sent, which ends the hold: that has happened, and is not committed.
-    const settling = await pool.connect();
-    await settling.query("BEGIN");
-    await settling.query(`SELECT FROM ${t.lane} WHERE lane = $1 FOR KEY SHARE`, [second.lane]);
-    await settling.query(`DELETE FROM ${t.wait}`);
-    await settling.query(`DELETE FROM ${t.hold}`);
-    const retrying = store.admin.retry({ ids: ["1"] }, { by: "test" });
-    await blocked();
-    await settling.query("COMMIT");
-    settling.release();
-    expect(await retrying).toEqual({ count: 1 });
+    const settled = gate();
+    const settling = store.transaction(async (tx) => {
+      await tx.query(`SELECT FROM ${t.lane} WHERE lane = $1 FOR KEY SHARE`, [second.lane]);
+      await tx.query(`DELETE FROM ${t.wait}`);
+      await tx.query(`DELETE FROM ${t.hold}`);
+      settled.open();
+      await blocked();
+    });
+    await settled.opened;
+    expect(await store.admin.retry({ ids: ["1"] }, { by: "test" })).toEqual({ count: 1 });
+    await settling;
     // Without a hold, nothing in `wait` would ever be read.
     expect((await pool.query(`SELECT id FROM ${t.pending}`)).rows).toEqual([{ id: "1" }]);
     expect((await pool.query(`SELECT id FROM ${t.wait}`)).rows).toEqual([]);
@@ -108,7 +109,7 @@ describeOnEach("postgres", ({ url }) => {
   /** Until somebody waits for a lock on the lanes. */
   async function blocked(): Promise<void> {
     const waiting = `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%${schema}%FOR UPDATE%'`;
-    for (let looks = 0; looks < 500; looks++) {
+    for (let looks = 0; looks < 200; looks++) {
       if (((await pool.query(waiting)).rowCount ?? 0) > 0) return;
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
