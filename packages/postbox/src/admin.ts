@@ -200,7 +200,8 @@ export interface Admin {
    */
   retry(selection: Selection, options: ChangeOptions): Promise<Changed>;
   /**
-   * Removes messages for good. What a relay has on its way may still be sent. A key that a parked one of them held goes on.
+   * Removes messages for good. What a relay has on its way may still be sent. A key that waited for one of them, parked or
+   * waiting, goes on now.
    */
   discard(selection: DiscardSelection, options: ChangeOptions): Promise<Changed>;
   /** Sends what is done once more, in its order, with the same ids: consumers with an inbox skip what they have handled. */

@@ -210,7 +210,7 @@ export class MemoryBox implements Box {
       if (key !== undefined && !others) this.#lane(lane).letGo(key, this.#now(), true);
     } else if (status === "done") this.#done.delete(position);
     else if (status === "scheduled") this.#schedule.delete(position);
-    else this.#lane(lane).remove(position, message, status === "waiting");
+    else this.#lane(lane).remove(position, message, status === "waiting", this.#now());
   }
 
   /** Appends a row anew: rows never go back to where a relay may have read on. */

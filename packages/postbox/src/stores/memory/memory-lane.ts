@@ -155,9 +155,19 @@ export class MemoryLane {
   }
 
   /** Takes a row out for good. */
-  remove(position: number, message: Message, waiting: boolean): void {
+  remove(position: number, message: Message, waiting: boolean, now: number): void {
+    for (const hold of waiting ? this.#holdsOver(message) : []) {
+      const [first] = hold.rows.first(1);
+      // Those behind it waited for this one.
+      if (first?.position === position && hold.dueAt !== Number.POSITIVE_INFINITY)
+        hold.dueAt = Math.min(hold.dueAt, now);
+    }
     this.#take({ position, message, waiting });
     if (waiting) this.freeHolds(message);
+  }
+
+  #holdsOver(message: Message): Hold[] {
+    return holdsOf(message).flatMap((name) => this.#holds.get(name) ?? []);
   }
 
   pending(): StoredRow[] {

@@ -202,21 +202,32 @@ export function retrySql(t: BoxTables): string {
     ${answer}`;
 }
 
-/** Removes the rows ($1, $2) of a status, in locked lanes. A key that only a parked one of them held goes on. */
+/**
+ * Removes the rows ($1, $2) of a status, in locked lanes. A key that waited for one of them goes on: one that only a parked
+ * one held for good, and one whose first waiting row is gone, which the others stood behind.
+ */
 export function discardSql(t: BoxTables, status: Exclude<Status, "done">): string {
   const table = { pending: t.pending, waiting: t.wait, scheduled: t.scheduled, parked: t.parked }[status];
+  const isGone = (row: string) => `(${row}.lane, ${row}.position) IN (SELECT lane, position FROM changed)`;
+  const freed = (where: string) => `freed AS (
+      UPDATE ${t.hold} h SET due_at = clock_timestamp() FROM changed c
+      WHERE h.lane = c.lane AND h.key = c.hold_key AND ${where}
+    ),`;
+  const free = {
+    parked: freed(`h.due_at = 'infinity' AND NOT EXISTS (
+        SELECT FROM ${t.parked} p WHERE p.lane = h.lane AND p.key = h.key AND NOT ${isGone("p")})`),
+    waiting: freed(`h.due_at <> 'infinity' AND NOT EXISTS (
+        SELECT FROM ${t.wait} w
+        WHERE w.lane = h.lane AND w.hold_key = h.key AND w.position < c.position AND NOT ${isGone("w")})`),
+    pending: "",
+    scheduled: "",
+  }[status];
   return `
     WITH changed AS (
       DELETE FROM ${table} m USING unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
       WHERE m.lane = i.lane AND m.position = i.position
-      RETURNING m.id, m.lane, m.key, m.position
-    ), freed AS (
-      UPDATE ${t.hold} h SET due_at = clock_timestamp()
-      WHERE ${status === "parked"} AND h.due_at = 'infinity' AND (h.lane, h.key) IN (SELECT lane, key FROM changed)
-        AND NOT EXISTS (
-          SELECT FROM ${t.parked} p WHERE p.lane = h.lane AND p.key = h.key
-            AND (p.lane, p.position) NOT IN (SELECT lane, position FROM changed))
-    ), ${audited(t, "discard", 3)}
+      RETURNING m.id, m.lane, m.position, ${status === "waiting" ? "m.hold_key" : "m.key AS hold_key"}
+    ), ${free} ${audited(t, "discard", 3)}
     ${answer}`;
 }
 
