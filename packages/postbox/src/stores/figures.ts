@@ -33,7 +33,7 @@ export function size(bytes: number): string {
   return `${at === 0 ? amount : amount.toFixed(1)} ${names[at]}`;
 }
 
-export function number(count: number): string {
+function number(count: number): string {
   return count.toLocaleString("en-US");
 }
 
