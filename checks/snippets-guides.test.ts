@@ -10,6 +10,7 @@ import {
   createPublisher,
   createRelay,
   type EventDefinition,
+  type HealthProblem,
   logTo,
   type Outbox,
   type Relay,
@@ -22,6 +23,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { compile, pageText, root, snippets, statements, until } from "./snippets.js";
 
 const guide = "docs/guides/outbox.md";
+const operating = "docs/guides/operating.md";
 const src = "packages/postbox/src";
 const sql = statements(guide);
 
@@ -29,8 +31,8 @@ type Order = { orderId: string; total: number };
 type OrderPlaced = EventDefinition<"shop.orders.v1.OrderPlaced", Order, Order>;
 
 /** The cells of the table that begins with this head. */
-function table(head: string): string[][] {
-  const lines = pageText(guide).split("\n");
+function table(head: string, page = guide): string[][] {
+  const lines = pageText(page).split("\n");
   const from = lines.findIndex((line) => line.startsWith(`| ${head} |`)) + 2;
   const rest = lines.slice(from);
   const rows = rest.slice(
@@ -60,9 +62,13 @@ function known(make: () => unknown): string[] {
   try {
     make();
   } catch (error) {
-    return /known are (.*)/.exec((error as Error).message)?.[1]?.split(", ") ?? [];
+    return listedIn(error as Error);
   }
   return [];
+}
+
+function listedIn({ message }: Error): string[] {
+  return /known are (.*)/.exec(message)?.[1]?.split(", ") ?? [];
 }
 
 describe("the tables of the guide to the outbox", () => {
@@ -106,6 +112,29 @@ describe("the tables of the guide to the outbox", () => {
       logTo({ debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") })({ name } as TelemetryEvent);
       expect([name, ...logged]).toEqual([name, level]);
     }
+  });
+});
+
+describe("the tables of the guide to operating", () => {
+  it("lists all options of store.health, with their defaults", async () => {
+    const rows = table("`store.health(…)` | meaning | default", operating);
+    const refused = await memoryStore()
+      .health({ "?": 1 } as object)
+      .then(
+        () => new Error("it was taken"),
+        (error: Error) => error,
+      );
+    expect(rows.map(([name]) => named(name)[0])).toEqual(listedIn(refused));
+    const documented = defaults("admin.ts", "health.ts");
+    for (const [name, , value] of rows) expect([name, value]).toEqual([name, documented.get(named(name)[0] as string)]);
+  });
+
+  it("lists all problems", () => {
+    const rows = table("problem | severity | what it means | what to do", operating);
+    const codes = [...pageText(`${src}/health.ts`).matchAll(/readonly code: ([^;]+);/g)].flatMap(([, code = ""]) =>
+      [...code.matchAll(/"([\w-]+)"/g)].map(([, each]) => each),
+    );
+    expect(rows.flatMap(([cell]) => named(cell)).sort()).toEqual(codes.sort());
   });
 });
 
@@ -200,6 +229,52 @@ describeOnEach("postgres", (server) => {
     expect(pool.ended).toBe(true);
     expect(info.mock.calls.map(([line]) => line.split(" ")[0])).toEqual(["relay.owned", "relay.released"]);
     for (const spy of [info, debug]) spy.mockRestore();
+  });
+
+  it("the guide to operating answers what is wrong over HTTP", async () => {
+    const { "store.ts": stored = "", "events.ts": events = "" } = snippets(guide);
+    const { folder } = await prepare({ "store.ts": stored, "events.ts": events, ...snippets(operating) });
+    const load = (file: string) => import(join(folder, file));
+    const { pool, store } = await load("store.ts");
+    const { alarm } = (await load("alarm.ts")) as { alarm: (problem: HealthProblem) => string };
+    process.env.PORT = "0";
+    const { server: endpoint } = (await load("health-endpoint.ts")) as { server: Server };
+    const errors = vi.spyOn(console, "error").mockImplementation(() => {});
+    try {
+      await until(() => endpoint.listening);
+      const { port } = endpoint.address() as AddressInfo;
+      const get = async (path: string) => {
+        const response = await fetch(`http://127.0.0.1:${port}${path}`);
+        return [response.status, await response.text()];
+      };
+      const answer = (healthy: boolean, ...problems: readonly object[]) => JSON.stringify({ healthy, problems });
+      expect(await get("/other")).toEqual([404, ""]);
+      expect(await get("/health")).toEqual([503, answer(false, { code: "schema-missing", severity: "error" })]);
+      expect(errors.mock.calls[0]?.[0]).toContain("schema-missing: ");
+      await store.migrate();
+      expect(await get("/health")).toEqual([200, answer(true, { code: "lanes-unowned", severity: "warning" })]);
+      const box = store.box("outbox");
+      await box.renew("relay-1", 60_000, "key");
+      await box.own("relay-1", 64);
+      expect(await get("/health")).toEqual([200, answer(true)]);
+
+      const { outbox } = await load("store.ts");
+      const { OrderPlaced } = await load("events.ts");
+      await store.transaction((tx: pg.ClientBase) =>
+        outbox.in(tx).publish(OrderPlaced, { orderId: "1", total: 1 }, { id: "m1" }),
+      );
+      await pool.query("update postbox.outbox_pending set created_at = created_at - interval '1 hour'");
+      expect(await get("/health")).toEqual([503, answer(false, { code: "unsent-too-old", severity: "error" })]);
+      const { problems } = await store.health();
+      expect(problems.map(alarm)).toEqual([
+        expect.stringMatching(/^shop\.orders\.v1 stands still: m1 has waited for 36\d\d s$/),
+      ]);
+    } finally {
+      errors.mockRestore();
+      endpoint.close();
+      await pool.end();
+      delete process.env.PORT;
+    }
   });
 
   describe("the guide to ordering", () => {

@@ -5,19 +5,19 @@ import type { BoxOption } from "./admin.js";
  */
 
 export interface HealthOptions extends BoxOption {
-  /** How old what is to be sent may get, and how late what is scheduled. Defaults to 60000. */
+  /** How old what is to be sent may get, and how late what is scheduled. Defaults to 60,000. */
   readonly unsentAgeMs?: number;
   /** How many messages may be parked. At most 1,000,000. Defaults to 0. */
   readonly parked?: number;
-  /** How long a transaction, of anybody, may hold back vacuum. Defaults to 300000. */
+  /** How long a transaction, of anybody, may hold back vacuum. Defaults to 300,000. */
   readonly transactionAgeMs?: number;
-  /** How long beforehand partitions of what is done must be there. Defaults to 86400000. */
+  /** How long beforehand partitions of what is done must be there. Defaults to 86,400,000 (a day). */
   readonly partitionsAheadMs?: number;
-  /** How large a table may get, with its indexes. Defaults to 10737418240. */
+  /** How large a table may get, with its indexes. Defaults to 10,737,418,240 (10 GiB). */
   readonly tableBytes?: number;
-  /** From this size on a table must not be dead space for the most part. Defaults to 104857600. */
+  /** From this size on a table must not be dead space for the most part. Defaults to 104,857,600 (100 MiB). */
   readonly deadSpaceBytes?: number;
-  /** How long to look at most; then that is the problem. Defaults to 5000. */
+  /** How long to look at most; then that is the problem. Defaults to 5,000. */
   readonly timeoutMs?: number;
 }
 
