@@ -6,7 +6,7 @@ import { pgTransactions } from "../../transactions/pg.js";
 import { checkHealth } from "../health-options.js";
 import { schemaVersion } from "./migrations.js";
 import { boxTables } from "./names.js";
-import { postgresStore } from "./postgres-store.js";
+import { type PostgresStore, postgresStore } from "./postgres-store.js";
 import { type HolderRecord, type TableRecord, type Upkeep, upkeepProblems } from "./upkeep-problems.js";
 
 const hourMs = 3_600_000;
@@ -173,6 +173,22 @@ describeOnEach("postgres", ({ url }) => {
     }
   }
 
+  /** A database of its own: transactions of other tests hold back no vacuum there. */
+  async function alone(work: (store: PostgresStore<pg.ClientBase>, pool: pg.Pool, url: string) => Promise<void>) {
+    const there = new URL(url);
+    there.pathname = `${schema}_own`;
+    await pool.query(`CREATE DATABASE ${schema}_own`);
+    const own = new pg.Pool({ connectionString: there.href, max: 2 });
+    const migrated = postgresStore({ pool: own });
+    try {
+      await migrated.migrate();
+      await work(migrated, own, there.href);
+    } finally {
+      await own.end();
+      await pool.query(`DROP DATABASE ${schema}_own WITH (FORCE)`);
+    }
+  }
+
   /** A store of a role with just these rights. */
   async function as<R>(grants: (role: string) => string, work: (restricted: typeof store) => Promise<R>): Promise<R> {
     const role = `${schema}_watcher`;
@@ -290,41 +306,27 @@ describeOnEach("postgres", ({ url }) => {
   });
 
   it("names the transaction that holds back vacuum, without the values in its statement", async () => {
-    // A database of its own: transactions of other tests hold back nothing there.
-    const name = `${schema}_own`;
-    const there = new URL(url);
-    there.pathname = name;
-    await pool.query(`CREATE DATABASE ${name}`);
-    const own = new pg.Pool({ connectionString: there.href, max: 2 });
-    const watched = postgresStore({ pool: own });
-    const about = async (transactionAgeMs: number) =>
-      problem(await watched.health({ transactionAgeMs }), "vacuum-held-back");
-    try {
-      await watched.migrate();
+    await alone(async (watched, _, there) => {
+      const about = async (transactionAgeMs: number) =>
+        problem(await watched.health({ transactionAgeMs }), "vacuum-held-back");
       expect(await about(0)).toBeUndefined();
       // It has seen nothing and written nothing: it is in nobody's way.
-      await beside("BEGIN", async () => expect(await about(0)).toBeUndefined(), there.href);
+      await beside("BEGIN", async () => expect(await about(0)).toBeUndefined(), there);
       const begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 'hunter2' AS password, 17";
-      await beside(
-        begin,
-        async (pid) => {
-          const found = await about(0);
-          const holder = { kind: "transaction", pid, application: "reporting", state: "idle in transaction" };
-          const query = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT ? AS password, ?";
-          expect(found).toMatchObject({ severity: "warning", others: 0, holder: { ...holder, query } });
-          expect(found?.text).toContain(`pg_terminate_backend(${pid})`);
-          expect(found?.text).not.toContain("hunter2");
-          expect(await about(hourMs)).toBeUndefined();
-        },
-        there.href,
-      );
+      const named = async (pid: number) => {
+        const found = await about(0);
+        const holder = { kind: "transaction", pid, application: "reporting", state: "idle in transaction" };
+        const query = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT ? AS password, ?";
+        expect(found).toMatchObject({ severity: "warning", others: 0, holder: { ...holder, query } });
+        expect(found?.text).toContain(`pg_terminate_backend(${pid})`);
+        expect(found?.text).not.toContain("hunter2");
+        expect(await about(hourMs)).toBeUndefined();
+      };
+      await beside(begin, named, there);
       // Also one that has only written.
       const writes = "BEGIN; CREATE TABLE nothing ()";
-      await beside(writes, async (pid) => expect(await about(0)).toMatchObject({ holder: { pid } }), there.href);
-    } finally {
-      await own.end();
-      await pool.query(`DROP DATABASE ${name} WITH (FORCE)`);
-    }
+      await beside(writes, async (pid) => expect(await about(0)).toMatchObject({ holder: { pid } }), there);
+    });
   });
 
   it("looks on without the right to see others' sessions", async () => {
@@ -418,17 +420,21 @@ describeOnEach("postgres", ({ url }) => {
   });
 
   it("names a table that is dead space for the most part, until it was vacuumed", async () => {
-    const filled = testMessages("m", 2000, { data: new Uint8Array(1000), datacontenttype: "application/octet-stream" });
-    await store.transaction((tx) => store.append(tx, "outbox", filled));
-    await pool.query(`ANALYZE ${t.pending}`);
-    const deadSpaceBytes = 1_000_000;
-    expect(codes(await store.health({ deadSpaceBytes }))).toEqual([]);
-    await pool.query(`DELETE FROM ${t.pending} WHERE id <> 'm-0'`);
-    await pool.query(`ANALYZE ${t.pending}`);
-    const found = problem(await store.health({ deadSpaceBytes }), "table-heavy");
-    expect(found).toMatchObject({ table: `${schema}.outbox_pending`, dead: true, liveRows: 1 });
-    await pool.query(`VACUUM FULL ${t.pending}`);
-    expect(codes(await store.health({ deadSpaceBytes }))).toEqual([]);
+    await alone(async (filled, own) => {
+      const messages = testMessages("m", 2000, {
+        data: new Uint8Array(1000),
+        datacontenttype: "application/octet-stream",
+      });
+      const heavy = async () => problem(await filled.health({ deadSpaceBytes: 1_000_000 }), "table-heavy");
+      await filled.transaction((tx) => filled.append(tx, "outbox", messages));
+      await own.query("ANALYZE postbox.outbox_pending");
+      expect(await heavy()).toBeUndefined();
+      await own.query("DELETE FROM postbox.outbox_pending WHERE id <> 'm-0'");
+      await own.query("ANALYZE postbox.outbox_pending");
+      expect(await heavy()).toMatchObject({ table: "postbox.outbox_pending", dead: true, liveRows: 1 });
+      await own.query("VACUUM FULL postbox.outbox_pending");
+      expect(await heavy()).toBeUndefined();
+    });
   });
 
   it("works where the server's transactions are stricter", async () => {
