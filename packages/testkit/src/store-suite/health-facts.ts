@@ -94,6 +94,18 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     });
 
+    fact("waits for nobody in lanes where nothing is due yet", async (harness) => {
+      const { box, fail } = await operatedBox(harness);
+      await fail("not now", testMessage("waiting", { key: "k" }));
+      await commit(harness, scheduledMessage("scheduled", 60 * minute));
+      await box.release("relay-1");
+      const early = await harness.store.health();
+      expect(early).toMatchObject({ healthy: true, problems: [{ code: "lanes-unowned", severity: "warning" }] });
+      await harness.advance(61 * minute);
+      const due = problem(await harness.store.health(), "lanes-unowned");
+      expect(due?.severity).toBe("error");
+    });
+
     fact("names the lanes of a relay that died", async (harness) => {
       await operatedBox(harness);
       await harness.advance(leaseMs + 1);

@@ -74,7 +74,7 @@ export function upkeepSql(t: BoxTables): string {
 
 /**
  * Everything that keeps vacuum from removing rows of this database. What a role may not see of others' sessions is NULL; that
- * there is one, and how far behind it is, everybody may. Those who vacuum hold back nobody. `inactive_since` is of version 17.
+ * there is one, and how far behind it is, everybody may. Those who vacuum hold back nobody; who sends to a standby is in no database. `inactive_since` is of version 17.
  */
 const holdersSql = `
       SELECT 'transaction' AS kind, a.pid::text AS name, a.usename AS "user", a.application_name AS application, a.state,
@@ -82,7 +82,7 @@ const holdersSql = `
              greatest(age(a.backend_xmin), age(a.backend_xid)) AS transactions
       FROM pg_stat_activity a
       WHERE coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL AND a.pid <> pg_backend_pid()
-        AND (a.datname = current_database() OR a.datid IS NULL OR a.datid = 0)
+        AND (a.datname = current_database() OR coalesce(a.datid, 0) = 0 AND coalesce(a.backend_type, 'walsender') = 'walsender')
         AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
         AND NOT EXISTS (SELECT FROM pg_stat_progress_vacuum v WHERE v.pid = a.pid)
       UNION ALL

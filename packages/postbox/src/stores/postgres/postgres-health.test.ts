@@ -82,6 +82,13 @@ describe("upkeepProblems", () => {
     expect(far?.text).toMatch(/the last 2,000,000 transactions.*standby runs a long transaction/);
   });
 
+  it("names a standby that is far behind without a slot", () => {
+    const sender = { name: "18", user: "replicator", state: "active", query: "START_REPLICATION" };
+    expect(heldBack(sender)).toEqual([]);
+    const [found] = heldBack({ ...sender, transactions: 1_000_000 });
+    expect(found?.text).toContain("a long transaction on the standby of replicator, pid 18; end it there");
+  });
+
   it("names a prepared transaction that nobody ends", () => {
     const prepared = { kind: "prepared transaction", name: "order-17" } as const;
     expect(heldBack({ ...prepared, ageMs: 900 })).toEqual([]);
@@ -323,6 +330,8 @@ describeOnEach("postgres", ({ url }) => {
         expect(await about(hourMs)).toBeUndefined();
       };
       await beside(begin, named, there);
+      // In another database it is in nobody's way here.
+      await beside(begin, async () => expect(await about(0)).toBeUndefined());
       // Also one that has only written.
       const writes = "BEGIN; CREATE TABLE nothing ()";
       await beside(writes, async (pid) => expect(await about(0)).toMatchObject({ holder: { pid } }), there);
@@ -370,13 +379,14 @@ describeOnEach("postgres", ({ url }) => {
 
   it("reads partitions whatever the session's time zone and style of dates", async () => {
     await store.purge({ retentionMs: 7 * dayMs });
-    const own = new pg.Pool({
-      connectionString: url,
-      options: "-c TimeZone=Asia/Kathmandu -c DateStyle=German",
-      max: 1,
-    });
+    const ahead = async (looking: typeof store) =>
+      problem(await looking.health({ partitionsAheadMs: 30 * dayMs }), "partition-missing")?.aheadMs ?? 0;
+    // Here a time ends with IST, which many servers read as that of Israel.
+    const options = "-c TimeZone=Asia/Kolkata -c DateStyle=German";
+    const own = new pg.Pool({ connectionString: url, options, max: 1 });
     try {
-      expect(codes(await postgresStore({ pool: own, schema }).health({ partitionsAheadMs: 6 * dayMs }))).toEqual([]);
+      const [plain, odd] = [await ahead(store), await ahead(postgresStore({ pool: own, schema }))];
+      expect(Math.abs(plain - odd)).toBeLessThan(hourMs);
     } finally {
       await own.end();
     }
@@ -419,7 +429,7 @@ describeOnEach("postgres", ({ url }) => {
     expect(bytes.get(`${schema}.outbox_done`)).toBe(Number(rows[0].bytes));
   });
 
-  it("names a table that is dead space for the most part, until it was vacuumed", async () => {
+  it("names a table that is dead space for the most part, until that was given back", async () => {
     await alone(async (filled, own) => {
       const messages = testMessages("m", 2000, {
         data: new Uint8Array(1000),
@@ -432,7 +442,8 @@ describeOnEach("postgres", ({ url }) => {
       await own.query("DELETE FROM postbox.outbox_pending WHERE id <> 'm-0'");
       await own.query("ANALYZE postbox.outbox_pending");
       expect(await heavy()).toMatchObject({ table: "postbox.outbox_pending", dead: true, liveRows: 1 });
-      await own.query("VACUUM FULL postbox.outbox_pending");
+      // Not by vacuum: whoever is just connecting to the server may keep it from removing anything.
+      await own.query("TRUNCATE postbox.outbox_pending");
       expect(await heavy()).toBeUndefined();
     });
   });

@@ -69,7 +69,7 @@ function holderFrom({ kind, name, user, application, state, query, active, ageMs
   if (kind === "prepared transaction") return { kind, gid: name, user: user ?? "", ageMs: ageMs ?? 0 };
   const session = { kind, pid: Number(name), user: user ?? "", application: application ?? "" };
   // Without the right to see it, there is a remark in place of the statement.
-  if (ageMs === null) return session;
+  if (ageMs === null && state === null) return session;
   return {
     ...session,
     ...age,
@@ -84,6 +84,9 @@ function whoHolds(holder: VacuumHolder): string {
       const { pid, user, application, state, ageMs, query } = holder;
       const who = `a transaction of ${user || "the server"}${application && ` (${application})`}, pid ${pid}`;
       const end = `end it where it comes from, or with pg_terminate_backend(${pid})`;
+      // Only what sends to a standby is in a state and not in a transaction.
+      if (ageMs === undefined && state !== undefined)
+        return `a long transaction on the standby of ${user}, pid ${pid}; end it there`;
       return ageMs === undefined
         ? `${who}; since when and what it does is hidden from this role, which needs pg_monitor for it; ${end}`
         : `${who}, ${state ?? "active"}, has been open for ${duration(ageMs)}, its last statement is ${query || "unknown"}; ${end}`;
