@@ -9,7 +9,7 @@ const layers: readonly (readonly string[])[] = [
   ["internal/", "errors.ts", "backoff.ts", "options.ts", "telemetry/events.ts"],
   ["message/"],
   ["event/"],
-  ["transport.ts", "admin.ts", "store.ts"],
+  ["transport.ts", "admin.ts", "health.ts", "store.ts"],
   ["publisher/", "router/"],
   ["outbox/", "inbox/"],
   ["middleware/"],

@@ -10,11 +10,13 @@ import {
   createPublisher,
   createRelay,
   type EventDefinition,
+  type HealthProblem,
   logTo,
   type Outbox,
   type Receiver,
   type Relay,
   type RunsReceiver,
+  type Store,
   type TelemetryEvent,
 } from "postbox";
 import { type MemoryBroker, memoryBroker, memoryStore } from "postbox/memory";
@@ -23,6 +25,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { compile, pageText, root, snippets, statements, until } from "./snippets.js";
 
 const guide = "docs/guides/outbox.md";
+const operating = "docs/guides/operating.md";
 const src = "packages/postbox/src";
 const sql = statements(guide);
 
@@ -30,8 +33,8 @@ type Order = { orderId: string; total: number };
 type OrderPlaced = EventDefinition<"shop.orders.v1.OrderPlaced", Order, Order>;
 
 /** The cells of the table that begins with this head. */
-function table(head: string): string[][] {
-  const lines = pageText(guide).split("\n");
+function table(head: string, page = guide): string[][] {
+  const lines = pageText(page).split("\n");
   const from = lines.findIndex((line) => line.startsWith(`| ${head} |`)) + 2;
   const rest = lines.slice(from);
   const rows = rest.slice(
@@ -61,9 +64,13 @@ function known(make: () => unknown): string[] {
   try {
     make();
   } catch (error) {
-    return /known are (.*)/.exec((error as Error).message)?.[1]?.split(", ") ?? [];
+    return listedIn(error as Error);
   }
   return [];
+}
+
+function listedIn({ message }: Error): string[] {
+  return /known are (.*)/.exec(message)?.[1]?.split(", ") ?? [];
 }
 
 describe("the tables of the guide to the outbox", () => {
@@ -107,6 +114,29 @@ describe("the tables of the guide to the outbox", () => {
       logTo({ debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") })({ name } as TelemetryEvent);
       expect([name, ...logged]).toEqual([name, level]);
     }
+  });
+});
+
+describe("the tables of the guide to operating", () => {
+  it("lists all options of store.health, with their defaults", async () => {
+    const rows = table("`store.health(…)` | meaning | default", operating);
+    const refused = await memoryStore()
+      .health({ "?": 1 } as object)
+      .then(
+        () => new Error("it was taken"),
+        (error: Error) => error,
+      );
+    expect(rows.map(([name]) => named(name)[0])).toEqual(listedIn(refused));
+    const documented = defaults("admin.ts", "health.ts");
+    for (const [name, , value] of rows) expect([name, value]).toEqual([name, documented.get(named(name)[0] as string)]);
+  });
+
+  it("lists all problems", () => {
+    const rows = table("problem | severity | what it means | what to do", operating);
+    const codes = [...pageText(`${src}/health.ts`).matchAll(/readonly code: ([^;]+);/g)].flatMap(([, code = ""]) =>
+      [...code.matchAll(/"([\w-]+)"/g)].map(([, each]) => each),
+    );
+    expect(rows.flatMap(([cell]) => named(cell)).sort()).toEqual(codes.sort());
   });
 });
 
@@ -288,6 +318,151 @@ describeOnEach("postgres", (server) => {
       expect(fields.sort()).toEqual([...listed.filter((name) => name !== "strict_key_order"), "data_base64"].sort());
     } finally {
       await pool.end();
+    }
+  });
+
+  it("the guide to operating looks, changes, replays and tells who did it", async () => {
+    const { "store.ts": stored = "", "events.ts": events = "", "remind.ts": reminding = "" } = snippets(guide);
+    const { folder } = await prepare({
+      "store.ts": stored,
+      "events.ts": events,
+      "remind.ts": reminding,
+      ...snippets(operating),
+    });
+    const load = (file: string) => import(join(folder, file));
+    const { pool, store, outbox } = (await load("store.ts")) as {
+      pool: pg.Pool;
+      store: Store<pg.ClientBase>;
+      outbox: Outbox<pg.ClientBase>;
+    };
+    const { OrderPlaced } = (await load("events.ts")) as { OrderPlaced: OrderPlaced };
+    const lines: string[] = [];
+    const printed = vi.spyOn(console, "log").mockImplementation((line: string) => void lines.push(line));
+    const printedBy = async (work: () => Promise<unknown>) => {
+      lines.length = 0;
+      await work();
+      return [...lines];
+    };
+    const broker = memoryBroker();
+    const relay = createRelay(store, broker.sender(), {
+      mode: "keep",
+      onPark: "hold",
+      isPermanent: () => true,
+      pollIntervalMs: 20,
+      leaseMs: 3000,
+      publishTimeoutMs: 900,
+    });
+    const publish = (orderId: string) =>
+      store.transaction((tx) => outbox.in(tx).publish(OrderPlaced, { orderId, total: 1 }));
+    const { admin } = store;
+    const counts = async () => {
+      const { pending, waiting, parked, done } = await admin.stats({ done: true });
+      return [pending, waiting, parked, done].map((part) => part?.count);
+    };
+    try {
+      await store.migrate();
+      // Nobody is bound to the topic: the broker refuses, the first of each key is parked, and the second waits.
+      const { id } = await publish("1");
+      for (const order of ["1", "2"]) await publish(order);
+      relay.start();
+      await until(async () => String(await counts()) === "0,1,2,0");
+
+      const { report, allParked, explain } = await load("look.ts");
+      const reported = await printedBy(report);
+      expect(reported[0]).toMatch(/^0 pending, the oldest for 0 ms; 2 parked$/);
+      expect(reported[1]).toBe("2 keys held; 1 relays, 0 lanes without one");
+      expect(reported[2]).toBe("shop.orders.v1: 0 pending, 2 parked");
+      const parked = [];
+      for await (const message of allParked("shop.orders.v1")) parked.push(message.id);
+      expect(parked).toHaveLength(2);
+      const explained = await printedBy(() => explain(id));
+      expect(explained[0]).toContain("is parked after 1 tries");
+      expect(explained[1]).toContain("unroutable");
+
+      broker.bind("audit", [{ topic: "shop.orders.v1" }]);
+      const { mend, retryAll, takeBack, quietly } = await load("change.ts");
+      await mend(id, "1");
+      await until(async () => String(await counts()) === "0,0,1,2");
+      expect(await printedBy(() => retryAll("shop.orders.v1"))).toEqual(["1 messages would be sent again"]);
+      await until(async () => String(await counts()) === "0,0,0,3");
+      const { remind } = await load("remind.ts");
+      await store.transaction((tx) => remind(tx, "3", 1));
+      const [scheduled] = (await admin.list({ status: "scheduled" })).messages;
+      expect(await takeBack(scheduled?.id)).toEqual({ count: 1 });
+      await quietly(async () => {
+        await until(async () => (await admin.stats()).lanes.unowned === 64);
+        await publish("4");
+        expect((await counts())[0]).toBe(1);
+      });
+      await until(async () => String(await counts()) === "0,0,0,4");
+
+      const { replay } = await load("replay.ts");
+      const [from, to] = [-3_600_000, 3_600_000].map((ms) => new Date(Date.now() + ms));
+      expect(await printedBy(() => replay("shop.orders.v1", from, to))).toEqual(["4 messages would be sent again"]);
+      await until(async () => String(await counts()) === "0,0,0,8");
+      const { lastChanges } = await load("audit.ts");
+      const told = (await printedBy(lastChanges)).map((line) => line.slice(line.indexOf(" ") + 1));
+      expect(told).toEqual([
+        "ann: replay, 4 messages (new consumer)",
+        "ann: resume, 0 messages",
+        "ann: pause, 0 messages (the broker moves)",
+        "ann: discard, 1 messages (cancelled)",
+        "ann: retry, 1 messages (the exchange is back)",
+        ...(told.includes("ann: release, 0 messages (the exchange is back)")
+          ? ["ann: release, 0 messages (the exchange is back)"]
+          : []),
+        "ann: retry, 1 messages (the exchange is back)",
+      ]);
+    } finally {
+      printed.mockRestore();
+      await relay.stop();
+      await pool.end();
+    }
+  });
+
+  it("the guide to operating answers what is wrong over HTTP", async () => {
+    const { "store.ts": stored = "", "events.ts": events = "" } = snippets(guide);
+    const { folder } = await prepare({ "store.ts": stored, "events.ts": events, ...snippets(operating) });
+    const load = (file: string) => import(join(folder, file));
+    const { pool, store } = await load("store.ts");
+    const { alarm } = (await load("alarm.ts")) as { alarm: (problem: HealthProblem) => string };
+    process.env.PORT = "0";
+    const { server: endpoint } = (await load("health-endpoint.ts")) as { server: Server };
+    const errors = vi.spyOn(console, "error").mockImplementation(() => {});
+    try {
+      await until(() => endpoint.listening);
+      const { port } = endpoint.address() as AddressInfo;
+      const get = async (path: string) => {
+        const response = await fetch(`http://127.0.0.1:${port}${path}`);
+        return [response.status, await response.text()];
+      };
+      const answer = (healthy: boolean, ...problems: readonly object[]) => JSON.stringify({ healthy, problems });
+      expect(await get("/other")).toEqual([404, ""]);
+      expect(await get("/health")).toEqual([503, answer(false, { code: "schema-missing", severity: "error" })]);
+      expect(errors.mock.calls[0]?.[0]).toContain("schema-missing: ");
+      await store.migrate();
+      expect(await get("/health")).toEqual([200, answer(true, { code: "lanes-unowned", severity: "warning" })]);
+      const box = store.box("outbox");
+      await box.renew("relay-1", 60_000, "key");
+      await box.own("relay-1", 64);
+      expect(await get("/health")).toEqual([200, answer(true)]);
+
+      const { outbox } = await load("store.ts");
+      const { OrderPlaced } = await load("events.ts");
+      await store.transaction((tx: pg.ClientBase) =>
+        outbox.in(tx).publish(OrderPlaced, { orderId: "1", total: 1 }, { id: "m1" }),
+      );
+      await pool.query("update postbox.outbox_pending set created_at = created_at - interval '1 hour'");
+      expect(await get("/health")).toEqual([503, answer(false, { code: "unsent-too-old", severity: "error" })]);
+      const { problems } = await store.health();
+      expect(problems.map(alarm)).toEqual([
+        expect.stringMatching(/^shop\.orders\.v1 stands still: m1 has waited for 36\d\d s$/),
+      ]);
+    } finally {
+      errors.mockRestore();
+      endpoint.close();
+      await pool.end();
+      delete process.env.PORT;
     }
   });
 

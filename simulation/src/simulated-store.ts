@@ -120,6 +120,7 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
     },
     admin: inner.admin,
     purge: (purgeOptions) => link.call(() => inner.purge(purgeOptions)),
+    health: (healthOptions) => link.call(() => inner.health(healthOptions)),
     migrate: () => inner.migrate(),
   };
 }

@@ -47,6 +47,7 @@ export {
   type EventOptions,
   type MessageOptions,
 } from "./event/define-event.js";
+export type { Health, HealthOptions, HealthProblem, VacuumHolder } from "./health.js";
 export type { Extensions, ExtensionValue, Message } from "./message/message.js";
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.js";
 export { createRelay, type Relay, type RelayOptions, type RelaySource } from "./outbox/relay.js";

@@ -1,5 +1,6 @@
 import type { Admin, Purged, PurgeOptions } from "./admin.js";
 import { PostboxError } from "./errors.js";
+import type { Health, HealthOptions } from "./health.js";
 import type { Message } from "./message/message.js";
 
 /*
@@ -52,6 +53,11 @@ export interface Store<Tx = unknown> {
    * `retentionMs` calls it by itself.
    */
   purge(options: PurgeOptions): Promise<Purged>;
+  /**
+   * What is wrong with a box. Throws only over bad options: that the database cannot be reached is a problem like any other.
+   * It changes nothing, ends in time, and is cheap enough to be asked for every few seconds, however much is stored.
+   */
+  health(options?: HealthOptions): Promise<Health>;
   /** Brings the schema up to date. Safe when many call it at once; never called by the library itself. */
   migrate(): Promise<void>;
 }

@@ -1,6 +1,7 @@
 import { describe } from "vitest";
 import { appendFacts } from "./store-suite/append-facts.js";
 import { changingFacts } from "./store-suite/changing-facts.js";
+import { healthFacts } from "./store-suite/health-facts.js";
 import { hintFacts } from "./store-suite/hint-facts.js";
 import { holdingFacts } from "./store-suite/holding-facts.js";
 import { hostileInputFacts } from "./store-suite/hostile-input-facts.js";
@@ -33,6 +34,7 @@ export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     lookingFacts(fact);
     changingFacts(fact);
     hostileInputFacts(fact);
+    healthFacts(fact);
     retentionFacts(fact);
     scheduleFacts(fact);
     migrationFacts(fact);

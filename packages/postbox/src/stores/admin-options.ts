@@ -34,7 +34,7 @@ const mostIds = 1000;
 const mostPerPage = 1000;
 const mostPerChange = 10_000;
 const mostCharacters = 8192;
-const centuryMs = 100 * 365 * 24 * 3_600_000;
+export const centuryMs = 100 * 365 * 24 * 3_600_000;
 
 /** No database takes NUL or half a surrogate pair as text, and no message has them. */
 function isText(value: unknown): value is string {
@@ -71,14 +71,14 @@ const someStatuses: OptionRule = {
 };
 const signal: OptionRule = { expected: "an AbortSignal", test: (value) => value instanceof AbortSignal };
 
-function wholeUpTo(most: number, least = 1): OptionRule {
+export function wholeUpTo(most: number, least = 1): OptionRule {
   return {
     expected: `a whole number from ${least} to ${most}`,
     test: (value) => Number.isSafeInteger(value) && (value as number) >= least && (value as number) <= most,
   };
 }
 
-const boxRules = { box: text };
+export const boxRules = { box: text };
 const filterRules = {
   ids,
   type: text,
@@ -96,7 +96,7 @@ const operatorRules = { by: text, reason: text };
 /**
  * Checks a copy of the options and returns it. Whatever a hostile object throws while it is read is bad input, too.
  */
-function checked<T extends object>(
+export function checked<T extends object>(
   owner: string,
   options: T,
   rules: Readonly<Record<string, OptionRule>>,
@@ -138,7 +138,7 @@ export interface CheckedOperator {
   readonly reason?: string;
 }
 
-const defaultBox = "outbox";
+export const defaultBox = "outbox";
 
 export function checkStats(options: StatsOptions = {}): Required<StatsOptions> {
   const { box = defaultBox, done = false } = checked("admin.stats", options, { ...boxRules, done: flag });

@@ -110,7 +110,7 @@ export function memoryAdmin(data: MemoryData): Admin {
 function setPaused(data: MemoryData, paused: boolean, { box: name, ...operator }: Operator & { readonly box: string }) {
   const box = data.existingBox(name);
   if (box.paused === paused) return;
-  box.paused = paused;
+  box.pausedAt = paused ? box.now : undefined;
   data.audit.write(name, box.now, { action: paused ? "pause" : "resume", ...operator, count: 0, ids: [] });
 }
 

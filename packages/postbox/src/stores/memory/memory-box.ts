@@ -70,8 +70,8 @@ export class MemoryBox implements Box {
   readonly #open = new Set<number>();
   #lastAppend = 0;
   #lastPosition = 0;
-  /** While it is, nobody gets lanes. */
-  paused = false;
+  /** While it is paused, nobody gets lanes. */
+  pausedAt: number | undefined;
   /** Whether somebody removes what is done. */
   cleaning = false;
 
@@ -79,6 +79,10 @@ export class MemoryBox implements Box {
     this.#now = now;
     this.#audit = audit;
     this.#owners = new MemoryOwners(now);
+  }
+
+  get paused(): boolean {
+    return this.pausedAt !== undefined;
   }
 
   /** The database's clock. */
@@ -238,8 +242,24 @@ export class MemoryBox implements Box {
     return { count: keys.length, forGood: keys.filter(({ dueAt }) => dueAt === Number.POSITIVE_INFINITY).length };
   }
 
+  /** The keys that are held until somebody releases them. */
+  keysHeldForGood(): string[] {
+    const holds = this.#lanes.flatMap((lane) => lane.holds());
+    return holds.filter(({ byKey, dueAt }) => byKey && dueAt === Number.POSITIVE_INFINITY).map(({ name }) => name);
+  }
+
   sharing(): BoxStats["lanes"] {
     return this.#owners.sharing();
+  }
+
+  /** The members that live. */
+  living(): ReturnType<MemoryOwners["living"]> {
+    return this.#owners.living();
+  }
+
+  /** The lanes that nobody has who lives. */
+  unownedLanes(): ReadonlySet<number> {
+    return this.#owners.unownedLanes();
   }
 
   contents(): BoxContents {
@@ -262,7 +282,7 @@ export class MemoryBox implements Box {
   everything(): readonly unknown[] {
     const rows = statuses.map((status) => this.rows(status));
     const holds = this.#lanes.map((lane) => lane.holds());
-    return [rows, holds, this.#owners.everything(), this.paused, this.cleaning, this.#lastPosition];
+    return [rows, holds, this.#owners.everything(), this.pausedAt, this.cleaning, this.#lastPosition];
   }
 
   #lane(lane: number): MemoryLane {

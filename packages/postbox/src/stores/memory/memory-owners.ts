@@ -75,6 +75,17 @@ export class MemoryOwners {
     return { unowned: this.#lanes.filter(({ owner }) => owner === undefined).length, owners };
   }
 
+  living(): { readonly owner: string; readonly order: Order; readonly lanes: number }[] {
+    return [...this.#members]
+      .filter(([owner]) => this.#lives(owner))
+      .map(([owner, { order }]) => ({ owner, order, lanes: this.#lanesOf(owner).length }));
+  }
+
+  unownedLanes(): ReadonlySet<number> {
+    const unowned = ({ owner }: Ownership) => owner === undefined || !this.#lives(owner);
+    return new Set(this.#lanes.flatMap((state, lane) => (unowned(state) ? [lane] : [])));
+  }
+
   everything(): readonly unknown[] {
     return [this.#lanes, [...this.#members]];
   }

@@ -7,6 +7,7 @@ import type { Box, Store, TransactionOptions } from "../../store.js";
 import { memoryAdmin } from "./memory-admin.js";
 import type { BoxContents } from "./memory-box.js";
 import { MemoryData, type MemoryDatabase } from "./memory-database.js";
+import { memoryHealth } from "./memory-health.js";
 import { purgeMemory } from "./memory-purge.js";
 import { type MemoryTransaction, OpenTransaction, openTransaction } from "./memory-transaction.js";
 
@@ -117,6 +118,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
 
     admin: memoryAdmin(data),
     purge: (purgeOptions) => purgeMemory(data, purgeOptions),
+    health: (healthOptions) => memoryHealth(data, healthOptions),
 
     /** Nothing to do: memory has no schema. */
     async migrate(): Promise<void> {},

@@ -11,6 +11,7 @@ import { defaultSchema, requireBox, schemaRule } from "./names.js";
 import { ownConnections } from "./own-connection.js";
 import { postgresAdmin } from "./postgres-admin.js";
 import { postgresBox } from "./postgres-box.js";
+import { postgresHealth } from "./postgres-health.js";
 import { postgresHints } from "./postgres-hints.js";
 import { postgresRetention } from "./postgres-retention.js";
 import { withReservedConnections } from "./reserved-connection.js";
@@ -140,6 +141,7 @@ export function postgresStore(
 
     admin: postgresAdmin(schema, run, onPool, checkSchema),
     purge: postgresRetention(schema, run, onPool, checkSchema),
+    health: postgresHealth(schema, pool),
 
     async migrate() {
       try {

@@ -4,30 +4,40 @@ import { sqlState } from "../../transactions/sql-state.js";
 import { newerSchemaState, schemaVersion } from "./migrations.js";
 import { migrationTable } from "./names.js";
 
-const undefinedTable = "42P01";
+export const undefinedTable = "42P01";
 
 /** Nothing to wait for once the schema has been found to be good. */
 export type SchemaCheck = (execute: Executor) => Promise<void> | undefined;
 
+/** What is wrong with a schema. */
+export interface SchemaFault {
+  readonly code: "schema-missing" | "schema-outdated" | "schema-newer";
+  readonly text: string;
+  /** Absent where there is none. */
+  readonly version?: number;
+}
+
+/** Asks in statements that cannot fail, so that a transaction in which the answer is bad stays usable. */
+export async function schemaFault(execute: Executor, schema: string): Promise<SchemaFault | undefined> {
+  const table = migrationTable(schema);
+  const exists = await execute("SELECT to_regclass($1) IS NOT NULL AS yes", [table]);
+  if (exists.rows[0]?.yes !== true) return { code: "schema-missing", text: schemaMissingText(schema) };
+  const { rows } = await execute(`SELECT coalesce(max(version), 0) AS version FROM ${table}`, []);
+  const version = Number(rows[0]?.version);
+  if (version > schemaVersion) return { code: "schema-newer", text: schemaNewerText(schema), version };
+  if (version === schemaVersion) return undefined;
+  const text = `the schema "${schema}" has version ${version}, this postbox needs ${schemaVersion}; call store.migrate(), or run migrationSql()`;
+  return { code: "schema-outdated", text, version };
+}
+
 /**
- * Makes sure, once per store, that the schema is the one this code was written for. It asks through the caller's own
- * executor, in statements that cannot fail, so that a transaction in which the answer is bad stays usable.
+ * Makes sure, once per store, that the schema is the one this code was written for, through the caller's own executor.
  */
 export function schemaCheck(schema: string): SchemaCheck {
   let good = false;
   const check = async (execute: Executor): Promise<void> => {
-    const table = migrationTable(schema);
-    const exists = await execute("SELECT to_regclass($1) IS NOT NULL AS yes", [table]);
-    if (exists.rows[0]?.yes !== true) throw schemaMissing(schema);
-    const { rows } = await execute(`SELECT coalesce(max(version), 0) AS version FROM ${table}`, []);
-    const version = Number(rows[0]?.version);
-    if (version > schemaVersion) throw schemaNewer(schema);
-    if (version < schemaVersion) {
-      throw new PostboxError(
-        "schema-outdated",
-        `the schema "${schema}" has version ${version}, this postbox needs ${schemaVersion}; call store.migrate(), or run migrationSql()`,
-      );
-    }
+    const fault = await schemaFault(execute, schema);
+    if (fault !== undefined) throw new PostboxError(fault.code, fault.text);
     good = true;
   };
   return (execute) => (good ? undefined : check(execute));
@@ -36,22 +46,16 @@ export function schemaCheck(schema: string): SchemaCheck {
 /** An error of the database that is about the schema, in our words; any other as it is. */
 export function schemaError(error: unknown, schema: string): unknown {
   const state = sqlState(error);
-  if (state === undefinedTable) return schemaMissing(schema, error);
-  return state === newerSchemaState ? schemaNewer(schema, error) : error;
+  if (state === undefinedTable) return new PostboxError("schema-missing", schemaMissingText(schema), { cause: error });
+  return state === newerSchemaState
+    ? new PostboxError("schema-newer", schemaNewerText(schema), { cause: error })
+    : error;
 }
 
-function schemaMissing(schema: string, cause?: unknown): PostboxError {
-  return new PostboxError(
-    "schema-missing",
-    `the schema "${schema}" has no tables of postbox in this database; call store.migrate() once, or run migrationSql()`,
-    { cause },
-  );
+export function schemaMissingText(schema: string): string {
+  return `the schema "${schema}" has no tables of postbox in this database; call store.migrate() once, or run migrationSql()`;
 }
 
-function schemaNewer(schema: string, cause?: unknown): PostboxError {
-  return new PostboxError(
-    "schema-newer",
-    `the schema "${schema}" is newer than version ${schemaVersion}, which this postbox knows; update postbox here`,
-    { cause },
-  );
+function schemaNewerText(schema: string): string {
+  return `the schema "${schema}" is newer than version ${schemaVersion}, which this postbox knows; update postbox here`;
 }

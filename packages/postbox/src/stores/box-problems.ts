@@ -1,0 +1,146 @@
+import type { Health, HealthProblem } from "../health.js";
+import { laneCount } from "../internal/lane.js";
+import type { Order } from "../store.js";
+import { counted, duration } from "./figures.js";
+import type { CheckedHealth } from "./health-options.js";
+
+/** What can be seen of a box at one moment, in any store. */
+export interface BoxSight {
+  /** What could have been sent for longest, and for how long. Absent where there is nothing. */
+  readonly unsent?: Unsent & { readonly ageMs: number; readonly status: "pending" | "waiting" };
+  /** The first of what is scheduled and due. */
+  readonly late?: Unsent & { readonly lateMs: number };
+  /** How many lanes have no owner who lives. */
+  readonly unowned: number;
+  /** Whether there is something to send in one of those. */
+  readonly unsentUnowned: boolean;
+  /** Those that live. */
+  readonly relays: readonly { readonly owner: string; readonly order: Order; readonly lanes: number }[];
+  readonly pausedAt?: Date;
+  readonly pausedForMs?: number;
+  /** Counted up to `countedBeyond` and one beyond the limit, or all; so are the held keys, beyond none. */
+  readonly parked: number;
+  readonly heldForGood: number;
+  /** At least some of these. */
+  readonly heldKeys: readonly string[];
+}
+
+interface Unsent {
+  readonly id: string;
+  readonly topic: string;
+}
+
+/** No store counts further than this much beyond a limit: a figure is to be had at once. */
+export const countedBeyond = 1000;
+const named = 10;
+
+/** What is wrong with a box that looks like this. */
+export function boxProblems(sight: BoxSight, limits: CheckedHealth): HealthProblem[] {
+  return [
+    ...unsentTooOld(sight, limits),
+    ...scheduleLate(sight, limits),
+    ...lanesUnowned(sight),
+    ...relaysIdle(sight),
+    ...paused(sight, limits),
+    ...parked(sight, limits),
+    ...heldForGood(sight, limits),
+  ];
+}
+
+/** Errors first, each as it was found. */
+export function healthOf(problems: readonly HealthProblem[]): Health {
+  const of = (severity: HealthProblem["severity"]) => problems.filter((problem) => problem.severity === severity);
+  return { healthy: of("error").length === 0, problems: [...of("error"), ...of("warning")] };
+}
+
+function unsentTooOld(sight: BoxSight, { box, unsentAgeMs }: CheckedHealth): HealthProblem[] {
+  const { unsent } = sight;
+  if (unsent === undefined || unsent.ageMs <= unsentAgeMs) return [];
+  const { id, topic, status, ageMs } = unsent;
+  const since = status === "pending" ? "was appended" : "was due to be tried again";
+  const text =
+    `the oldest unsent message of ${box}, ${id} to ${topic}, ${since} ${duration(ageMs)} ago, ` +
+    `and ${duration(unsentAgeMs)} is the limit: ${whyUnsent(sight)}`;
+  return [{ code: "unsent-too-old", severity: "error", text, ageMs, status, id, topic }];
+}
+
+function scheduleLate(sight: BoxSight, { box, unsentAgeMs }: CheckedHealth): HealthProblem[] {
+  const { late } = sight;
+  if (late === undefined || late.lateMs <= unsentAgeMs) return [];
+  const { id, topic, lateMs } = late;
+  const text =
+    `the scheduled message ${id} of ${box} to ${topic} was due ${duration(lateMs)} ago, ` +
+    `and ${duration(unsentAgeMs)} is the limit: ${whyUnsent(sight)}`;
+  return [{ code: "schedule-late", severity: "error", text, lateMs, id, topic }];
+}
+
+function whyUnsent({ pausedAt, relays, unowned }: BoxSight): string {
+  if (pausedAt !== undefined) return "the box is paused; call admin.resume";
+  if (relays.length === 0) return "no relay lives; start one";
+  if (unowned > 0) return `${counted(unowned, "lane")} of ${laneCount} have no owner; see lanes-unowned`;
+  const living = relays.length === 1 ? "1 relay lives" : `${relays.length} relays live`;
+  return (
+    `${living}, but cannot send, or not fast enough; ` +
+    "look at their telemetry for breaker.opened, relay.blocked and relay.failed, at the broker, and at what they send per second"
+  );
+}
+
+function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight): HealthProblem[] {
+  if (unowned === 0 || pausedAt !== undefined) return [];
+  const why =
+    relays.length === 0
+      ? "no relay lives; start one"
+      : "they are just being shared out, or those who live fail to take them; look at the telemetry of the relays for relay.failed " +
+        "if it stays so for longer than a lease";
+  const text =
+    `${unowned} of ${laneCount} lanes are nobody's, or their owner's lease has run out, ` +
+    `and ${unsentUnowned ? "what is to be sent there waits" : "nothing is to be sent there yet"}: ${why}`;
+  const severity = unsentUnowned ? "error" : "warning";
+  return [{ code: "lanes-unowned", severity, text, lanes: unowned, relays: relays.length }];
+}
+
+/** With a total order one has all lanes and the others stand by; while the box is paused nobody has any. */
+function relaysIdle({ relays, pausedAt }: BoxSight): HealthProblem[] {
+  if (pausedAt !== undefined || relays.some(({ order }) => order === "total")) return [];
+  const idle = relays.filter(({ lanes }) => lanes === 0).map(({ owner }) => owner);
+  if (idle.length === 0) return [];
+  const why =
+    relays.length > laneCount
+      ? `there are only ${laneCount} lanes; run fewer relays`
+      : "it has just come, or the others do not give lanes back; look at its telemetry if it stays so for longer than a lease";
+  const text = `${idle.length} of ${counted(relays.length, "relay")} ${idle.length === 1 ? "has" : "have"} no lane to work on: ${why}`;
+  const owners = idle.sort().slice(0, named);
+  return [{ code: "relays-idle", severity: "warning", text, relays: relays.length, idle: idle.length, owners }];
+}
+
+function paused({ pausedAt, pausedForMs = 0 }: BoxSight, { box }: CheckedHealth): HealthProblem[] {
+  if (pausedAt === undefined) return [];
+  const text =
+    `the box ${box} has been paused for ${duration(pausedForMs)}: somebody has called admin.pause, and nothing is sent meanwhile; ` +
+    "admin.audit says who, admin.resume ends it";
+  return [{ code: "paused", severity: "warning", text, since: pausedAt }];
+}
+
+function parked({ parked: found }: BoxSight, { box, parked: limit }: CheckedHealth): HealthProblem[] {
+  if (found <= limit) return [];
+  const count = Math.min(found, limit + countedBeyond);
+  const more = found > count;
+  const text =
+    `${more ? "more than " : ""}${counted(count, "message")} of ${box} ${count === 1 ? "is" : "are"} parked, and the limit is ${limit}: ` +
+    'their tries are spent, or they can never be sent; admin.list({ status: "parked" }) says why, admin.retry sends them again, ' +
+    "admin.discard removes them";
+  return [{ code: "parked", severity: "warning", text, count, more }];
+}
+
+function heldForGood({ heldForGood: found, heldKeys }: BoxSight, { box }: CheckedHealth): HealthProblem[] {
+  if (found === 0) return [];
+  const count = Math.min(found, countedBeyond);
+  const more = found > count;
+  const text =
+    `${more ? "more than " : ""}${counted(count, "key")} of ${box} ${count === 1 ? "is" : "are"} held until somebody releases ` +
+    `${count === 1 ? "it" : "them"}: a message was parked with onPark: "hold", and later ones of its key wait; ` +
+    "send the parked one again with admin.retry, or let the key go on without it with admin.release";
+  return [
+    { code: "held-for-good", severity: "warning", text, count, more, keys: [...heldKeys].sort().slice(0, named) },
+  ];
+}

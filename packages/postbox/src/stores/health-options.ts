@@ -1,0 +1,40 @@
+import type { HealthOptions } from "../health.js";
+import { longestTimerMs } from "../internal/runtime.js";
+import type { OptionRule } from "../options.js";
+import { boxRules, centuryMs, checked, defaultBox, wholeUpTo } from "./admin-options.js";
+
+export type CheckedHealth = Required<HealthOptions>;
+
+const dayMs = 24 * 3_600_000;
+const mebibyte = 1024 * 1024;
+
+const age: OptionRule = {
+  expected: "a number of milliseconds from 0 to a hundred years",
+  test: (value) => typeof value === "number" && value >= 0 && value <= centuryMs,
+};
+const bytes = wholeUpTo(Number.MAX_SAFE_INTEGER, 0);
+
+const rules = {
+  ...boxRules,
+  unsentAgeMs: age,
+  parked: wholeUpTo(1_000_000, 0),
+  transactionAgeMs: age,
+  partitionsAheadMs: age,
+  tableBytes: bytes,
+  deadSpaceBytes: bytes,
+  timeoutMs: wholeUpTo(longestTimerMs),
+};
+
+export function checkHealth(options: HealthOptions = {}): CheckedHealth {
+  return {
+    box: defaultBox,
+    unsentAgeMs: 60_000,
+    parked: 0,
+    transactionAgeMs: 300_000,
+    partitionsAheadMs: dayMs,
+    tableBytes: 10 * 1024 * mebibyte,
+    deadSpaceBytes: 100 * mebibyte,
+    timeoutMs: 5000,
+    ...checked("store.health", options, rules),
+  };
+}

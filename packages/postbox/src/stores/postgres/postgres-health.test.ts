@@ -1,0 +1,460 @@
+import { describeOnEach, postgresTestData, testMessage, testMessages } from "@postbox/testkit";
+import pg from "pg";
+import { afterAll, beforeEach, describe, expect, it } from "vitest";
+import type { Health, HealthProblem } from "../../health.js";
+import { pgTransactions } from "../../transactions/pg.js";
+import { checkHealth } from "../health-options.js";
+import { schemaVersion } from "./migrations.js";
+import { boxTables } from "./names.js";
+import { type PostgresStore, postgresStore } from "./postgres-store.js";
+import { type HolderRecord, type TableRecord, type Upkeep, upkeepProblems } from "./upkeep-problems.js";
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+
+const codes = ({ problems }: Health) => problems.map(({ code }) => code);
+function problem<C extends HealthProblem["code"]>({ problems }: Health, code: C) {
+  return problems.find((each) => each.code === code) as Extract<HealthProblem, { code: C }> | undefined;
+}
+
+describe("the health of a store without a database", () => {
+  it("says that it cannot be reached, and why", async () => {
+    const pool = new pg.Pool({ host: "127.0.0.1", port: 1 });
+    const health = await postgresStore({ pool }).health();
+    expect(health).toMatchObject({ healthy: false, problems: [{ code: "unreachable", timedOut: false }] });
+    expect(health.problems[0]?.text).toMatch(
+      /cannot be reached: connect ECONNREFUSED 127\.0\.0\.1:1; see that it runs/,
+    );
+  });
+
+  it("refuses a bad option without asking the database", async () => {
+    const pool = new pg.Pool({ host: "127.0.0.1", port: 1 });
+    await expect(postgresStore({ pool }).health({ box: "x" })).rejects.toThrow("there is no box 'x'");
+  });
+});
+
+// What no test can bring about on a server that others use, too.
+describe("upkeepProblems", () => {
+  const limits = checkHealth({ transactionAgeMs: 1000 });
+  const fine: Upkeep = { now: 0, holders: null, tables: [], partitions: null, overflowedMs: null };
+  const holder: HolderRecord = {
+    kind: "transaction",
+    name: "17",
+    user: "ann",
+    application: "report",
+    state: null,
+    query: null,
+    active: null,
+    ageMs: null,
+    transactions: 5,
+  };
+  const heldBack = (...holders: readonly Partial<HolderRecord>[]) =>
+    upkeepProblems({ ...fine, holders: holders.map((each) => ({ ...holder, ...each })) }, limits);
+
+  it("has nothing to say where nothing is wrong", () => {
+    expect(upkeepProblems(fine, limits)).toEqual([]);
+    expect(heldBack({ ageMs: 1000 })).toEqual([]);
+  });
+
+  it("says what it may not see of another role's transaction", () => {
+    const query = "<insufficient privilege>";
+    expect(heldBack({ transactions: 999_999, query })).toEqual([]);
+    const [found] = heldBack({ transactions: 1_000_000, query });
+    expect(found).toMatchObject({
+      code: "vacuum-held-back",
+      transactions: 1_000_000,
+      holder: { kind: "transaction", pid: 17, user: "ann", application: "report" },
+    });
+    expect(found).not.toHaveProperty("holder.query");
+    expect(found?.text).toContain("hidden from this role, which needs pg_monitor for it");
+  });
+
+  it("names a replication slot that nobody uses, or whose standby is far behind", () => {
+    const slot = { kind: "replication slot", name: "standby_1" } as const;
+    expect(heldBack({ ...slot, active: true })).toEqual([]);
+    expect(heldBack({ ...slot, active: false, ageMs: 900 })).toEqual([]);
+    for (const since of [null, 1100]) {
+      const [found] = heldBack({ ...slot, active: false, ageMs: since });
+      expect(found).toMatchObject({ holder: { kind: "replication slot", slot: "standby_1", active: false } });
+      expect(found?.text).toContain("pg_drop_replication_slot");
+    }
+    const [far] = heldBack({ ...slot, active: true, transactions: 2_000_000 });
+    expect(far?.text).toMatch(/the last 2,000,000 transactions.*standby runs a long transaction/);
+  });
+
+  it("names a standby that is far behind without a slot", () => {
+    const sender = { name: "18", user: "replicator", state: "active", query: "START_REPLICATION" };
+    expect(heldBack(sender)).toEqual([]);
+    const [found] = heldBack({ ...sender, transactions: 1_000_000 });
+    expect(found?.text).toContain("a long transaction on the standby of replicator, pid 18; end it there");
+  });
+
+  it("names a prepared transaction that nobody ends", () => {
+    const prepared = { kind: "prepared transaction", name: "order-17" } as const;
+    expect(heldBack({ ...prepared, ageMs: 900 })).toEqual([]);
+    const [found] = heldBack({ ...prepared, ageMs: 2000 });
+    expect(found).toMatchObject({
+      holder: { kind: "prepared transaction", gid: "order-17", user: "ann", ageMs: 2000 },
+    });
+    expect(found?.text).toContain("ROLLBACK PREPARED");
+  });
+
+  it("names the one that holds back most, and counts the others", () => {
+    const old = { ageMs: 2000, state: "active", query: "SELECT 1" };
+    const [found, ...rest] = heldBack({ ...old, name: "1", transactions: 9 }, { ...old, name: "2" }, { ageMs: 1 });
+    expect(rest).toEqual([]);
+    expect(found).toMatchObject({ transactions: 9, others: 1, holder: { pid: 1 } });
+  });
+
+  const pending: TableRecord = { part: "pending", table: "s.outbox_pending", bytes: 0, liveRows: 0, rowBytes: 400 };
+  const heavy = (more: Partial<TableRecord>) => upkeepProblems({ ...fine, tables: [{ ...pending, ...more }] }, limits);
+  const megabyte = 1024 * 1024;
+
+  it("tells a table that is dead space from one that is full or was never counted", () => {
+    expect(heavy({ bytes: 100 * megabyte })).toEqual([]);
+    expect(heavy({ bytes: 101 * megabyte, liveRows: -1 })).toEqual([]);
+    expect(heavy({ bytes: 200 * megabyte, liveRows: 50_000 })).toEqual([]);
+    const [found] = heavy({ bytes: 200 * megabyte, liveRows: 1000 });
+    expect(found).toMatchObject({ code: "table-heavy", dead: true, liveRows: 1000, bytes: 200 * megabyte });
+    expect(found?.text).toMatch(
+      /takes 200\.0 MiB for about 1,000 rows: the rest is dead space.*VACUUM FULL s\.outbox_pending/,
+    );
+  });
+
+  it("names a table that is large, and why it may be", () => {
+    const [found] = heavy({ bytes: 11 * 1024 * megabyte, liveRows: 20_000_000 });
+    expect(found).toMatchObject({ dead: false });
+    expect(found?.text).toMatch(/11\.0 GiB.*10\.0 GiB is the limit: more is appended than sent/);
+  });
+
+  const covered = (now: number, ...partitions: readonly [number | null, number | null][]) =>
+    upkeepProblems({ ...fine, now, partitions: partitions.map(([from, to]) => ({ from, to })) }, limits);
+
+  it("looks for partitions without a gap", () => {
+    expect(covered(5, [0, 10], [10, 2 * dayMs])).toEqual([]);
+    expect(covered(5, [10, 2 * dayMs], [0, 10])).toEqual([]);
+    expect(covered(5, [0, 10], [11, 2 * dayMs])).toMatchObject([{ code: "partition-missing", aheadMs: 5 }]);
+    expect(covered(5, [10, 2 * dayMs])).toMatchObject([{ aheadMs: 0 }]);
+    expect(covered(5, [null, null])).toEqual([]);
+    expect(covered(5, [0, null])).toEqual([]);
+  });
+
+  it("tells when what is done goes to the overflow in spite of partitions", () => {
+    const partitions = [{ from: 0, to: 9 * dayMs }];
+    expect(upkeepProblems({ ...fine, partitions, overflowedMs: 60_000 }, limits)).toEqual([]);
+    expect(upkeepProblems({ ...fine, partitions, overflowedMs: 10 }, limits)).toMatchObject([
+      { code: "partition-missing", overflowing: true, aheadMs: 9 * dayMs },
+    ]);
+  });
+});
+
+describeOnEach("postgres", ({ url }) => {
+  const connect = () => new pg.Pool({ connectionString: url, max: 8 });
+  const data = postgresTestData({ connect, transactions: pgTransactions });
+  const { pool, schema } = data;
+  const t = boxTables(schema, "outbox");
+  const store = postgresStore({ pool, schema });
+
+  beforeEach(async () => {
+    await data.create();
+    const { rows } = await pool.query(
+      `SELECT relname AS name FROM pg_class WHERE relnamespace = '${schema}'::regnamespace AND relispartition AND relkind = 'r'`,
+    );
+    for (const { name } of rows) await pool.query(`DROP TABLE ${schema}.${name}`);
+    const box = store.box("outbox");
+    await box.renew("relay-1", 60_000, "key");
+    await box.own("relay-1", 64);
+  });
+  afterAll(data.drop);
+
+  /** A connection of its own, in a transaction, while `work` runs. */
+  async function beside<R>(begin: string, work: (pid: number) => Promise<R>, where = url): Promise<R> {
+    const client = new pg.Client({ connectionString: where, application_name: "reporting" });
+    await client.connect();
+    try {
+      const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
+      await client.query(begin);
+      return await work(rows[0].pid);
+    } finally {
+      await client.end();
+    }
+  }
+
+  /** A database of its own: transactions of other tests hold back no vacuum there. */
+  async function alone(work: (store: PostgresStore<pg.ClientBase>, pool: pg.Pool, url: string) => Promise<void>) {
+    const there = new URL(url);
+    there.pathname = `${schema}_own`;
+    await pool.query(`CREATE DATABASE ${schema}_own`);
+    const own = new pg.Pool({ connectionString: there.href, max: 2 });
+    const migrated = postgresStore({ pool: own });
+    try {
+      await migrated.migrate();
+      await work(migrated, own, there.href);
+    } finally {
+      await own.end();
+      await pool.query(`DROP DATABASE ${schema}_own WITH (FORCE)`);
+    }
+  }
+
+  /** A store of a role with just these rights. */
+  async function as<R>(grants: (role: string) => string, work: (restricted: typeof store) => Promise<R>): Promise<R> {
+    const role = `${schema}_watcher`;
+    await pool.query(`CREATE ROLE ${role}; ${grants(role)}`);
+    const own = new pg.Pool({ connectionString: url, options: `-c role=${role}`, max: 2 });
+    try {
+      return await work(postgresStore({ pool: own, schema }));
+    } finally {
+      await own.end();
+      await pool.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+    }
+  }
+  const mayRead = (role: string) =>
+    `GRANT USAGE ON SCHEMA ${schema} TO ${role}; GRANT SELECT ON ALL TABLES IN SCHEMA ${schema} TO ${role}`;
+
+  it("names a schema that is missing, and looks no further", async () => {
+    const missing = await postgresStore({ pool, schema: `${schema}_none` }).health();
+    expect(missing).toMatchObject({ healthy: false, problems: [{ code: "schema-missing", severity: "error" }] });
+    expect(missing.problems[0]?.text).toContain("call store.migrate() once");
+  });
+
+  it("names a schema that is outdated or newer, and whatever it was before", async () => {
+    const needed = schemaVersion;
+    await store.health();
+    await pool.query(`UPDATE ${schema}.migration SET version = version + 100`);
+    try {
+      expect(await store.health()).toMatchObject({
+        healthy: false,
+        problems: [{ code: "schema-newer", version: needed + 100, needed }],
+      });
+    } finally {
+      await pool.query(`UPDATE ${schema}.migration SET version = version - 100`);
+    }
+    await pool.query(`UPDATE ${schema}.migration SET version = version - 100`);
+    try {
+      expect((await store.health()).problems).toMatchObject([
+        {
+          code: "schema-outdated",
+          version: needed - 100,
+          needed,
+          text: expect.stringContaining("call store.migrate()"),
+        },
+      ]);
+    } finally {
+      await pool.query(`UPDATE ${schema}.migration SET version = version + 100`);
+    }
+    expect(await store.health()).toEqual({ healthy: true, problems: [] });
+  });
+
+  it("names a table that is missing, too", async () => {
+    await pool.query(`ALTER TABLE ${t.parked} RENAME TO somewhere_else`);
+    try {
+      expect(codes(await store.health())).toEqual(["schema-missing"]);
+    } finally {
+      await pool.query(`ALTER TABLE ${schema}.somewhere_else RENAME TO outbox_parked`);
+    }
+    expect(codes(await store.health())).toEqual([]);
+  });
+
+  it("names a server that refuses it", async () => {
+    const wrong = new URL(url);
+    wrong.pathname = `${schema}_none`;
+    const elsewhere = new pg.Pool({ connectionString: wrong.href });
+    try {
+      const health = await postgresStore({ pool: elsewhere, schema }).health();
+      expect(health).toMatchObject({ healthy: false, problems: [{ code: "unreachable", timedOut: false }] });
+      expect(health.problems[0]?.text).toContain("does not exist");
+    } finally {
+      await elsewhere.end();
+    }
+  });
+
+  it("ends in time when a lock is in the way, and tells what it has found until then", async () => {
+    await beside(`BEGIN; LOCK TABLE ${t.wait} IN ACCESS EXCLUSIVE MODE`, async () => {
+      const health = await store.health({ timeoutMs: 200, tableBytes: 0 });
+      const found = problem(health, "unreachable");
+      expect(found).toMatchObject({ severity: "error", timedOut: true });
+      expect(found?.text).toMatch(/no answer within 200 ms: .*a lock is in the way/);
+    });
+    await beside(`BEGIN; LOCK TABLE ${t.lane} IN ACCESS EXCLUSIVE MODE`, async () => {
+      const found = codes(await store.health({ timeoutMs: 200, tableBytes: 0 }));
+      expect(found[0]).toBe("unreachable");
+      expect(found).toContain("table-heavy");
+    });
+    expect(codes(await store.health())).toEqual([]);
+  });
+
+  it("ends in time when the pool has no connection, and does not queue up there", async () => {
+    const own = new pg.Pool({ connectionString: url, max: 1 });
+    const busy = postgresStore({ pool: own, schema });
+    const client = await own.connect();
+    for (let look = 0; look < 3; look++) {
+      const found = problem(await busy.health({ timeoutMs: 50 }), "unreachable");
+      expect(found).toMatchObject({ timedOut: true });
+      expect(found?.text).toContain("all 1 connections of the pool are in use, and 1 wait for one");
+    }
+    expect(own.waitingCount).toBe(1);
+    client.release();
+    expect(codes(await busy.health())).toEqual([]);
+    expect([own.totalCount, own.idleCount, own.waitingCount]).toEqual([1, 1, 0]);
+    await own.end();
+  });
+
+  it("ends in time when a connection has gone silent, and closes it", async () => {
+    const own = new pg.Pool({ connectionString: url, max: 1 });
+    const silent = postgresStore({ pool: own, schema });
+    const client = await own.connect();
+    // As when the network drops everything: nothing arrives any more.
+    (client as unknown as { connection: { stream: import("node:net").Socket } }).connection.stream.pause();
+    client.release();
+    const found = problem(await silent.health({ timeoutMs: 100 }), "unreachable");
+    expect(found).toMatchObject({ timedOut: true });
+    expect(codes(await silent.health())).toEqual([]);
+    await own.end();
+  });
+
+  it("names the transaction that holds back vacuum, without the values in its statement", async () => {
+    await alone(async (watched, _, there) => {
+      const about = async (transactionAgeMs: number) =>
+        problem(await watched.health({ transactionAgeMs }), "vacuum-held-back");
+      expect(await about(0)).toBeUndefined();
+      // It has seen nothing and written nothing: it is in nobody's way.
+      await beside("BEGIN", async () => expect(await about(0)).toBeUndefined(), there);
+      const begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 'hunter2' AS password, 17";
+      const named = async (pid: number) => {
+        const found = await about(0);
+        const holder = { kind: "transaction", pid, application: "reporting", state: "idle in transaction" };
+        const query = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT ? AS password, ?";
+        expect(found).toMatchObject({ severity: "warning", others: 0, holder: { ...holder, query } });
+        expect(found?.text).toContain(`pg_terminate_backend(${pid})`);
+        expect(found?.text).not.toContain("hunter2");
+        expect(await about(hourMs)).toBeUndefined();
+      };
+      await beside(begin, named, there);
+      // In another database it is in nobody's way here.
+      await beside(begin, async () => expect(await about(0)).toBeUndefined());
+      // Also one that has only written.
+      const writes = "BEGIN; CREATE TABLE nothing ()";
+      await beside(writes, async (pid) => expect(await about(0)).toMatchObject({ holder: { pid } }), there);
+    });
+  });
+
+  it("looks on without the right to see others' sessions", async () => {
+    const session = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
+    await as(mayRead, (restricted) =>
+      beside(session, async () => {
+        const health = await restricted.health({ transactionAgeMs: 0 });
+        expect(health).toEqual({ healthy: true, problems: [] });
+      }),
+    );
+  });
+
+  it("names a right that it lacks, and needs none to write", async () => {
+    await as(mayRead, async (restricted) => {
+      expect(await restricted.health()).toEqual({ healthy: true, problems: [] });
+    });
+    for (const grants of [() => "", (role: string) => `GRANT USAGE ON SCHEMA ${schema} TO ${role}`]) {
+      await as(grants, async (restricted) => {
+        const health = await restricted.health();
+        expect(health).toMatchObject({ healthy: false, problems: [{ code: "unreadable", sqlState: "42501" }] });
+        expect(health.problems[0]?.text).toMatch(/permission denied .*needs USAGE on the schema and SELECT/);
+      });
+    }
+  });
+
+  it("names missing partitions, once there are any", async () => {
+    expect(codes(await store.health())).toEqual([]);
+    const from = new Date(Math.floor(Date.now() / dayMs) * dayMs - 2 * dayMs);
+    const bounds = `FROM ('${from.toISOString()}') TO ('${new Date(from.getTime() + dayMs).toISOString()}')`;
+    await pool.query(`CREATE TABLE ${schema}.outbox_done_old PARTITION OF ${t.done} FOR VALUES ${bounds}`);
+    const none = problem(await store.health(), "partition-missing");
+    expect(none).toMatchObject({ severity: "warning", aheadMs: 0, overflowing: false });
+    expect(none?.text).toContain("none for now");
+    await store.purge({ retentionMs: 7 * dayMs });
+    expect(codes(await store.health())).toEqual([]);
+    const soon = problem(await store.health({ partitionsAheadMs: 30 * dayMs }), "partition-missing");
+    expect(soon?.aheadMs).toBeGreaterThan(6 * dayMs);
+    expect(soon?.aheadMs).toBeLessThanOrEqual(8 * dayMs);
+    expect(soon?.text).toMatch(/for the next \d d.* only, and 30 d is the limit/);
+  });
+
+  it("reads partitions whatever the session's time zone and style of dates", async () => {
+    await store.purge({ retentionMs: 7 * dayMs });
+    const ahead = async (looking: typeof store) =>
+      problem(await looking.health({ partitionsAheadMs: 30 * dayMs }), "partition-missing")?.aheadMs ?? 0;
+    // Here a time ends with IST, which many servers read as that of Israel.
+    const options = "-c TimeZone=Asia/Kolkata -c DateStyle=German";
+    const own = new pg.Pool({ connectionString: url, options, max: 1 });
+    try {
+      const [plain, odd] = [await ahead(store), await ahead(postgresStore({ pool: own, schema }))];
+      expect(Math.abs(plain - odd)).toBeLessThan(hourMs);
+    } finally {
+      await own.end();
+    }
+  });
+
+  it("tells of what goes to the overflow although there are partitions", async () => {
+    const box = postgresStore({ pool, schema }).box("outbox");
+    const finish = async (id: string) => {
+      await store.transaction((tx) => store.append(tx, "outbox", [testMessage(id)]));
+      const { lanes } = await box.renew("relay-1", 60_000, "key");
+      const { rows } = await box.read(lanes.map(({ lane }) => ({ lane, limit: 10 })));
+      await box.settle(
+        lanes,
+        rows.map((row) => ({ row, to: "sent" })),
+        { keep: true },
+      );
+    };
+    await finish("a");
+    expect(codes(await store.health())).toEqual([]);
+    // Its box does not know of them yet.
+    await store.purge({ retentionMs: 7 * dayMs });
+    await finish("b");
+    expect(problem(await store.health(), "partition-missing")).toMatchObject({ overflowing: true });
+    await pool.query(`UPDATE ${t.overflow} SET done_at = done_at - interval '2 minutes'`);
+    expect(codes(await store.health())).toEqual([]);
+  });
+
+  it("names tables that are too large, with all partitions of one", async () => {
+    await store.purge({ retentionMs: 7 * dayMs });
+    const large = (await store.health({ tableBytes: 0 })).problems.flatMap((each) =>
+      each.code === "table-heavy" ? each : [],
+    );
+    const bytes = new Map(large.map((each) => [each.table, each.bytes]));
+    for (const part of ["pending", "wait", "hold", "scheduled", "parked", "done", "overflow"]) {
+      expect(bytes.get(`${schema}.outbox_${part}`), part).toBeGreaterThan(0);
+    }
+    const { rows } = await pool.query(
+      `SELECT sum(pg_total_relation_size(inhrelid)) AS bytes FROM pg_inherits WHERE inhparent = '${t.done}'::regclass`,
+    );
+    expect(bytes.get(`${schema}.outbox_done`)).toBe(Number(rows[0].bytes));
+  });
+
+  it("names a table that is dead space for the most part, until that was given back", async () => {
+    await alone(async (filled, own) => {
+      const messages = testMessages("m", 2000, {
+        data: new Uint8Array(1000),
+        datacontenttype: "application/octet-stream",
+      });
+      const heavy = async () => problem(await filled.health({ deadSpaceBytes: 1_000_000 }), "table-heavy");
+      await filled.transaction((tx) => filled.append(tx, "outbox", messages));
+      await own.query("ANALYZE postbox.outbox_pending");
+      expect(await heavy()).toBeUndefined();
+      await own.query("DELETE FROM postbox.outbox_pending WHERE id <> 'm-0'");
+      await own.query("ANALYZE postbox.outbox_pending");
+      expect(await heavy()).toMatchObject({ table: "postbox.outbox_pending", dead: true, liveRows: 1 });
+      // Not by vacuum: whoever is just connecting to the server may keep it from removing anything.
+      await own.query("TRUNCATE postbox.outbox_pending");
+      expect(await heavy()).toBeUndefined();
+    });
+  });
+
+  it("works where the server's transactions are stricter", async () => {
+    const options = "-c default_transaction_isolation=serializable -c default_transaction_read_only=on";
+    const own = new pg.Pool({ connectionString: url, options, max: 1 });
+    try {
+      expect(await postgresStore({ pool: own, schema }).health()).toEqual({ healthy: true, problems: [] });
+    } finally {
+      await own.end();
+    }
+  });
+});

@@ -1,0 +1,188 @@
+import type { Pool, PoolClient } from "pg";
+import type { Health, HealthOptions, HealthProblem } from "../../health.js";
+import { runtimeWith } from "../../internal/runtime.js";
+import { scrub } from "../../internal/scrub.js";
+import { withTimeout } from "../../internal/with-timeout.js";
+import type { Executor } from "../../store.js";
+import { sqlState } from "../../transactions/sql-state.js";
+import { type BoxSight, boxProblems, countedBeyond, healthOf } from "../box-problems.js";
+import { duration } from "../figures.js";
+import { type CheckedHealth, checkHealth } from "../health-options.js";
+import { plainTimes } from "./done-partitions.js";
+import { boxSightSql, upkeepSql } from "./health-sql.js";
+import { schemaVersion } from "./migrations.js";
+import { boxTables, requireBox } from "./names.js";
+import { type SchemaFault, schemaFault, schemaMissingText, undefinedTable } from "./schema-check.js";
+import { type Upkeep, upkeepProblems } from "./upkeep-problems.js";
+
+/** What a look has found so far: also one that is cut short has something to tell. */
+interface Seen {
+  connected?: boolean;
+  fault?: SchemaFault;
+  upkeep?: string;
+  sight?: string;
+}
+
+/** `Store.health` in Postgres: a read-only transaction of a few short statements. */
+export function postgresHealth(schema: string, pool: Pool): (options?: HealthOptions) => Promise<Health> {
+  const runtime = runtimeWith(undefined);
+  /** Looks that have run out of time and not ended: while there are any, no other one queues up for a connection. */
+  let stuck: Promise<unknown> = Promise.resolve();
+
+  return async (options) => {
+    const limits = checkHealth(options);
+    requireBox(limits.box);
+    const seen: Seen = {};
+    const late = new Error("too late");
+    const failures: HealthProblem[] = [];
+    try {
+      await withTimeout(
+        runtime,
+        limits.timeoutMs,
+        () => late,
+        async (signal) => {
+          await stuck;
+          if (signal.aborted) return;
+          const looking = look(pool, schema, limits, seen, signal);
+          signal.addEventListener("abort", () => {
+            stuck = Promise.allSettled([stuck, looking]);
+          });
+          await looking;
+        },
+      );
+    } catch (error) {
+      if (sqlState(error) === undefinedTable) seen.fault = { code: "schema-missing", text: schemaMissingText(schema) };
+      else failures.push(failureOf(error === late ? undefined : error, seen, limits, pool));
+    }
+    return healthOf([...failures, ...problemsOf(seen, limits)]);
+  };
+}
+
+/**
+ * Upkeep first: where vacuum is held back, what asks for the oldest message may take too long, and that would be its reason.
+ */
+async function look(pool: Pool, schema: string, limits: CheckedHealth, seen: Seen, signal: AbortSignal): Promise<void> {
+  const t = boxTables(schema, limits.box);
+  await inTransaction(pool, limits.timeoutMs, signal, async (execute) => {
+    seen.connected = true;
+    const fault = await schemaFault(execute, schema);
+    if (fault !== undefined) {
+      seen.fault = fault;
+      return;
+    }
+    seen.upkeep = String((await execute(upkeepSql(t), [])).rows[0]?.upkeep);
+    const counting = [limits.parked + countedBeyond + 1, countedBeyond + 1];
+    seen.sight = String((await execute(boxSightSql(t), counting)).rows[0]?.sight);
+  });
+}
+
+/**
+ * The server gives up somewhat earlier than the caller, so that the connection can be used again. One that gives no answer
+ * at all is closed: it must not be missing in the pool.
+ */
+async function inTransaction(
+  pool: Pool,
+  timeoutMs: number,
+  signal: AbortSignal,
+  work: (execute: Executor) => Promise<void>,
+): Promise<void> {
+  const client = await pool.connect();
+  const release = releaseOnce(client);
+  if (signal.aborted) return release();
+  signal.addEventListener("abort", () => release(new Error("it gave no answer in time")));
+  try {
+    await client.query(
+      `BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL statement_timeout = ${Math.ceil(timeoutMs * 0.8)}; ${plainTimes}`,
+    );
+    await work(async (text, params) => {
+      const { rows, rowCount } = await client.query(text, params as unknown[]);
+      return { rows, rowCount: rowCount ?? 0 };
+    });
+    await client.query("COMMIT");
+  } catch (error) {
+    await client.query("ROLLBACK").catch(release);
+    throw error;
+  } finally {
+    release();
+  }
+}
+
+function releaseOnce(client: PoolClient): (broken?: Error) => void {
+  let released = false;
+  // The pool listens only to idle clients: a connection that breaks between two statements would end the process.
+  const ignore = () => {};
+  client.on("error", ignore);
+  return (broken) => {
+    if (released) return;
+    released = true;
+    if (broken === undefined) client.removeListener("error", ignore);
+    client.release(broken);
+  };
+}
+
+function problemsOf({ fault, upkeep, sight }: Seen, limits: CheckedHealth): HealthProblem[] {
+  if (fault !== undefined) return [faultProblem(fault)];
+  return [
+    ...(sight === undefined ? [] : boxProblems(sightFrom(JSON.parse(sight)), limits)),
+    ...(upkeep === undefined ? [] : upkeepProblems(JSON.parse(upkeep) as Upkeep, limits)),
+  ];
+}
+
+function faultProblem({ code, text, version = 0 }: SchemaFault): HealthProblem {
+  if (code === "schema-missing") return { code, severity: "error", text };
+  return { code, severity: "error", text, version, needed: schemaVersion };
+}
+
+interface SightRecord extends Omit<BoxSight, "unsent" | "late" | "relays" | "heldKeys"> {
+  readonly unsent: BoxSight["unsent"] | null;
+  readonly late: BoxSight["late"] | null;
+  readonly relays: BoxSight["relays"] | null;
+  readonly paused: { readonly at: number; readonly forMs: number } | null;
+  readonly heldKeys: readonly string[] | null;
+}
+
+function sightFrom({ unsent, late, relays, paused, heldKeys, ...counts }: SightRecord): BoxSight {
+  return {
+    ...counts,
+    ...(unsent && { unsent }),
+    ...(late && { late }),
+    relays: relays ?? [],
+    heldKeys: heldKeys ?? [],
+    ...(paused && { pausedAt: new Date(paused.at), pausedForMs: paused.forMs }),
+  };
+}
+
+const canceled = "57014";
+/** The server cannot be reached as who asks, has no room, or is going down. */
+const awayClasses: ReadonlySet<string> = new Set(["08", "28", "3D", "53", "57"]);
+
+/** Without an error, time ran out. */
+function failureOf(error: unknown, { connected }: Seen, { timeoutMs }: CheckedHealth, pool: Pool): HealthProblem {
+  const state = sqlState(error);
+  const reason = scrub(reasonOf(error));
+  if (error === undefined || state === canceled) {
+    const what = connected
+      ? "it answers too slowly, or a lock is in the way; look at pg_stat_activity for what it does and for who waits for whom"
+      : poolFull(pool)
+        ? `all ${pool.totalCount} connections of the pool are in use, and ${pool.waitingCount} wait for one; make it larger, or hold them for a shorter time`
+        : "no connection came about; look at the network and the server";
+    const text = `the database gave no answer within ${duration(timeoutMs)}: ${what}`;
+    return { code: "unreachable", severity: "error", text, timedOut: true };
+  }
+  if (state === undefined || awayClasses.has(state.slice(0, 2))) {
+    const text = `the database cannot be reached: ${reason}; see that it runs, and that its address and credentials are right`;
+    return { code: "unreachable", severity: "error", text, timedOut: false };
+  }
+  const text = `the database did not answer what was asked: ${reason}; a role that looks at the health needs USAGE on the schema and SELECT on all its tables`;
+  return { code: "unreadable", severity: "error", text, sqlState: state };
+}
+
+function poolFull({ totalCount, idleCount, options }: Pool): boolean {
+  return idleCount === 0 && totalCount >= (options.max ?? 10);
+}
+
+/** A connection that several addresses refused has no text of its own. */
+function reasonOf(error: unknown): string {
+  const { message, code } = (error ?? {}) as { readonly message?: string; readonly code?: string };
+  return message || code || String(error);
+}

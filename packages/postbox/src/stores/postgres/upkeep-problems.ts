@@ -1,0 +1,170 @@
+import type { HealthProblem, VacuumHolder } from "../../health.js";
+import { counted, duration, size } from "../figures.js";
+import type { CheckedHealth } from "../health-options.js";
+import { statementText } from "./statement-text.js";
+
+/** What `upkeepSql` answers with. */
+export interface Upkeep {
+  readonly now: number;
+  /** Those furthest behind first. */
+  readonly holders: readonly HolderRecord[] | null;
+  readonly tables: readonly TableRecord[];
+  /** Without bounds: the partition for everything else. */
+  readonly partitions: readonly { readonly from: number | null; readonly to: number | null }[] | null;
+  /** How long ago something went to the overflow for the last time. */
+  readonly overflowedMs: number | null;
+}
+
+export interface HolderRecord {
+  readonly kind: VacuumHolder["kind"];
+  readonly name: string;
+  readonly user: string | null;
+  readonly application: string | null;
+  readonly state: string | null;
+  readonly query: string | null;
+  readonly active: boolean | null;
+  readonly ageMs: number | null;
+  readonly transactions: number;
+}
+
+export interface TableRecord {
+  readonly part: "pending" | "wait" | "hold" | "scheduled" | "parked" | "done" | "overflow";
+  readonly table: string;
+  readonly bytes: number;
+  /** Negative where nobody has counted yet. */
+  readonly liveRows: number;
+  readonly rowBytes: number;
+}
+
+/** What is wrong with how the tables of a box are kept. */
+export function upkeepProblems(upkeep: Upkeep, limits: CheckedHealth): HealthProblem[] {
+  return [...vacuumHeldBack(upkeep, limits), ...partitionMissing(upkeep, limits), ...tablesHeavy(upkeep, limits)];
+}
+
+/**
+ * Where the server tells no time, of a slot in use or of a session that the role may not look into, so many transactions are
+ * a long one.
+ */
+const manyTransactions = 1_000_000;
+
+function vacuumHeldBack({ holders }: Upkeep, { transactionAgeMs }: CheckedHealth): HealthProblem[] {
+  const holding = (holders ?? []).filter(({ kind, ageMs, active, transactions }) => {
+    if (ageMs !== null) return ageMs > transactionAgeMs;
+    return (kind === "replication slot" && active === false) || transactions >= manyTransactions;
+  });
+  const [first] = holding;
+  if (first === undefined) return [];
+  const { transactions } = first;
+  const holder = holderFrom(first);
+  const others = holding.length - 1;
+  const text =
+    `vacuum cannot remove what the last ${counted(transactions, "transaction")} left behind, so tables grow and every read gets slower: ` +
+    `${whoHolds(holder)}${others > 0 ? `, and ${counted(others, "other")}` : ""}`;
+  return [{ code: "vacuum-held-back", severity: "warning", text, holder, transactions, others }];
+}
+
+function holderFrom({ kind, name, user, application, state, query, active, ageMs }: HolderRecord): VacuumHolder {
+  const age = ageMs !== null && { ageMs };
+  if (kind === "replication slot") return { kind, slot: name, active: active === true, ...age };
+  if (kind === "prepared transaction") return { kind, gid: name, user: user ?? "", ageMs: ageMs ?? 0 };
+  const session = { kind, pid: Number(name), user: user ?? "", application: application ?? "" };
+  // Without the right to see it, there is a remark in place of the statement.
+  if (ageMs === null && state === null) return session;
+  return {
+    ...session,
+    ...age,
+    ...(state !== null && { state }),
+    ...(query !== null && { query: statementText(query) }),
+  };
+}
+
+function whoHolds(holder: VacuumHolder): string {
+  switch (holder.kind) {
+    case "transaction": {
+      const { pid, user, application, state, ageMs, query } = holder;
+      const who = `a transaction of ${user || "the server"}${application && ` (${application})`}, pid ${pid}`;
+      const end = `end it where it comes from, or with pg_terminate_backend(${pid})`;
+      // Only what sends to a standby is in a state and not in a transaction.
+      if (ageMs === undefined && state !== undefined)
+        return `a long transaction on the standby of ${user}, pid ${pid}; end it there`;
+      return ageMs === undefined
+        ? `${who}; since when and what it does is hidden from this role, which needs pg_monitor for it; ${end}`
+        : `${who}, ${state ?? "active"}, has been open for ${duration(ageMs)}, its last statement is ${query || "unknown"}; ${end}`;
+    }
+    case "prepared transaction":
+      return (
+        `the prepared transaction ${holder.gid} of ${holder.user} has waited for its end for ${duration(holder.ageMs)}; ` +
+        "COMMIT PREPARED or ROLLBACK PREPARED it"
+      );
+    case "replication slot": {
+      const { slot, active, ageMs } = holder;
+      if (active) return `the replication slot ${slot}, whose standby runs a long transaction; end it there`;
+      const since = ageMs === undefined ? "" : ` for ${duration(ageMs)}`;
+      return `the replication slot ${slot}, which nobody has used${since}; start what uses it, or drop it with pg_drop_replication_slot`;
+    }
+  }
+}
+
+/** A relay looks for partitions once a minute while there is none. */
+const noticedMs = 60_000;
+
+function partitionMissing(
+  { now, partitions, overflowedMs }: Upkeep,
+  { box, partitionsAheadMs }: CheckedHealth,
+): HealthProblem[] {
+  if (partitions === null) return [];
+  const aheadMs = coveredFrom(now, partitions) - now;
+  const overflowing = overflowedMs !== null && overflowedMs < noticedMs;
+  if (aheadMs >= partitionsAheadMs && !overflowing) return [];
+  const cleaner = "let a relay with 'retentionMs' run, or call store.purge regularly, as a role that may create tables";
+  const text =
+    aheadMs <= 0
+      ? `${box}_done has partitions, but none for now, so what is done goes to the overflow table, to be deleted row by row: ` +
+        `nobody cleans the box; ${cleaner}`
+      : aheadMs < partitionsAheadMs
+        ? `${box}_done has partitions for the next ${duration(aheadMs)} only, and ${duration(partitionsAheadMs)} is the limit: ` +
+          `nobody cleans the box; ${cleaner}`
+        : `${box}_done has a partition for now, and yet what is done goes to the overflow table: ` +
+          "it was made just now, and relays notice within a minute; if it stays so, look at the TimeZone and DateStyle of their sessions";
+  return [{ code: "partition-missing", severity: "warning", text, aheadMs: Math.max(0, aheadMs), overflowing }];
+}
+
+/** Until when there is a partition for every moment from `now` on. */
+function coveredFrom(now: number, partitions: NonNullable<Upkeep["partitions"]>): number {
+  const inOrder = partitions
+    .map(({ from, to }) => ({ from: from ?? Number.NEGATIVE_INFINITY, to: to ?? Number.POSITIVE_INFINITY }))
+    .sort((a, b) => a.from - b.from);
+  return inOrder.reduce((until, { from, to }) => (from <= until && to > until ? to : until), now);
+}
+
+/** Where live rows explain less of a table than this, the rest is dead space. */
+const liveShare = 0.1;
+/** What a row takes beside its columns: its head, and its place in the indexes. */
+const rowOverhead = 100;
+
+function tablesHeavy({ tables }: Upkeep, { tableBytes, deadSpaceBytes }: CheckedHealth): HealthProblem[] {
+  return tables.flatMap(({ part, table, bytes, liveRows, rowBytes }): HealthProblem[] => {
+    const explained = liveRows * (rowBytes + rowOverhead);
+    const dead = part !== "done" && liveRows >= 0 && bytes > deadSpaceBytes && explained < liveShare * bytes;
+    if (!dead && bytes <= tableBytes) return [];
+    const rows = liveRows < 0 ? "rows that nobody has counted" : `about ${counted(liveRows, "row")}`;
+    const text = dead
+      ? `the table ${table} takes ${size(bytes)} for ${rows}: the rest is dead space, left by a backlog or because vacuum was held back; ` +
+        `see whether vacuum-held-back is a problem, too, then VACUUM FULL ${table} while the box is paused ` +
+        "(where the server has crashed lately, ANALYZE it first: the count may be wrong)"
+      : `the table ${table} takes ${size(bytes)} with ${rows}, and ${size(tableBytes)} is the limit: ${whyLarge[part]}`;
+    return [{ code: "table-heavy", severity: "warning", text, table, bytes, liveRows: Math.max(0, liveRows), dead }];
+  });
+}
+
+const whyLarge: Readonly<Record<TableRecord["part"], string>> = {
+  pending: "more is appended than sent; run more relays, or look at what the broker takes per second",
+  wait: 'keys are held and much waits behind them; admin.list({ status: "waiting" }) says why',
+  hold: 'very many keys are held; admin.list({ status: "waiting" }) says why',
+  scheduled: "much is scheduled for later; raise 'tableBytes' if that is meant to be so",
+  parked:
+    "parked messages stay until somebody decides; send them again with admin.retry, or remove them with admin.discard",
+  done: "what is done is kept; shorten 'retentionMs', or move it to an archive",
+  overflow:
+    "what is done is kept where there are no partitions; let a relay with 'retentionMs' run, or call store.purge",
+};

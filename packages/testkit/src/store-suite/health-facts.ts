@@ -1,0 +1,255 @@
+import type { Health, HealthOptions, HealthProblem } from "postbox";
+import { laneCount } from "postbox";
+import { describe, expect } from "vitest";
+import { testMessage, testMessages } from "../messages.js";
+import { commit, join, leaseMs, outbox } from "./box-access.js";
+import { ann, oneOfEach, operatedBox, scheduledMessage } from "./operated-box.js";
+import type { StoreFact } from "./store-facts.js";
+import type { StoreHarness } from "./store-harness.js";
+
+const minute = 60_000;
+/** A fact may take as long, on a slow machine. */
+const slow = minute;
+
+type Code = HealthProblem["code"];
+
+/** What is wrong is told by name and with figures, and no more once it was mended. */
+export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
+  const codes = ({ problems }: Health) => problems.map(({ code }) => code);
+  const problem = <C extends Code>({ problems }: Health, code: C) =>
+    problems.find((each) => each.code === code) as Extract<HealthProblem, { code: C }> | undefined;
+  /** Lets time pass without the relay losing its lanes. */
+  const advance = async (harness: StoreHarness<Tx>, ms: number) => {
+    await harness.advance(ms);
+    await harness.store.box(outbox).renew("relay-1", leaseMs, "key");
+  };
+  const between = (ms: number | undefined, least: number) => {
+    expect(ms).toBeGreaterThanOrEqual(least);
+    expect(ms).toBeLessThan(least + slow);
+  };
+
+  describe("health", () => {
+    fact("of a box at work: no problem", async (harness) => {
+      const { finish, fail } = await operatedBox(harness);
+      expect(await harness.store.health()).toEqual({ healthy: true, problems: [] });
+      await finish(testMessage("done"));
+      await fail("not now", testMessage("waiting", { key: "k" }));
+      await commit(harness, testMessage("pending"), scheduledMessage("scheduled", 60 * minute));
+      expect(await harness.store.health()).toEqual({ healthy: true, problems: [] });
+    });
+
+    fact("names the oldest message that is not sent, until it is", async (harness) => {
+      const { settle } = await operatedBox(harness);
+      await commit(harness, testMessage("old", { topic: "orders" }));
+      await advance(harness, 2 * minute);
+      await commit(harness, ...testMessages("new", 5));
+      const health = await harness.store.health();
+      expect(health.healthy).toBe(false);
+      expect(codes(health)).toEqual(["unsent-too-old"]);
+      const found = problem(health, "unsent-too-old");
+      expect(found).toMatchObject({ severity: "error", id: "old", topic: "orders", status: "pending" });
+      between(found?.ageMs, 2 * minute);
+      expect(found?.text).toMatch(
+        /old to orders, was appended 2 min.*1 min is the limit: 1 relay lives, but cannot send/,
+      );
+      expect(codes(await harness.store.health({ unsentAgeMs: 60 * minute }))).toEqual([]);
+      await settle("old", { to: "sent" });
+      expect(codes(await harness.store.health())).toEqual([]);
+    });
+
+    fact("counts what waits from when it is due, and not while it is not", async (harness) => {
+      const { settle } = await operatedBox(harness);
+      await commit(harness, testMessage("w", { key: "k" }));
+      await settle("w", { to: "wait", attempts: 1, retryInMs: 10 * minute, error: "not now" });
+      await advance(harness, 9 * minute);
+      expect(codes(await harness.store.health())).toEqual([]);
+      await advance(harness, 5 * minute);
+      const found = problem(await harness.store.health(), "unsent-too-old");
+      expect(found).toMatchObject({ id: "w", status: "waiting" });
+      between(found?.ageMs, 4 * minute);
+      await settle("w", { to: "sent" });
+      expect(codes(await harness.store.health())).toEqual([]);
+    });
+
+    fact("names lanes without an owner: an error only where something is to be sent", async (harness) => {
+      const unowned = await harness.store.health();
+      expect(unowned).toMatchObject({
+        healthy: true,
+        problems: [{ code: "lanes-unowned", severity: "warning", lanes: laneCount, relays: 0 }],
+      });
+      expect(unowned.problems[0]?.text).toContain("no relay lives; start one");
+      await commit(harness, testMessage("m"));
+      expect(await harness.store.health()).toMatchObject({
+        healthy: false,
+        problems: [{ code: "lanes-unowned", severity: "error", lanes: laneCount }],
+      });
+      const { box, lanes, settle } = await operatedBox(harness);
+      expect(codes(await harness.store.health())).toEqual([]);
+      await settle("m", { to: "sent" });
+      await box.release("relay-1", lanes.slice(0, 3));
+      expect(problem(await harness.store.health(), "lanes-unowned")).toMatchObject({
+        severity: "warning",
+        lanes: 3,
+        relays: 1,
+      });
+    });
+
+    fact("waits for nobody in lanes where nothing is due yet", async (harness) => {
+      const { box, fail } = await operatedBox(harness);
+      await fail("not now", testMessage("waiting", { key: "k" }));
+      await commit(harness, scheduledMessage("scheduled", 60 * minute));
+      await box.release("relay-1");
+      const early = await harness.store.health();
+      expect(early).toMatchObject({ healthy: true, problems: [{ code: "lanes-unowned", severity: "warning" }] });
+      await harness.advance(61 * minute);
+      const due = problem(await harness.store.health(), "lanes-unowned");
+      expect(due?.severity).toBe("error");
+    });
+
+    fact("names the lanes of a relay that died", async (harness) => {
+      await operatedBox(harness);
+      await harness.advance(leaseMs + 1);
+      expect(problem(await harness.store.health(), "lanes-unowned")).toMatchObject({ lanes: laneCount, relays: 0 });
+      await join(harness.store.box(outbox), "relay-2");
+      expect(codes(await harness.store.health())).toEqual([]);
+    });
+
+    fact("names relays that have no lane, unless they stand by for a total order", async (harness) => {
+      const { box } = await operatedBox(harness);
+      await box.renew("relay-2", leaseMs, "key");
+      const health = await harness.store.health();
+      expect(health).toMatchObject({
+        healthy: true,
+        problems: [{ code: "relays-idle", severity: "warning", relays: 2, idle: 1, owners: ["relay-2"] }],
+      });
+      await box.release("relay-2");
+      expect(codes(await harness.store.health())).toEqual([]);
+      for (const owner of ["relay-1", "relay-2"]) await box.renew(owner, leaseMs, "total");
+      expect(codes(await harness.store.health())).toEqual([]);
+    });
+
+    fact("tells of more relays than lanes", async (harness) => {
+      const { store } = harness;
+      const box = store.box(outbox);
+      for (let relay = 0; relay <= laneCount; relay++) {
+        await box.renew(`relay-${relay}`, leaseMs, "key");
+        await box.own(`relay-${relay}`, 1);
+      }
+      const found = problem(await store.health(), "relays-idle");
+      expect(found).toMatchObject({ relays: laneCount + 1, idle: 1, owners: [`relay-${laneCount}`] });
+      expect(found?.text).toContain("there are only 64 lanes; run fewer relays");
+    });
+
+    fact("tells since when a box is paused, and not of the lanes that nobody has meanwhile", async (harness) => {
+      const { admin } = harness.store;
+      const { box } = await operatedBox(harness);
+      await admin.pause(ann);
+      await box.release("relay-1", await box.renew("relay-1", leaseMs, "key").then(({ lanes }) => lanes));
+      await advance(harness, 5 * minute);
+      await commit(harness, testMessage("m"));
+      const health = await harness.store.health();
+      expect(health.healthy).toBe(true);
+      expect(codes(health)).toEqual(["paused"]);
+      const found = problem(health, "paused");
+      expect(found?.since).toBeInstanceOf(Date);
+      expect(found?.text).toContain("paused for 5 min");
+      await advance(harness, 2 * minute);
+      const later = problem(await harness.store.health(), "unsent-too-old");
+      expect(later?.text).toContain("the box is paused; call admin.resume");
+      await admin.resume(ann);
+      await join(box, "relay-1");
+      expect(codes(await harness.store.health({ unsentAgeMs: 60 * minute }))).toEqual([]);
+    });
+
+    fact("counts what is parked, from a limit on", async (harness) => {
+      const { park } = await operatedBox(harness);
+      await park("never", ...testMessages("p", 3));
+      const health = await harness.store.health();
+      expect(health).toMatchObject({
+        healthy: true,
+        problems: [{ code: "parked", severity: "warning", count: 3, more: false }],
+      });
+      expect(health.problems[0]?.text).toContain("3 messages of outbox are parked, and the limit is 0");
+      expect(problem(await harness.store.health({ parked: 2 }), "parked")).toMatchObject({ count: 3 });
+      expect(codes(await harness.store.health({ parked: 3 }))).toEqual([]);
+      await park("never", ...testMessages("q", 1000));
+      expect(problem(await harness.store.health(), "parked")).toMatchObject({ count: 1000, more: true });
+      expect(problem(await harness.store.health({ parked: 3 }), "parked")).toMatchObject({ count: 1003, more: false });
+      const { confirm } = await harness.store.admin.dryRun("discard", {});
+      await harness.store.admin.discard({}, { ...ann, confirm });
+      expect(codes(await harness.store.health())).toEqual([]);
+    });
+
+    fact("names keys that somebody has to release", async (harness) => {
+      const { settle, fail } = await operatedBox(harness);
+      await fail("not now", testMessage("f", { key: "soon" }));
+      await commit(harness, testMessage("a", { key: "a" }), testMessage("b", { key: "b" }));
+      for (const id of ["a", "b"]) await settle(id, { to: "parked", attempts: 1, error: "never", hold: true });
+      const found = problem(await harness.store.health(), "held-for-good");
+      expect(found).toMatchObject({ severity: "warning", count: 2, more: false, keys: ["a", "b"] });
+      await harness.store.admin.release("a", ann);
+      expect(problem(await harness.store.health(), "held-for-good")).toMatchObject({ count: 1, keys: ["b"] });
+      await harness.store.admin.release("b", ann);
+      expect(codes(await harness.store.health())).toEqual(["parked"]);
+    });
+
+    fact("names what is scheduled and late", async (harness) => {
+      const { box } = await operatedBox(harness);
+      await commit(harness, scheduledMessage("s", minute), scheduledMessage("t", 60 * minute));
+      await advance(harness, minute + minute / 2);
+      expect(codes(await harness.store.health({ unsentAgeMs: 10 * minute }))).toEqual([]);
+      await advance(harness, 5 * minute);
+      const health = await harness.store.health();
+      expect(health.healthy).toBe(false);
+      const found = problem(health, "schedule-late");
+      expect(found).toMatchObject({ severity: "error", id: "s" });
+      expect(found?.lateMs).toBeGreaterThan(5 * minute);
+      expect(found?.lateMs).toBeLessThan(7 * minute);
+      await box.promote(10);
+      expect(codes(await harness.store.health())).toEqual([]);
+    });
+
+    fact("tells errors first, and of one box at a time", async (harness) => {
+      const { park } = await operatedBox(harness);
+      await park("never", testMessage("p"));
+      await commit(harness, testMessage("m"));
+      await advance(harness, 2 * minute);
+      expect(codes(await harness.store.health())).toEqual(["unsent-too-old", "parked"]);
+      expect(codes(await harness.store.health({ box: "inbox" }))).toEqual(["lanes-unowned"]);
+    });
+
+    fact("changes nothing", async (harness) => {
+      await oneOfEach(harness);
+      await harness.advance(120 * minute);
+      const before = await harness.fingerprint();
+      expect((await harness.store.health()).healthy).toBe(false);
+      await harness.store.health({ box: "inbox", timeoutMs: 10_000 });
+      expect(await harness.fingerprint()).toBe(before);
+    });
+
+    fact("refuses what makes no sense", async ({ store }) => {
+      const wrong: Record<keyof HealthOptions, readonly unknown[]> = {
+        box: ["no such box", "", 1],
+        unsentAgeMs: [-1, Number.NaN, Number.POSITIVE_INFINITY, "1"],
+        parked: [-1, 0.5, 1_000_001],
+        transactionAgeMs: [-1, null],
+        partitionsAheadMs: [-1, {}],
+        tableBytes: [-1, 1.5],
+        deadSpaceBytes: [-1, "1 GB"],
+        timeoutMs: [0, -1, 2 ** 31, Number.NaN],
+      };
+      for (const [name, values] of Object.entries(wrong)) {
+        for (const value of values) {
+          await expect(store.health({ [name]: value }), `${name}: ${value}`).rejects.toMatchObject({
+            code: "option-invalid",
+            path: name,
+          });
+        }
+      }
+      await expect(store.health({ unsentAge: 1 } as HealthOptions)).rejects.toThrow("did you mean 'unsentAgeMs'?");
+      for (const options of [null, [], 5]) {
+        await expect(store.health(options as HealthOptions)).rejects.toMatchObject({ code: "option-invalid" });
+      }
+    });
+  });
+}
