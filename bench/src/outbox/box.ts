@@ -22,6 +22,9 @@ export interface Box {
 
 /** Rows are copied by the server from this many that were published. */
 export const templateRows = 10_000;
+/** As the library's own: they begin with the time. */
+const newId =
+  "lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || substr(gen_random_uuid()::text, 14)";
 export const template = "public.template";
 
 export async function createBox(database: Database, schema: string): Promise<Box> {
@@ -51,7 +54,7 @@ export async function createBox(database: Database, schema: string): Promise<Box
       await store.transaction(async (tx) => {
         for (let missing = rows; missing > 0; missing -= templateRows) {
           await tx.query(
-            `INSERT INTO ${pending} (id, ${columns}) SELECT gen_random_uuid()::text, ${columns}
+            `INSERT INTO ${pending} (id, ${columns}) SELECT ${newId}, ${columns}
              FROM ${template} ORDER BY position LIMIT $1`,
             [Math.min(missing, templateRows)],
           );

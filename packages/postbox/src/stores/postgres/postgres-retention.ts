@@ -24,7 +24,7 @@ import { type SchemaCheck, schemaError } from "./schema-check.js";
 /** Small enough that no settle notices, large enough to get done. */
 const batch = 1000;
 /** So much longer it rests after a batch than it took. */
-const rest = 4;
+const rest = 9;
 /** Whoever settles waits no longer than this for a partition to be cut off. */
 const lockTimeoutMs = 300;
 const lockTries = 5;
