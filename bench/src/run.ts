@@ -9,6 +9,7 @@ import { outbox } from "./outbox/outbox.js";
 import type { Benchmark, Part, Run } from "./part.js";
 import { installedPeers } from "./peers/installed-peers.js";
 import { jsonLine, table } from "./report.js";
+import { tuning } from "./tuning/tuning.js";
 
 /** Benchmarks that have not begun by then are left out. Each takes at most about a minute and a half. */
 const lastStartMs = 6.5 * 60_000;
@@ -16,7 +17,7 @@ const quickShare = 0.1;
 const lookForOthersMs = 500;
 const othersMayTake = 0.2;
 
-const parts: Readonly<Record<string, Part>> = { outbox };
+const parts: Readonly<Record<string, Part>> = { outbox, tuning };
 
 const asked = commandLine(process.argv.slice(2));
 const part = parts[asked.part];

@@ -196,7 +196,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
             busy = false;
             stored.wake();
           });
-          await sleep(runtime, pauseMs, signal);
+          if (pauseMs > 0) await sleep(runtime, pauseMs, signal);
         } else if (row !== undefined) {
           await stored.wait(signal);
         } else {

@@ -1,0 +1,8 @@
+import type { Part } from "../part.js";
+import { appending } from "./appending.js";
+import { draining } from "./draining.js";
+import { latency } from "./latency.js";
+import { storage } from "./storage.js";
+
+/** What each option of the outbox changes, for docs/guides/tuning.md: `npm run bench -- tuning`. Nothing has a bar. */
+export const tuning: Part = { name: "tuning", bars: {}, benchmarks: [latency, draining, appending, storage] };
