@@ -12,7 +12,7 @@ const columns = messageColumns.map(([name]) => name).join(", ");
 const nothing = "NULL::timestamptz";
 
 /** Where the messages of a status are, with the same columns for all. */
-export function messagesOf(t: BoxTables, status: Status): string {
+function messagesOf(t: BoxTables, status: Status): string {
   const row = (alias: string) => `${alias}.lane, ${alias}.position, ${ofAlias(alias)}, ${alias}.created_at`;
   const done = (table: string) => `
       SELECT ${row("d")}, d.attempts, d.failures -> -1 ->> 'error' AS last_error, d.failures,
