@@ -5,6 +5,7 @@ import {
   inbox,
   outboxOutputs,
   PermanentError,
+  type RelayOptions,
   type RunsReceiver,
   type TelemetryEvent,
   transaction,
@@ -15,7 +16,7 @@ import { type Consumer, consumers, Handled, Placed } from "./orders.js";
 import type { Fault, Role } from "./plan.js";
 import { SimulatedProcess } from "./process.js";
 import { type SimulatedStore, simulatedStore } from "./simulated-store.js";
-import { calm, type Stage } from "./stage.js";
+import type { Stage } from "./stage.js";
 
 /** Something that runs in a process of its own. */
 export interface Actor {
@@ -32,7 +33,7 @@ export interface Actor {
 export function startActor(stage: Stage, role: Role, index: number, life: number): Actor {
   const process = bootProcess(stage, role, index, life);
   if (role === "relay") return startRelay(stage, process);
-  if (role === "consumer") return startConsumer(stage, process);
+  if (role === "consumer") return (stage.plan.direct ? startDirectConsumer : startConsumer)(stage, process);
   return { ...process, stop: async () => {} };
 }
 
@@ -49,7 +50,7 @@ function bootProcess(stage: Stage, role: Role, index: number, life: number) {
   const process = new SimulatedProcess(world, name, chance.fork(), reached, death);
   const links = {
     store: new Link(world, process, chance.fork(), () => stage.storeWeather()),
-    broker: new Link(world, process, chance.fork(), () => calm),
+    broker: new Link(world, process, chance.fork(), () => stage.brokerLink()),
   };
   const store = simulatedStore({
     database,
@@ -59,6 +60,7 @@ function bootProcess(stage: Stage, role: Role, index: number, life: number) {
     chance: chance.fork(),
     commitUnknown: () => stage.during("commits unknown")[0]?.share ?? 0,
     hintLost: 0.1,
+    direct: plan.direct,
   });
   const telemetry = (event: TelemetryEvent): void => {
     if (process.alive) recorder.telemetry(name, event);
@@ -66,18 +68,29 @@ function bootProcess(stage: Stage, role: Role, index: number, life: number) {
   return { process, links, store, telemetry, runtime: process.runtime };
 }
 
-function startRelay({ plan, broker, backoff }: Stage, own: Booted): Actor {
-  const { store, links, telemetry, runtime } = own;
-  const relay = createRelay(store, broker.sender(links.broker, plan.keepsOrder), {
+function startRelay(stage: Stage, own: Booted): Actor {
+  const sender = stage.broker.sender(own.links.broker, stage.plan.keepsOrder);
+  const relay = createRelay(own.store, sender, relayOptions(stage, own));
+  relay.start();
+  return { ...own, stop: () => relay.stop() };
+}
+
+function relayOptions({ plan, backoff }: Stage, { telemetry, runtime }: Booted): RelayOptions {
+  return {
     ...plan.relay,
     publishTimeoutMs: plan.relay.leaseMs / 4,
     hint: plan.hint,
     backoff,
     telemetry,
     runtime,
-  });
-  relay.start();
-  return { ...own, stop: () => relay.stop() };
+  };
+}
+
+/** A consumer that takes its messages from the box itself. */
+function startDirectConsumer(stage: Stage, own: Booted): Actor {
+  const router = routerFor(stage, own, "billing");
+  router.start(createRelay(own.store, relayOptions(stage, own)).source());
+  return { ...own, stop: () => router.stop() };
 }
 
 function startConsumer(stage: Stage, own: Booted): Actor {

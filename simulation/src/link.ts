@@ -23,6 +23,7 @@ export class Link {
   readonly #chance: Chance;
   readonly #weather: () => Weather;
   #cutUntil = 0;
+  #halfOpenUntil = 0;
 
   constructor(world: World, process: SimulatedProcess, chance: Chance, weather: () => Weather) {
     this.world = world;
@@ -38,6 +39,15 @@ export class Link {
 
   get isCut(): boolean {
     return this.world.now < this.#cutUntil;
+  }
+
+  /** For so long nothing gets through, and nobody is told. */
+  swallow(ms: number): void {
+    this.#halfOpenUntil = Math.max(this.#halfOpenUntil, this.world.now + ms);
+  }
+
+  get isHalfOpen(): boolean {
+    return this.world.now < this.#halfOpenUntil;
   }
 
   /** How long one way takes now. */

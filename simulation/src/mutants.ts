@@ -96,7 +96,12 @@ export const mutants: readonly Mutant[] = [
   {
     guard: "what is released is not deleted, but due",
     file: "node_modules/postbox/dist/stores/memory/memory-lane.js",
-    changes: [["hold.dueAt = Math.min(hold.dueAt, now);", "this.#holds.delete(keyHold(key));"]],
+    changes: [
+      [
+        "if (hold !== undefined)\n            hold.dueAt = Math.min(hold.dueAt, now);",
+        "this.#holds.delete(keyHold(key));",
+      ],
+    ],
   },
   {
     guard: "suspects are counted, sent alone and parked",

@@ -14,6 +14,8 @@ export interface Plan {
   readonly strictKeyOrder: boolean;
   readonly hint: boolean;
   readonly keepsOrder: boolean;
+  /** Whether consumers take messages from the box itself, without relays and a broker. */
+  readonly direct: boolean;
   readonly handler: HandlerPlan;
   readonly transactions: readonly PlannedTransaction[];
   readonly faults: readonly Fault[];
@@ -67,9 +69,11 @@ export type Fault =
   | ({ readonly kind: "crash" | "restart"; readonly at: number } & Aimed)
   | ({ readonly kind: "death"; readonly failpoint: Failpoint; readonly hit: number } & Aimed)
   | ({ readonly kind: "pause" | "store cut off" | "broker cut off"; readonly at: number; readonly ms: number } & Aimed)
+  | ({ readonly kind: "broker half open" | "host clock jumps"; readonly at: number; readonly ms: number } & Aimed)
   | { readonly kind: "connection lost"; readonly at: number; readonly index: number }
   | { readonly kind: "clock jumps"; readonly at: number; readonly ms: number }
   | ({ readonly kind: "store weather" } & Spell & { readonly weather: Partial<Weather> })
+  | ({ readonly kind: "broker link" } & Spell & { readonly weather: Partial<Weather> })
   | ({ readonly kind: "commits unknown" } & Spell & { readonly share: number })
   | ({ readonly kind: "broker weather" } & Spell & { readonly weather: Partial<BrokerWeather> })
   | ({ readonly kind: "handlers fail" } & Spell & { readonly share: number; readonly forGood: boolean });
@@ -119,8 +123,47 @@ function operated(plan: Plan, chance: Chance): Plan {
   const holds = plan.relay.onPark === "hold";
   const operations = chance.is(holds ? 0.8 : 0.3) ? Array.from({ length: chance.count(1, 6) }, anything) : [];
   const rejecting: Fault = { kind: "broker weather", from: 0, to: troubleMs / 2, weather: { rejects: 0.15 } };
-  const faults = holds && chance.is(0.5) ? [...plan.faults, rejecting] : plan.faults;
-  return healing({ ...plan, transactions, faults, operations });
+  const faults = [...plan.faults, ...(holds && chance.is(0.5) ? [rejecting] : []), ...moreFaults(plan, chance)];
+  const whole = { ...plan, transactions, faults, operations };
+  return healing(chance.is(0.15) ? directly(whole) : whole);
+}
+
+function moreFaults({ relays, relay: { leaseMs }, faults }: Plan, chance: Chance): Fault[] {
+  // Where nothing goes wrong, nothing does.
+  if (faults.length === 0) return [];
+  const relay = () => ({ role: "relay" as const, index: chance.count(0, relays - 1) });
+  const at = () => chance.between(0, troubleMs);
+  const some = (probability: number) => Array.from({ length: chance.is(probability) ? chance.count(1, 2) : 0 });
+  return [
+    ...some(0.12).map(() => ({
+      kind: "broker half open" as const,
+      at: at(),
+      ms: leaseMs * chance.between(0.1, 2),
+      ...relay(),
+    })),
+    ...some(0.1).map(() => ({
+      kind: "host clock jumps" as const,
+      at: at(),
+      ms: chance.between(-5, 5) * leaseMs,
+      ...relay(),
+    })),
+    ...some(0.12).map(() => {
+      const from = chance.between(0, troubleMs / 2);
+      const weather = chance.is(0.5) ? { travelMs: chance.pick([20, 100]) } : { slow: chance.pick([0.05, 0.2]) };
+      return { kind: "broker link" as const, from, to: from + chance.between(0, troubleMs / 2), weather };
+    }),
+  ];
+}
+
+/** The same trouble for consumers that are relays, too. */
+function directly(plan: Plan): Plan {
+  const faults = plan.faults.map(
+    (fault): Fault =>
+      "role" in fault && fault.role === "relay"
+        ? { ...fault, role: "consumer", index: fault.index % plan.consumers }
+        : fault,
+  );
+  return { ...plan, faults, relays: 0, secondHop: false, direct: true };
 }
 
 /** A little of everything. */
@@ -138,6 +181,7 @@ function anything(seed: number, chance: Chance): Plan {
     strictKeyOrder: chance.is(0.2),
     hint: chance.is(0.3),
     keepsOrder: chance.is(0.6),
+    direct: false,
     handler: { ms: chance.pick([0, 1, 20]), concurrency: chance.pick([1, 3, 10]) },
     transactions: transactions(chance, producers),
     faults: faults(chance, { producer: producers, relay: relays, consumer: consumers }, relay),

@@ -21,6 +21,7 @@ export class SimulatedProcess {
   readonly #hits = new Map<Failpoint, number>();
   #alive = true;
   #pausedUntil = 0;
+  #clockMs = 0;
   readonly #timers = new Set<object>();
 
   constructor(
@@ -33,8 +34,10 @@ export class SimulatedProcess {
     this.#world = world;
     this.name = name;
     this.#deathbed = deathbed;
+    const runtime = world.runtimeFor(chance, (task, ms) => this.#schedule(task, ms));
     this.runtime = {
-      ...world.runtimeFor(chance, (task, ms) => this.#schedule(task, ms)),
+      ...runtime,
+      now: () => runtime.now() + this.#clockMs,
       failpoint: (failpoint) => {
         reached(failpoint);
         const hit = (this.#hits.get(failpoint) ?? 0) + 1;
@@ -85,6 +88,11 @@ export class SimulatedProcess {
   /** Nothing happens in it for so long, and then all of it. */
   pause(ms: number): void {
     this.#pausedUntil = Math.max(this.#pausedUntil, this.#world.now + ms);
+  }
+
+  /** The clock of its host is set. */
+  setClock(ms: number): void {
+    this.#clockMs += Math.round(ms);
   }
 
   /** Runs `mourner` when it dies: whoever held something for it. */

@@ -5,7 +5,9 @@ import { box } from "./stage.js";
 /** What the library promises when it is used as a plan says. */
 export function promisesOf(plan: Plan): Promises {
   const { order, mode, onPark } = plan.relay;
-  const effectsInOrder = order === "key" && plan.consumers === 1 && !plan.faults.some(disturbsConsumers);
+  // From the box itself, a message that fails holds up those behind it.
+  const undisturbed = plan.consumers === 1 && !plan.faults.some(disturbsConsumers);
+  const effectsInOrder = plan.direct ? order !== "none" : order === "key" && undisturbed;
   return {
     boxes: [
       {

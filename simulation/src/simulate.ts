@@ -91,6 +91,8 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
       else if (fault.kind === "pause") actor.process.pause(fault.ms);
       else if (fault.kind === "store cut off") actor.links.store.cut(fault.ms);
       else if (fault.kind === "broker cut off") actor.links.broker.cut(fault.ms);
+      else if (fault.kind === "broker half open") actor.links.broker.swallow(fault.ms);
+      else if (fault.kind === "host clock jumps") actor.process.setClock(fault.ms);
       else restart(fault.role, fault.index, actor);
     });
   }

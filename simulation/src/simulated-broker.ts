@@ -74,8 +74,13 @@ export class SimulatedBroker {
     return {
       name: "simulated",
       keepsOrder,
-      connect: () =>
-        new Promise((resolve, reject) => link.back(() => (link.isCut ? reject(down("connect")) : resolve()))),
+      connect: (signal) =>
+        new Promise((resolve, reject) => {
+          signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+          link.back(() => {
+            if (!link.isHalfOpen) return link.isCut ? reject(down("connect")) : resolve();
+          });
+        }),
       send: (messages, settled, signal) => {
         if (!link.process.alive) return never();
         return new Promise((resolve, reject) => {
@@ -85,12 +90,14 @@ export class SimulatedBroker {
           let broken = false;
           let left = messages.length;
           const heldBack = new Set<string>();
+          const swallowed = () => recorder.meet("a connection was half open");
           const breakDown = () => {
             broken = true;
             link.back(() => reject(down("send")));
           };
           const confirm = (index: number, outcome: Outcome) =>
             link.back(() => {
+              if (link.isHalfOpen) return swallowed();
               settled(index, outcome);
               if (--left === 0) resolve();
             });
@@ -99,6 +106,7 @@ export class SimulatedBroker {
             arrivesAt = Math.max(arrivesAt + 0.001, this.#world.now + link.travel());
             this.#world.at(arrivesAt - this.#world.now, () => {
               if (broken) return;
+              if (link.isHalfOpen) return swallowed();
               if (link.isCut) return breakDown();
               const poison = poisonOf(message);
               if (poison !== undefined) {

@@ -27,6 +27,8 @@ export interface SimulatedStoreOptions {
   commitUnknown(): number;
   /** How often a hint gets lost. */
   readonly hintLost: number;
+  /** Whether nothing is behind the box but its consumers: what is settled as sent has arrived. */
+  readonly direct: boolean;
 }
 
 export interface SimulatedStore extends Store<MemoryTransaction> {
@@ -59,15 +61,17 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
     await link.call(async () => {});
     const name = facts.nextTransaction();
     const unknown = chance.is(options.commitUnknown()) ? chance.pick(["committed", "rolled back"]) : undefined;
+    let cutOff: typeof unknown;
     open.add(name);
     const result = inner.transaction(
       async (tx) => {
         names.set(tx, name);
         tx.defer(() => ended(name, "committed"));
         const value = await work(tx);
+        if (link.isCut) cutOff = chance.pick(["committed", "rolled back"] as const);
         // COMMIT is on its way: it happens, or does not, whether or not the process lives to hear of it.
         await new Promise<void>((resolve) => link.there(resolve));
-        if (unknown === "rolled back") throw new Error("connection reset during COMMIT");
+        if ((cutOff ?? unknown) === "rolled back") throw new Error("connection reset during COMMIT");
         return value;
       },
       ...rest,
@@ -75,8 +79,8 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
     try {
       const value = await result;
       await new Promise<void>((resolve) => link.back(resolve));
-      if (unknown === "committed") {
-        recorder.meet("a COMMIT happened whose answer was lost");
+      if ((cutOff ?? unknown) === "committed") {
+        recorder.meet(cutOff === undefined ? "a COMMIT happened whose answer was lost" : "a COMMIT was cut off");
         throw new Error("connection reset during COMMIT");
       }
       return value;
@@ -125,7 +129,7 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
   };
 }
 
-function simulatedBox(inner: Box, box: string, { facts, link, recorder }: SimulatedStoreOptions): Box {
+function simulatedBox(inner: Box, box: string, { facts, link, recorder, direct }: SimulatedStoreOptions): Box {
   const brought = (rows: readonly Row[], settledBefore: number) => {
     if (
       facts.settled.size > settledBefore &&
@@ -198,6 +202,10 @@ function simulatedBox(inner: Box, box: string, { facts, link, recorder }: Simula
   function became(settlement: Settlement): void {
     const { row, to } = settlement;
     if (!row.waiting && to !== "pending") facts.settled.add(row.position);
+    if (to === "sent" && direct) {
+      recorder.meet("a box was handled without a broker");
+      recorder.record({ what: "accepted", box, message: sightingOf(row.message) });
+    }
     if (to === "parked" && settlement.hold) facts.held.add(row.message.key);
     if (to === "parked") recorder.record({ what: "parked", box, id: row.message.id });
     if (to === "wait" && settlement.retryInMs === undefined && !row.held && !row.waiting) {

@@ -9,7 +9,7 @@ import { type BrokerWeather, type Poison, SimulatedBroker } from "./simulated-br
 import { DatabaseFacts } from "./simulated-store.js";
 import { World } from "./world.js";
 
-export const calm: Weather = { travelMs: 1, slow: 0, fails: 0, answerLost: 0, hangs: 0 };
+const calm: Weather = { travelMs: 1, slow: 0, fails: 0, answerLost: 0, hangs: 0 };
 const kindly: BrokerWeather = { refuses: 0, rejects: 0, dies: 0, confirmLost: 0, repeats: 0 };
 
 /** The box that outboxes write to. */
@@ -53,6 +53,10 @@ export class Stage {
       (fault): fault is Extract<Fault, { kind: K; from: number }> =>
         fault.kind === kind && "from" in fault && now >= fault.from && now < fault.to,
     );
+  }
+
+  brokerLink(): Weather {
+    return Object.assign({}, calm, ...this.during("broker link").map(({ weather }) => weather));
   }
 
   storeWeather(): Weather {
