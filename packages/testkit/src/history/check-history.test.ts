@@ -35,6 +35,7 @@ const handled = (id: string, by = consumer) => [
 ];
 const sent = (...ids: string[]) => ids.flatMap((id) => [accepted(id), ...handled(id)]);
 const refused = (id: string): HistoryEvent => ({ what: "refused", consumer, id });
+const released = (key: string): HistoryEvent => ({ what: "released", box, key });
 const onBox =
   (what: "parked" | "retried" | "discarded" | "replayed") =>
   (id: string): HistoryEvent => ({ what, box, id });
@@ -73,6 +74,11 @@ type Case = [what: string, steps: readonly Step[], promise?: Partial<BoxPromise>
 
 describe("nothing is wrong with", () => {
   const sound: Case[] = [
+    [
+      "what a parked message held, and somebody released",
+      [published("t", "a1", "a2"), parked("a1"), released("a"), sent("a2"), rested({ parked: ["a1"] })],
+      { holdParked: true },
+    ],
     ["nothing", [rested()]],
     ["one message", [published("t", "a1"), sent("a1"), rested()]],
     ["a rollback", [appended("t", "a1"), rolledBack("t"), rested()]],
@@ -728,6 +734,20 @@ describe("finds", () => {
       "what was delivered again before it was sent again",
       [published("t", "a1"), sent("a1"), delivered("a1"), replayed("a1"), accepted("a1"), rested({ done: ["a1"] })],
       { keep: true },
+    ],
+    [
+      "order",
+      "a1 a2",
+      "what a parked message held, and nobody has released since",
+      [published("t", "a1", "a2"), released("a"), parked("a1"), sent("a2"), rested({ parked: ["a1"] })],
+      { holdParked: true },
+    ],
+    [
+      "undrained",
+      "a2",
+      "what was released, and not sent",
+      [published("t", "a1", "a2"), parked("a1"), released("a"), rested({ parked: ["a1"], wait: ["a2"] })],
+      { holdParked: true },
     ],
     ["stale-write", "", "a write under an old epoch", [wrote(2, 3), rested()]],
     ["stale-write", "", "a write under an epoch that is still to come", [wrote(4, 3), rested()]],
