@@ -38,7 +38,7 @@ export interface ListOptions extends MessageFilter, BoxOption {
   /** At most 1,000. Defaults to 50. */
   readonly limit?: number;
   /** The `next` of the page before. Defaults to the first page. */
-  readonly after?: string;
+  readonly after?: string | undefined;
 }
 
 /** One try that failed. */
@@ -104,12 +104,16 @@ export interface BoxStats {
   readonly parked: StatusStats;
   /** Only when asked for. */
   readonly done?: StatusStats;
-  /** The same, but for what is done, per topic, in order of its name. */
-  readonly topics: readonly (Readonly<Record<Exclude<Status, "done">, number>> & { readonly topic: string })[];
+  /** The same, but for what is done, per topic, in order of its name; and how long the first has been there that is to be sent. */
+  readonly topics: readonly (Readonly<Record<Exclude<Status, "done">, number>> & {
+    readonly topic: string;
+    readonly oldestAgeMs?: number;
+  })[];
   /** Keys that are held; and those of them that stay so until somebody releases them. */
   readonly heldKeys: { readonly count: number; readonly forGood: number };
   readonly paused: boolean;
   readonly lanes: {
+    /** Those that no living relay has. */
     readonly unowned: number;
     /** In order of their names. A relay that stands by has none; one that does not live has died, and loses them. */
     readonly owners: readonly { readonly owner: string; readonly lanes: number; readonly lives: boolean }[];
@@ -135,14 +139,16 @@ export interface ChangeOptions extends Operator {
 }
 
 export interface DryRunOptions {
-  /** At most so many are changed. Defaults to 10,000, which is the most. */
+  /** At most so many are changed, the first ones. At most 1,000,000. Defaults to 10,000. */
   readonly limit?: number;
 }
 
 export interface DryRun {
   /** How many would be changed. */
   readonly count: number;
-  /** Confirms just these: what comes later is not among them. */
+  /** Whether there are more than `limit`. */
+  readonly more: boolean;
+  /** Confirms just these: what comes to where they are later is not among them. */
   readonly confirm: string;
 }
 
@@ -196,7 +202,7 @@ export interface Admin {
 
   /**
    * Sends parked messages again, with their attempts counted anew. One whose key is held goes back to its place, before all
-   * that wait behind it, and its key goes on; any other is appended anew.
+   * that wait there, and if it was what held it the key goes on; any other is appended anew.
    */
   retry(selection: Selection, options: ChangeOptions): Promise<Changed>;
   /**
@@ -204,7 +210,10 @@ export interface Admin {
    * waiting, goes on now.
    */
   discard(selection: DiscardSelection, options: ChangeOptions): Promise<Changed>;
-  /** Sends what is done once more, in its order, with the same ids: consumers with an inbox skip what they have handled. */
+  /**
+   * Sends what is done once more, each message once, in their order, with the same ids: consumers with an inbox skip what they
+   * have handled. With the same `confirm` again it goes on where it ended, and does nothing twice.
+   */
   replay(selection: Selection, options: ReplayOptions): Promise<Changed>;
   /** What a change would do, without doing it. */
   dryRun(action: "retry" | "replay", selection: Selection, options?: DryRunOptions): Promise<DryRun>;
@@ -222,13 +231,13 @@ export interface PurgeOptions extends BoxOption {
   /** How long it is kept at least. */
   readonly retentionMs: number;
   /**
-   * Gets everything before it is removed, in batches, in order of position; what it rejects stays. After a crash it may get
-   * some again. Defaults to nothing.
+   * Gets everything before it is removed, in batches, each in order of position; what it rejects stays. After a crash, or a
+   * stop, it may get some again. The signal is aborted when it should end. Defaults to nothing.
    */
-  readonly archive?: (messages: readonly ArchivedMessage[]) => Promise<void>;
+  readonly archive?: (messages: readonly ArchivedMessage[], signal: AbortSignal) => Promise<void>;
   /**
-   * Whether to make and drop partitions, where the database has them, which needs the right to do so. Without, what is done
-   * is deleted in small batches. Defaults to true.
+   * Whether to make and drop partitions, where the database has them; only the owner of the tables may. Without, what is done
+   * is deleted in small batches, wherever it is. Defaults to true.
    */
   readonly partitions?: boolean;
   readonly signal?: AbortSignal;

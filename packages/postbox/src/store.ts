@@ -35,7 +35,7 @@ export interface Store<Tx = unknown> {
   transaction<R>(work: (tx: Tx) => Promise<R>, options?: TransactionOptions): Promise<R>;
   /** The transaction that surrounds the caller, through any number of awaits; undefined outside of one. */
   current(): Tx | undefined;
-  /** Writes messages into a box within `tx`, in one statement. Throws before touching `tx` when it is no transaction. */
+  /** Writes messages into a box within `tx`, in one statement, in their order. Throws before touching `tx` when it is no transaction. */
   append(tx: Tx, box: string, messages: readonly Message[], options?: AppendOptions): Promise<void>;
   /**
    * Remembers within `tx` that `consumer` handles this message; "duplicate" when it already did. Never aborts `tx`.
@@ -177,6 +177,8 @@ export interface Row {
   readonly waiting: boolean;
   /** In `pending`, but its key is held: it must go behind those that wait, not out. */
   readonly held: boolean;
+  /** Of one that waits: how often an operator has put it back to its place. What is settled is the row of this turn. */
+  readonly turn?: number;
 }
 
 export interface SettleOptions {
@@ -213,8 +215,8 @@ export interface Settled {
 }
 
 /**
- * The relay's side of a box. Every write carries the lanes' epochs and locks them against a take-over, so that what an
- * owner does after it lost a lane changes nothing there.
+ * The relay's side of a box. Every write to the rows of a lane carries its epoch and locks it against a take-over, so that
+ * what an owner does after it lost a lane changes nothing there. What is scheduled is in no lane yet.
  */
 export interface Box {
   /** Joins those who share the lanes of this box, or stays among them, for `leaseMs`. Keeps what it owns that long. */

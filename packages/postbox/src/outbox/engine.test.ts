@@ -38,6 +38,7 @@ async function engineOn(
     ownership: {
       epochs,
       trusted: () => lease.trusted,
+      paused: () => false,
       of: (rows) => lanes.filter(({ lane }) => rows.some((row) => row.lane === lane)),
       lose: () => {},
       run: async () => {},

@@ -7,7 +7,7 @@ import type { Telemetry } from "../telemetry/events.js";
 import { createBreaker } from "./breaker.js";
 import type { Carrier, Dispatched, RowOutcome } from "./carrier.js";
 import { countCrashes } from "./count-crashes.js";
-import { expiry, judge, queueBehind } from "./judge.js";
+import { expiry, isExpiry, judge, queueBehind } from "./judge.js";
 import type { Ownership } from "./ownership.js";
 import { createReader } from "./reader.js";
 import { createSettler } from "./settler.js";
@@ -129,7 +129,7 @@ export function createEngine(options: EngineOptions): Engine {
       settler.add([judgement, ...behind]);
     } else {
       if (settlement.to === "sent") window.sent(row);
-      else window.parked(row);
+      else window.parked(row, isExpiry(outcome));
       settler.add([judgement]);
     }
     if (outcome.status === "sent") doubt.sent();
@@ -149,6 +149,8 @@ export function createEngine(options: EngineOptions): Engine {
     } catch (error) {
       return { undecided: batch, down: PostboxError.from(error) };
     }
+    // That may have taken long.
+    if (!ownership.trusted()) return { undecided: batch };
     // Some may have turned out to be another's.
     const ours = batch.filter((row) => window.isOnItsWay(row));
     return carrier.carry(ours, report);
@@ -175,6 +177,7 @@ export function createEngine(options: EngineOptions): Engine {
       const waitMs = breaker.waitMs();
       while (
         ownership.trusted() &&
+        !ownership.paused() &&
         breaker.allows(sending.size) &&
         !(carrier.oneByOne && sending.size > 0) &&
         window.inFlight < maxInFlight &&

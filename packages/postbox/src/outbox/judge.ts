@@ -42,9 +42,10 @@ export function judge(
   if (outcome.status === "sent") {
     return { settlement: { row, to: "sent" }, event: { name: "message.sent", box, id, attempt: row.attempts + 1 } };
   }
-  if (ahead !== undefined) return queueBehind(row, ahead, options);
   const { error } = outcome;
-  if (isExpired(error)) return judgeExpired(row, error, options);
+  // It was never with the sender, and nothing there held it back.
+  if (isExpiry(outcome)) return judgeExpired(row, error, options);
+  if (ahead !== undefined) return queueBehind(row, ahead, options);
   // Whoever may read the tables need not know the broker's password.
   const text = scrub(error.message);
   const attempts = row.attempts + 1;
@@ -70,8 +71,9 @@ export function expiry({ message }: Row, now: number): Outcome | undefined {
   return lifeLeftMs(message, now) > 0 ? undefined : { status: "rejected", error: expiredError(message) };
 }
 
-function isExpired(error: Error): boolean {
-  return error instanceof PermanentError && error.code === "message-expired";
+export function isExpiry(outcome: Outcome): boolean {
+  if (outcome.status !== "rejected") return false;
+  return outcome.error instanceof PermanentError && outcome.error.code === "message-expired";
 }
 
 /** It spends no attempt, and its key does not wait for what nobody wants any more. */

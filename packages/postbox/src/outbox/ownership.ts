@@ -23,7 +23,7 @@ export interface OwnershipOptions {
   gained(lanes: readonly TakenLane[]): void;
   /** These are somebody else's: what is on its way there no longer concerns us. */
   lost(lanes: readonly number[]): void;
-  /** The lease had run out, and stands again. */
+  /** The lease had run out, and stands again; or the box was paused, and is not any more. */
   resumed(): void;
   /** Finishes what is on its way in these lanes. Answers with those where it has; the others took too long, and are kept. */
   drain(lanes: readonly number[]): Promise<readonly number[]>;
@@ -35,6 +35,8 @@ export interface Ownership {
   readonly epochs: ReadonlyMap<number, number>;
   /** Whether our lease certainly still stands. Ask before every send; settling is fenced by the store itself. */
   trusted(): boolean;
+  /** Whether an operator has paused the box: nothing more is sent. */
+  paused(): boolean;
   /** The lanes of these rows that are ours. */
   of(rows: readonly Pick<Lane, "lane">[]): readonly Lane[];
   /** These turned out to be somebody else's; those that have been taken again since, under another epoch, are not. */
@@ -99,6 +101,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   async function renew(): Promise<void> {
     const sentAt = runtime.monotonic();
     const { lanes, others, ...now } = await box.renew(owner, leaseMs, order);
+    const goesOn = paused && !now.paused;
     if (now.paused !== paused) telemetry({ name: now.paused ? "relay.paused" : "relay.resumed", box: boxName });
     paused = now.paused;
     const hadRunOut = !trusted();
@@ -110,7 +113,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     // Ours all the while, though we had given up on them; or taken by a call whose answer was lost, from whomever.
     const missed = lanes.filter(({ lane }) => !epochs.has(lane));
     gain(missed.map(({ lane, epoch }) => ({ lane, epoch, clean: givenUp.get(lane) === epoch })));
-    if (hadRunOut) options.resumed();
+    if (hadRunOut || goesOn) options.resumed();
   }
 
   function watch(others: readonly Member[]): void {
@@ -189,6 +192,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   return {
     epochs,
     trusted,
+    paused: () => paused,
     lose,
     of: (rows) =>
       [...new Set(rows.map(({ lane }) => lane))].flatMap((lane) => {

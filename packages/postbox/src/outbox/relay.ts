@@ -2,10 +2,10 @@ import type { PurgeOptions } from "../admin.js";
 import { type Backoff, exponential, reliable } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
-import { type Runtime, runtimeWith } from "../internal/runtime.js";
+import { type Runtime, runtimeWith, sleep } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
-import { callback, checkOptions, count, flag, object, oneOf, positive } from "../options.js";
+import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive } from "../options.js";
 import type { Order, Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
 import type { Receiver, Sender } from "../transport.js";
@@ -70,8 +70,8 @@ export interface RelayOptions {
   /** Which failures can never succeed, beside those the sender rejects: parked at once. Defaults to none. */
   readonly isPermanent?: (error: Error) => boolean;
   /**
-   * What a parked message does to its key: `continue` lets the next ones go, `hold` lets them wait until somebody sets
-   * `due_at` of the key in `outbox_hold`. For `order: "key"`. Defaults to `continue`.
+   * What a parked message does to its key: `continue` lets the next ones go, `hold` lets them wait until somebody retries or
+   * discards it, or releases the key: see `store.admin`. For `order: "key"`. Defaults to `continue`.
    */
   readonly onPark?: "continue" | "hold";
   /** How long lanes stay this relay's without a renewal; after a crash others take over then. Defaults to 15,000. */
@@ -84,6 +84,11 @@ export interface RelayOptions {
   readonly runtime?: Partial<Runtime>;
 }
 
+const retention: OptionRule = {
+  expected: "a number of milliseconds above 0, up to a hundred years",
+  test: (value) => typeof value === "number" && value > 0 && value <= 100 * 365 * 24 * 3_600_000,
+};
+
 const rules = {
   order: oneOf("key", "total", "none"),
   pollIntervalMs: positive,
@@ -92,7 +97,7 @@ const rules = {
   maxInFlight: count,
   maxInFlightBytes: count,
   mode: oneOf("delete", "keep"),
-  retentionMs: positive,
+  retentionMs: retention,
   cleanIntervalMs: positive,
   archive: callback,
   partitions: flag,
@@ -234,14 +239,13 @@ export function createRelay<Tx>(
     const working = engine.run(stop.signal).finally(() => finished.abort());
     const parts = [ownership.run(stop.signal, finished.signal), working];
     parts.push(keepSchedule({ ...engineOptions, promoted: () => engine.hinted() }, stop.signal));
+    let cleaning: Promise<void> | undefined;
     const { retentionMs, cleanIntervalMs = 600_000, archive, partitions } = options;
     if (retentionMs !== undefined) {
       const retention = { ...engineOptions, store, retentionMs, cleanIntervalMs };
-      parts.push(
-        keepClean(
-          { ...retention, ...(archive && { archive }), ...(partitions !== undefined && { partitions }) },
-          stop.signal,
-        ),
+      cleaning = keepClean(
+        { ...retention, ...(archive && { archive }), ...(partitions !== undefined && { partitions }) },
+        stop.signal,
       );
     }
     if (hints) parts.push(hear({ ...engineOptions, hints, hinted: () => engine.hinted() }, stop.signal));
@@ -254,7 +258,15 @@ export function createRelay<Tx>(
       stop.abort();
       await Promise.allSettled(parts);
       await leave(owner, ownership.epochs.size);
+      if (cleaning !== undefined) await impatiently(cleaning);
     }
+  }
+
+  /** A stop does not wait for ever for somebody's archive: what was not removed is removed another time. */
+  async function impatiently(cleaning: Promise<void>): Promise<void> {
+    const patience = new AbortController();
+    const ended = cleaning.finally(() => patience.abort());
+    await Promise.race([ended, sleep(runtime, publishTimeoutMs, patience.signal)]);
   }
 
   async function leave(owner: string, lanes: number): Promise<void> {

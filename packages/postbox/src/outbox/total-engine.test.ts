@@ -33,6 +33,7 @@ async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () 
     ownership: {
       epochs,
       trusted: () => true,
+      paused: () => false,
       of: (rows) =>
         [...epochs]
           .map(([lane, epoch]) => ({ lane, epoch }))

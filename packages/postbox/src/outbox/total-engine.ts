@@ -162,6 +162,17 @@ export function createTotalEngine(options: EngineOptions): Engine {
     return waitMs;
   }
 
+  /** Whether somebody has removed what failed and holds up everything. Takes it out of the queue. */
+  async function isGone(row: Row): Promise<boolean> {
+    if (row.attempts === 0 || row.waiting) return false;
+    const begun = term;
+    const { rows } = await box.read([{ lane: row.lane, after: row.position - 1, limit: 1 }]);
+    if (begun !== term || rows[0]?.position === row.position) return begun !== term;
+    queue.shift();
+    live.delete(nameOf(row));
+    return true;
+  }
+
   async function attempt(row: Row, report: (outcome: RowOutcome) => void): Promise<Dispatched> {
     const begun = term;
     try {
@@ -179,7 +190,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
   async function loop(signal: AbortSignal): Promise<void> {
     let lookAt = 0;
     while (!signal.aborted) {
-      if (draining || ownership.epochs.size < laneCount || !ownership.trusted()) {
+      if (draining || ownership.paused() || ownership.epochs.size < laneCount || !ownership.trusted()) {
         await news.wait(signal, options.pollIntervalMs);
         continue;
       }
@@ -190,6 +201,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
         const [row] = queue;
         // It may have begun while this looked around.
         if (draining) continue;
+        if (row !== undefined && (await isGone(row))) continue;
         if (row !== undefined && settler.size < 2 * options.maxInFlight) {
           busy = true;
           const pauseMs = await send(row, signal).finally(() => {

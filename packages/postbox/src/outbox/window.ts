@@ -63,8 +63,8 @@ export interface Window {
   sent(row: Row): void;
   /** It failed: answers with those behind it, which go to `wait` with it. */
   failed(row: Row): readonly Row[];
-  /** It goes to `parked`, or is dropped: its key goes on when that is stored. */
-  parked(row: Row): void;
+  /** It goes to `parked`, or is dropped: its key goes on when that is stored. `untried`: no sender held anything back for it. */
+  parked(row: Row, untried?: boolean): void;
   /** Whether an earlier one of its key has failed (held) or been parked in the batch that this row was sent in. */
   ahead(row: Row): "held" | "parked" | undefined;
   /**
@@ -220,7 +220,9 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
           held.push(row);
         } else {
           const own = state ?? stateOf(key, row.lane);
-          own.queue.push(row);
+          // What waits comes in order, but for what an operator has put back.
+          const behind = row.waiting ? own.queue.findIndex(({ position }) => position > row.position) : -1;
+          own.queue.splice(behind < 0 ? own.queue.length : behind, 0, row);
           buffered++;
           enqueue(own);
         }
@@ -294,10 +296,10 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       return moving;
     },
 
-    parked(row) {
+    parked(row, untried = false) {
       const state = landed(row);
       if (state === undefined) return;
-      if (state.inFlight > 0) state.parkedAhead = true;
+      if (state.inFlight > 0 && !untried) state.parkedAhead = true;
       state.unsettledParks++;
     },
 

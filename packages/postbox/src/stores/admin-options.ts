@@ -27,12 +27,16 @@ import { type PageCursor, readPageCursor } from "./page-cursor.js";
 /** In the order in which they are listed. */
 export const statuses: readonly Status[] = ["pending", "waiting", "scheduled", "parked", "done"];
 
+/** Why a message was dropped, in the audit. */
+export const expiredReason = "its expirytime had passed";
+
 /** How many failed tries of a message are kept. */
 export const keptFailures = 20;
 
 const mostIds = 1000;
 const mostPerPage = 1000;
-const mostPerChange = 10_000;
+const usualPerChange = 10_000;
+const mostPerChange = 1_000_000;
 const mostCharacters = 8192;
 export const centuryMs = 100 * 365 * 24 * 3_600_000;
 
@@ -217,12 +221,15 @@ export interface CheckedChange extends CheckedSelection {
    * nothing that appears meanwhile.
    */
   readonly bounds: ChangeBounds;
+  /** The token that it was confirmed with. */
+  readonly confirm?: string;
   /** Only a replay has them. */
   readonly perSecond?: number;
   readonly signal?: AbortSignal;
 }
 
-const everything: ChangeBounds = { most: Number.MAX_SAFE_INTEGER, upTo: Number.MAX_SAFE_INTEGER };
+const unbounded = Number.MAX_SAFE_INTEGER;
+const everything: ChangeBounds = { most: unbounded, upTo: unbounded, until: unbounded };
 
 /** Where a change takes messages from; discarding is asked for it. */
 const origins = { retry: "parked", replay: "done", discard: "parked" } as const;
@@ -233,7 +240,7 @@ export function checkDryRun(
   options: DryRunOptions = {},
 ): CheckedDryRun {
   checked("admin.dryRun", { action }, { action: oneOf("retry", "discard", "replay") }, ["action"]);
-  const { limit = mostPerChange } = checked("admin.dryRun", options, { limit: wholeUpTo(mostPerChange) });
+  const { limit = usualPerChange } = checked("admin.dryRun", options, { limit: wholeUpTo(mostPerChange) });
   return { ...checkSelection("admin.dryRun", action, selection), limit };
 }
 
@@ -246,7 +253,7 @@ export function checkChange(
   const about = checkSelection(owner, action, selection);
   const rules = { ...operatorRules, confirm: text, ...(action === "replay" ? { perSecond: positive, signal } : {}) };
   const { confirm, ...rest }: ReplayOptions = checked<ReplayOptions>(owner, options, rules, ["by"]);
-  if (confirm !== undefined) return { ...about, ...rest, bounds: readConfirmToken(confirm, about) };
+  if (confirm !== undefined) return { ...about, ...rest, confirm, bounds: readConfirmToken(confirm, about) };
   if (about.filter.ids !== undefined) return { ...about, ...rest, bounds: everything };
   throw new ConfigError(
     "option-invalid",

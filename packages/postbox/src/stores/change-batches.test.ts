@@ -19,7 +19,9 @@ function changing(rows: number) {
 describe("changeInBatches", () => {
   it("goes on until there are no more", async () => {
     const { steps, step } = changing(1200);
-    expect(await changeInBatches({ bounds: { most: 5000, upTo } }, manualRuntime(), step)).toEqual({ count: 1200 });
+    expect(await changeInBatches({ bounds: { most: 5000, upTo, until: 0 } }, manualRuntime(), step)).toEqual({
+      count: 1200,
+    });
     expect(steps.map(({ after, limit }) => [after, limit])).toEqual([
       [0, 500],
       [500, 500],
@@ -29,17 +31,21 @@ describe("changeInBatches", () => {
 
   it("ends at its bounds", async () => {
     const most = changing(1200);
-    expect(await changeInBatches({ bounds: { most: 700, upTo } }, manualRuntime(), most.step)).toEqual({ count: 700 });
+    expect(await changeInBatches({ bounds: { most: 700, upTo, until: 0 } }, manualRuntime(), most.step)).toEqual({
+      count: 700,
+    });
     expect(most.steps.map(({ limit }) => limit)).toEqual([500, 200]);
     const none = changing(1200);
-    expect(await changeInBatches({ bounds: { most: 0, upTo: 0 } }, manualRuntime(), none.step)).toEqual({ count: 0 });
+    expect(await changeInBatches({ bounds: { most: 0, upTo: 0, until: 0 } }, manualRuntime(), none.step)).toEqual({
+      count: 0,
+    });
     expect(none.steps).toEqual([]);
   });
 
   it("keeps the pace", async () => {
     const runtime = manualRuntime();
     const { steps, step } = changing(1200);
-    const done = changeInBatches({ bounds: { most: 30, upTo }, perSecond: 10 }, runtime, step);
+    const done = changeInBatches({ bounds: { most: 30, upTo, until: 0 }, perSecond: 10 }, runtime, step);
     await runtime.advance(999);
     expect(steps).toHaveLength(1);
     await runtime.advance(1);
@@ -52,7 +58,11 @@ describe("changeInBatches", () => {
     const runtime = manualRuntime();
     const abort = new AbortController();
     const { step } = changing(1200);
-    const done = changeInBatches({ bounds: { most: 30, upTo }, perSecond: 10, signal: abort.signal }, runtime, step);
+    const done = changeInBatches(
+      { bounds: { most: 30, upTo, until: 0 }, perSecond: 10, signal: abort.signal },
+      runtime,
+      step,
+    );
     await runtime.advance(500);
     abort.abort();
     expect(await done).toEqual({ count: 10 });

@@ -38,12 +38,16 @@ export async function changeInBatches(
   let after = 0;
   while (count < bounds.most && !signal?.aborted) {
     const limit = Math.min(most, bounds.most - count);
+    const begun = runtime.monotonic();
     const changed = await step({ after, upTo: bounds.upTo, limit });
+    const tookMs = runtime.monotonic() - begun;
     count += changed.count;
     if (changed.found < limit) break;
     after = changed.last;
     const aheadMs = (count / perSecond) * 1000 - (runtime.monotonic() - start);
-    if (aheadMs > 0 && count < bounds.most) await sleep(runtime, aheadMs, signal);
+    // It rests as long as it worked: whoever sends and settles goes on in between.
+    const restMs = Math.max(aheadMs, tookMs);
+    if (restMs > 1 && count < bounds.most) await sleep(runtime, restMs, signal);
   }
   return { count };
 }

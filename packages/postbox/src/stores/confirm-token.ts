@@ -1,10 +1,14 @@
 import { createHash } from "node:crypto";
 import { ConfigError } from "../errors.js";
 
-/** What a dry run has counted: a change touches at most `most` rows, none of them beyond position `upTo`. */
+/**
+ * What a dry run has counted: a change touches at most `most` rows, none of them beyond position `upTo`, nor one that came to
+ * where it is after `until`, by what the store counts time with.
+ */
 export interface ChangeBounds {
   readonly most: number;
   readonly upTo: number;
+  readonly until: number;
 }
 
 /** What a token is for. `selection` is always spelt the same for the same selection. */
@@ -18,15 +22,16 @@ export interface ConfirmedChange {
  * The `confirm` of a dry run. Nothing is kept of it anywhere: it carries the bounds, and a hash that ties them to this change.
  * It guards against mistakes and not against its holder, who may make changes anyway.
  */
-export function writeConfirmToken(change: ConfirmedChange, { most, upTo }: ChangeBounds): string {
-  return Buffer.from(JSON.stringify([most, upTo, hashOf(change, most, upTo)])).toString("base64url");
+export function writeConfirmToken(change: ConfirmedChange, bounds: ChangeBounds): string {
+  const { most, upTo, until } = bounds;
+  return Buffer.from(JSON.stringify([most, upTo, until, hashOf(change, bounds)])).toString("base64url");
 }
 
 /** The bounds in a token. One that was made for anything but this change is `option-invalid`. */
 export function readConfirmToken(token: string, change: ConfirmedChange): ChangeBounds {
-  const [most, upTo] = partsOf(token);
-  const bounds = { most: most as number, upTo: upTo as number };
-  const stands = [most, upTo].every((part) => Number.isSafeInteger(part) && (part as number) >= 0);
+  const [most, upTo, until] = partsOf(token);
+  const bounds = { most: most as number, upTo: upTo as number, until: until as number };
+  const stands = [most, upTo, until].every((part) => Number.isSafeInteger(part) && (part as number) >= 0);
   if (stands && writeConfirmToken(change, bounds) === token) return bounds;
   throw new ConfigError(
     "option-invalid",
@@ -36,9 +41,9 @@ export function readConfirmToken(token: string, change: ConfirmedChange): Change
   );
 }
 
-function hashOf({ action, box, selection }: ConfirmedChange, most: number, upTo: number): string {
+function hashOf({ action, box, selection }: ConfirmedChange, { most, upTo, until }: ChangeBounds): string {
   return createHash("sha256")
-    .update(JSON.stringify([action, box, selection, most, upTo]))
+    .update(JSON.stringify([action, box, selection, most, upTo, until]))
     .digest("base64url");
 }
 

@@ -1,3 +1,4 @@
+import type { Settlement } from "postbox";
 import { describe, expect } from "vitest";
 import { comparable, testMessage, testMessages } from "../messages.js";
 import { commit, ids, join, outbox, readAll, rowOf } from "./box-access.js";
@@ -52,13 +53,40 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents(outbox)).toMatchObject({ pending: ["m3", "o1"], wait: [], holds: [] });
     });
 
-    fact("lets a hold go on at once that another failure of the key has set", async (harness) => {
+    fact("leaves the delay as it is that another failure of the key has set", async (harness) => {
       const { settle, fail, read } = await operatedBox(harness);
       await commit(harness, ...inKey("k", "m1"));
       await settle("m1", { to: "parked", attempts: 3, error: "never" });
       await fail("not now", ...inKey("k", "m2"));
       expect(await read()).toEqual([]);
       await harness.store.admin.retry({ ids: ["m1"] }, ann);
+      expect(await read()).toEqual([]);
+      await harness.advance(3_600_001);
+      expect(ids(await read())).toEqual(["m1", "m2"]);
+    });
+
+    fact("of one that holds nothing leaves its key held by the one that does", async (harness) => {
+      const { settle, read } = await operatedBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2", "m3"));
+      await settle("m1", { to: "parked", attempts: 3, error: "never" });
+      await settle("m2", holding);
+      await settle("m3", behind);
+      await harness.store.admin.retry({ ids: ["m1"] }, ann);
+      expect(await read()).toEqual([]);
+      await harness.store.admin.discard({ ids: ["m2"] }, ann);
+      expect(ids(await read())).toEqual(["m1", "m3"]);
+    });
+
+    fact("is not undone by a settle that is sent again because its answer was lost", async (harness) => {
+      const { box, lanes, settle, read } = await operatedBox(harness);
+      await commit(harness, ...inKey("k", "m1", "m2"));
+      await settle("m1", { to: "wait", attempts: 1, retryInMs: 0, error: "not now" });
+      await settle("m2", behind);
+      const lost: Settlement = { ...holding, row: rowOf(await read(), "m1") };
+      await box.settle(lanes, [lost]);
+      await harness.store.admin.retry({ ids: ["m1"] }, ann);
+      await box.settle(lanes, [lost]);
+      expect((await harness.contents(outbox)).parked).toEqual([]);
       expect(ids(await read())).toEqual(["m1", "m2"]);
     });
 
@@ -214,6 +242,32 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await read()).map((row) => [row.message.id, row.held])).toEqual([["m2", false]]);
     });
 
+    fact("of much that waits keeps nothing else from being tried again", async (harness) => {
+      const { fail, settle, box, lanes } = await operatedBox(harness);
+      const many = Array.from({ length: 300 }, (_, n) => testMessage(`gone-${n}`));
+      await fail("not now", ...many);
+      const { confirm } = await harness.store.admin.dryRun("discard", { status: "waiting" });
+      await harness.store.admin.discard({ status: "waiting" }, { ...ann, confirm });
+      const left = Array.from({ length: 64 }, (_, n) => testMessage(`left-${n}`));
+      await commit(harness, ...left);
+      for (const { id } of left) await settle(id, { to: "wait", attempts: 1, retryInMs: 0, error: "not now" });
+      const due = await box.due(lanes.map(({ lane }) => ({ lane, limit: 8 })));
+      expect(ids(due).sort()).toEqual(names(left).sort());
+      expect((await harness.contents(outbox)).holds).toHaveLength(left.length);
+    });
+
+    fact("confirmed by a dry run takes what that has counted, not what came there later", async (harness) => {
+      const { admin } = harness.store;
+      const { settle } = await operatedBox(harness);
+      await commit(harness, testMessage("early"), testMessage("late"));
+      await settle("late", { to: "parked", attempts: 1, error: "never" });
+      const { count, confirm } = await admin.dryRun("discard", {});
+      expect(count).toBe(1);
+      await settle("early", { to: "parked", attempts: 1, error: "never" });
+      expect(await admin.discard({}, { ...ann, confirm })).toEqual({ count: 1 });
+      expect((await harness.contents(outbox)).parked).toMatchObject([{ id: "early" }]);
+    });
+
     fact("is passed over by whoever had it on its way", async (harness) => {
       const { box, lanes, read } = await operatedBox(harness);
       await commit(harness, testMessage("m1"), testMessage("m2"));
@@ -249,7 +303,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(entries.reverse().flatMap((entry) => entry.ids)).toEqual(names(messages));
     });
 
-    fact("with the same token again replays the same, and not what was replayed", async (harness) => {
+    fact("with the same token again does nothing, and with another one each message once", async (harness) => {
       const { admin } = harness.store;
       const { finish, read, settle } = await operatedBox(harness);
       await finish(testMessage("a"), testMessage("b"));
@@ -257,7 +311,11 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       await admin.replay({}, { ...atOnce, confirm });
       for (const id of ids(await read())) await settle(id, { to: "sent" }, { keep: true });
       expect((await harness.contents(outbox)).done).toEqual(["a", "b", "a", "b"]);
-      expect(await admin.replay({}, { ...atOnce, confirm })).toEqual({ count: 2 });
+      expect(await admin.replay({}, { ...atOnce, confirm })).toEqual({ count: 0 });
+      expect((await harness.contents(outbox)).pending).toEqual([]);
+      const again = await admin.dryRun("replay", {});
+      expect(again).toMatchObject({ count: 2, more: false });
+      expect(await admin.replay({}, { ...atOnce, confirm: again.confirm })).toEqual({ count: 2 });
       expect((await harness.contents(outbox)).pending).toEqual(["a", "b"]);
     });
 

@@ -40,8 +40,8 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect([pending, waiting, scheduled, parked, done].map((each) => each?.count)).toEqual([5, 2, 1, 4, 4]);
       const none = { pending: 0, waiting: 0, scheduled: 0, parked: 0 };
       expect(stats.topics).toEqual([
-        { ...none, topic: "a", pending: 5, parked: 3 },
-        { ...none, topic: "b", waiting: 2, parked: 1 },
+        { ...none, topic: "a", pending: 5, parked: 3, oldestAgeMs: expect.any(Number) },
+        { ...none, topic: "b", waiting: 2, parked: 1, oldestAgeMs: expect.any(Number) },
         { ...none, topic: "testkit.facts.v1", scheduled: 1 },
       ]);
       expect(await harness.store.admin.stats()).not.toHaveProperty("done");

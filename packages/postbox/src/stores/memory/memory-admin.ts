@@ -11,6 +11,7 @@ import type {
 } from "../../admin.js";
 import {
   type CheckedChange,
+  type CheckedSelection,
   checkAudit,
   checkChange,
   checkDryRun,
@@ -64,6 +65,7 @@ export function memoryAdmin(data: MemoryData): Admin {
         found
           .rows(status)
           .filter((row) => row.message.id === id)
+          .reverse()
           .map(detailed),
       );
     },
@@ -76,10 +78,12 @@ export function memoryAdmin(data: MemoryData): Admin {
 
     async dryRun(action, selection, options) {
       const checked = checkDryRun(action, selection, options);
-      const rows = data.existingBox(checked.box).rows(checked.status);
-      const counted = rows.filter((row) => fits(row, checked.filter)).slice(0, checked.limit);
-      const bounds = { most: counted.length, upTo: counted.at(-1)?.position ?? 0 };
-      return { count: counted.length, confirm: writeConfirmToken(checked, bounds) };
+      const fitting = selected(data.existingBox(checked.box), checked);
+      const counted = fitting.slice(0, checked.limit);
+      const until = data.rememberDryRun(counted.map(({ position }) => position));
+      const bounds = { most: counted.length, upTo: counted.at(-1)?.position ?? 0, until };
+      const more = fitting.length > counted.length;
+      return { count: counted.length, more, confirm: writeConfirmToken(checked, bounds) };
     },
 
     retry: async (selection, options) =>
@@ -119,22 +123,33 @@ async function changeRows(
   change: CheckedChange,
   apply: (box: MemoryBox, row: StatusRow) => void,
 ): Promise<Changed> {
-  const { action, status, filter, selection, by, reason } = change;
+  const { action, status, selection, by, reason } = change;
   const box = data.existingBox(change.box);
   // What a change by ids brings back, and what comes back by itself meanwhile, lies beyond this.
   const last = box.rows(status).at(-1)?.position ?? 0;
   const bounds = { ...change.bounds, upTo: Math.min(change.bounds.upTo, last) };
+  const counted = data.dryRun(bounds.until);
   return changeInBatches({ ...change, bounds }, data.runtime, async ({ after, upTo, limit }) => {
-    const rows = box
-      .rows(status)
-      .filter((row) => row.position > after && row.position <= upTo && fits(row, filter))
+    const done = action === "replay" ? data.audit.lastOf(change.confirm) : 0;
+    const rows = selected(box, change)
+      .filter(({ position }) => position > Math.max(after, done) && position <= upTo)
+      .filter(({ position }) => counted?.has(position) ?? true)
       .slice(0, limit);
     for (const row of rows) apply(box, row);
     const ids = rows.map(({ message }) => message.id);
     const who = reason === undefined ? { by } : { by, reason };
-    if (ids.length > 0) data.audit.write(change.box, box.now, { action, ...who, selection, count: ids.length, ids });
-    return { found: ids.length, count: ids.length, last: rows.at(-1)?.position ?? after };
+    const last = rows.at(-1)?.position ?? after;
+    const entry = { action, ...who, selection, count: ids.length, ids };
+    if (ids.length > 0) data.audit.write(change.box, box.now, entry, change.confirm, last);
+    return { found: ids.length, count: ids.length, last };
   });
+}
+
+/** A replay takes each message once, however often it was replayed before. */
+function selected(box: MemoryBox, { action, status, filter }: CheckedSelection): StatusRow[] {
+  const ids = new Set<string>();
+  const isFirst = ({ message: { id } }: StatusRow) => !ids.has(id) && ids.add(id) !== undefined;
+  return box.rows(status).filter((row) => (action !== "replay" || isFirst(row)) && fits(row, filter));
 }
 
 function fits({ message, attempts, error, createdAt }: StatusRow, filter: MessageFilter): boolean {
@@ -172,24 +187,27 @@ function statsOf(box: MemoryBox, withDone: boolean): BoxStats {
     scheduled: counted("scheduled", (row) => row.dueAt ?? now),
     parked: counted("parked", moved),
     ...(withDone && { done: counted("done", moved) }),
-    topics: topicsOf([...rows("pending"), ...rows("waiting"), ...rows("scheduled"), ...rows("parked")]),
+    topics: topicsOf([...rows("pending"), ...rows("waiting"), ...rows("scheduled"), ...rows("parked")], now),
     heldKeys: box.heldKeys(),
     paused: box.paused,
     lanes: box.sharing(),
   };
 }
 
-function topicsOf(rows: readonly StatusRow[]): BoxStats["topics"] {
-  const topics = new Map<string, Record<Status, number>>();
-  for (const { message, status } of rows) {
-    const counts = topics.get(message.topic) ?? { pending: 0, waiting: 0, scheduled: 0, parked: 0, done: 0 };
+function topicsOf(rows: readonly StatusRow[], now: number): BoxStats["topics"] {
+  const topics = new Map<string, Record<Status, number> & { first: number }>();
+  for (const { message, status, createdAt } of rows) {
+    const none = { pending: 0, waiting: 0, scheduled: 0, parked: 0, done: 0, first: Number.POSITIVE_INFINITY };
+    const counts = topics.get(message.topic) ?? none;
     counts[status]++;
+    if (status === "pending" || status === "waiting") counts.first = Math.min(counts.first, createdAt);
     topics.set(message.topic, counts);
   }
-  return [...topics.keys()].sort().map((topic) => {
-    const { done: _, ...counts } = topics.get(topic) as Record<Status, number>;
-    return { topic, ...counts };
-  });
+  return [...topics]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([topic, { done: _, first, ...counts }]) => {
+      return { topic, ...counts, ...(Number.isFinite(first) && { oldestAgeMs: Math.max(0, now - first) }) };
+    });
 }
 
 function shown(row: StatusRow): StoredMessage {

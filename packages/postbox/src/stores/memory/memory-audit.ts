@@ -5,9 +5,16 @@ type Entry = Omit<AuditEntry, "number" | "at">;
 /** What was changed in all boxes of a database, numbered through. */
 export class MemoryAudit {
   readonly #entries: (Omit<AuditEntry, "at"> & { readonly at: number; readonly box: string })[] = [];
+  /** Up to which position the change with a token was made. */
+  readonly #lastOf = new Map<string, number>();
 
-  write(box: string, at: number, entry: Entry): void {
+  write(box: string, at: number, entry: Entry, confirm?: string, last = 0): void {
     this.#entries.push({ number: this.#entries.length + 1, at, box, ...structuredClone(entry) });
+    if (confirm !== undefined) this.#lastOf.set(confirm, last);
+  }
+
+  lastOf(confirm: string | undefined): number {
+    return this.#lastOf.get(confirm ?? "") ?? 0;
   }
 
   /** The newest first. */

@@ -18,7 +18,7 @@ import type {
   SettleOptions,
   TakenLane,
 } from "../../store.js";
-import { statuses } from "../admin-options.js";
+import { expiredReason, statuses } from "../admin-options.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
 import { MemoryOwners } from "./memory-owners.js";
 import { dueTimeOf, MemorySchedule, type ScheduledRow, unscheduled } from "./memory-schedule.js";
@@ -166,7 +166,9 @@ export class MemoryBox implements Box {
       else if (keep) this.#done.set(taken.position, { ...taken, attempts: taken.attempts + 1, updatedAt: now });
     }
     for (const { row } of fenced) this.#lane(row.lane).freeHolds(row.message);
-    if (expired.length > 0) this.#audit({ action: "expire", by: "relay", count: expired.length, ids: expired });
+    if (expired.length > 0) {
+      this.#audit({ action: "expire", by: "relay", reason: expiredReason, count: expired.length, ids: expired });
+    }
     return { standing };
   }
 
@@ -210,26 +212,35 @@ export class MemoryBox implements Box {
     if (status === "parked") {
       this.#parked.delete(position);
       const { key } = message;
-      const others = this.rows("parked").some((other) => other.message.key === key);
-      if (key !== undefined && !others) this.#lane(lane).letGo(key, this.#now(), true);
+      if (key !== undefined && !this.#isHeldByParked(key)) this.#lane(lane).letGo(key, this.#now(), true);
     } else if (status === "done") this.#done.delete(position);
     else if (status === "scheduled") this.#schedule.delete(position);
     else this.#lane(lane).remove(position, message, status === "waiting", this.#now());
   }
 
+  #isHeldByParked(key: string): boolean {
+    return this.rows("parked").some(({ message, holds }) => holds === true && message.key === key);
+  }
+
   /** Appends a row anew: rows never go back to where a relay may have read on. */
-  appendAgain({ message, failures }: StoredRow): void {
-    const row = { ...this.#fresh(unscheduled(message), this.#now()), failures };
+  appendAgain({ message, failures, error }: Pick<StoredRow, "message" | "failures" | "error">): void {
+    const row = {
+      ...this.#fresh(unscheduled(message), this.#now()),
+      failures,
+      ...(error !== undefined && { error }),
+    };
     this.#lane(row.lane).add(row);
   }
 
   /** A row that holds its key goes back to its place: appended anew it would come after those that wait for it. */
   retryParked(row: StatusRow): void {
     const now = this.#now();
-    const { status: _, ...stored } = row;
+    const { status: _, holds: __, ...stored } = row;
+    const { key } = row.message;
     this.#parked.delete(row.position);
-    const reset = { ...stored, attempts: 0, crashes: 0, updatedAt: now };
-    if (!this.#lane(row.lane).putBack(reset, now)) this.appendAgain(row);
+    const reset = { ...stored, attempts: 0, crashes: 0, updatedAt: now, turn: (row.turn ?? 0) + 1 };
+    const letsGo = key === undefined || !this.#isHeldByParked(key);
+    if (!this.#lane(row.lane).putBack(reset, letsGo, now)) this.appendAgain(row);
   }
 
   /** Lets a held key go on now. False: it is not held. */

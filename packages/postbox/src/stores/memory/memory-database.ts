@@ -31,6 +31,8 @@ export class MemoryData implements MemoryDatabase {
   readonly inbox = new MemoryInbox(this.#waits);
   readonly keyLocks = new MemoryKeyLocks(this.#waits);
   readonly hints = new MemoryHints();
+  /** What each dry run has counted, by its number. */
+  readonly #dryRuns: ReadonlySet<number>[] = [];
   readonly #boxes = new Map<string, MemoryBox>();
   readonly audit = new MemoryAudit();
   readonly runtime: Runtime;
@@ -62,6 +64,14 @@ export class MemoryData implements MemoryDatabase {
         path: "box",
       },
     );
+  }
+
+  rememberDryRun(positions: readonly number[]): number {
+    return this.#dryRuns.push(new Set(positions)) - 1;
+  }
+
+  dryRun(number: number): ReadonlySet<number> | undefined {
+    return this.#dryRuns[number];
   }
 
   advance(ms: number): void {

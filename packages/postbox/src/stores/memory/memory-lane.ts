@@ -12,6 +12,10 @@ export interface StoredRow {
   readonly crashes: number;
   readonly error?: string;
   readonly createdAt: number;
+  /** How often an operator has put it back to its place. Defaults to never. */
+  readonly turn?: number;
+  /** Of a parked one: whether it holds its key. */
+  readonly holds?: boolean;
   /** When it came to where it is, or last failed there. */
   readonly updatedAt: number;
   /** The last tries that failed, oldest first. */
@@ -80,6 +84,7 @@ export class MemoryLane {
 
   /** Moves one row to what became of it, and answers with it unless it stays here. A row that is gone stays gone. */
   settle(settlement: Settlement, now: number, alone: boolean): StoredRow | undefined {
+    if (!this.#isOfTurn(settlement.row)) return undefined;
     const found = this.#take(settlement.row);
     if (found === undefined || settlement.to === "sent") return found?.row;
     const { attempts, error } = settlement;
@@ -97,8 +102,9 @@ export class MemoryLane {
     const name = found.hold ?? (alone ? byId : byKey);
     if (settlement.to === "dropped") return row;
     if (settlement.to === "parked") {
-      if (settlement.hold) this.#hold(name, now).dueAt = Number.POSITIVE_INFINITY;
-      return row;
+      const holds = settlement.hold === true;
+      if (holds) this.#hold(name, now).dueAt = Number.POSITIVE_INFINITY;
+      return { ...row, holds };
     }
     if (settlement.to === "pending") {
       this.#pending.set(row.position, row);
@@ -110,6 +116,11 @@ export class MemoryLane {
     if (settlement.retryInMs !== undefined) hold.dueAt = now + settlement.retryInMs;
     hold.rows.set(row.position, row);
     return undefined;
+  }
+
+  /** Whether it is still the row that was read: an operator may have put it back since, to be settled anew. */
+  #isOfTurn({ position, message, waiting, turn = 0 }: Row): boolean {
+    return !waiting || this.#holdsOver(message).every(({ rows }) => (rows.get(position)?.turn ?? turn) === turn);
   }
 
   /**
@@ -130,27 +141,28 @@ export class MemoryLane {
   }
 
   /**
-   * Puts a parked row back to its place, before all that wait behind it, and lets them go on now. False: nothing is held by
-   * it or its key.
+   * Puts a parked row back to its place, before all that wait there; `letsGo` what was held for good. False: nothing is held
+   * by it or its key.
    */
-  putBack(row: StoredRow, now: number): boolean {
+  putBack(row: StoredRow, letsGo: boolean, now: number): boolean {
     const hold = holdsOf(row.message)
       .map((name) => this.#holds.get(name))
       .find((each) => each !== undefined);
     if (hold === undefined) return false;
     hold.rows.set(row.position, row);
-    hold.dueAt = now;
+    if (letsGo && hold.dueAt === Number.POSITIVE_INFINITY) hold.dueAt = now;
     return true;
   }
 
   /**
-   * Lets a key go on now. Its hold stays, also an empty one: what was read while it stood queues up behind it, and the last of
-   * these ends it. `onlyForGood` leaves one alone that will end by itself.
+   * Lets a key go on now. `onlyForGood` leaves one alone that will end by itself. What was read while it was held queues up
+   * behind a hold that is made anew.
    */
   letGo(key: string, now: number, onlyForGood = false): boolean {
     const hold = this.#holds.get(keyHold(key));
     if (onlyForGood && hold?.dueAt !== Number.POSITIVE_INFINITY) return false;
     if (hold !== undefined) hold.dueAt = Math.min(hold.dueAt, now);
+    if (hold?.rows.size === 0) this.#holds.delete(keyHold(key));
     return hold !== undefined;
   }
 
@@ -224,6 +236,6 @@ function keyHold(key: string): string {
 }
 
 function shown(row: StoredRow, waiting: boolean, held: boolean): Row {
-  const { lane, position, message, attempts, crashes } = row;
-  return { lane, position, message: copyOf(message), attempts, crashes, waiting, held };
+  const { lane, position, message, attempts, crashes, turn = 0 } = row;
+  return { lane, position, message: copyOf(message), attempts, crashes, waiting, held, ...(waiting && { turn }) };
 }

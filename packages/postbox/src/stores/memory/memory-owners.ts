@@ -72,7 +72,7 @@ export class MemoryOwners {
       lanes: this.#lanesOf(owner).length,
       lives: this.#lives(owner),
     }));
-    return { unowned: this.#lanes.filter(({ owner }) => owner === undefined).length, owners };
+    return { unowned: this.unownedLanes().size, owners };
   }
 
   living(): { readonly owner: string; readonly order: Order; readonly lanes: number }[] {

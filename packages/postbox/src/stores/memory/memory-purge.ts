@@ -17,7 +17,7 @@ export async function purgeMemory(data: MemoryData, options: PurgeOptions): Prom
     const old = box.rows("done").filter(({ updatedAt }) => updatedAt <= until);
     while (purged.removed < old.length && !signal?.aborted) {
       const batch = old.slice(purged.removed, purged.removed + changeBatch);
-      await archive?.(batch.map(archived));
+      await archive?.(batch.map(archived), signal ?? new AbortController().signal);
       for (const row of batch) box.remove(row);
       purged.removed += batch.length;
     }

@@ -13,7 +13,8 @@ const nothing = "NULL::timestamptz";
 
 /** Where the messages of a status are, with the same columns for all. */
 function messagesOf(t: BoxTables, status: Status): string {
-  const row = (alias: string) => `${alias}.lane, ${alias}.position, ${ofAlias(alias)}, ${alias}.created_at`;
+  const row = (alias: string, holdKey = `${alias}.key`) =>
+    `${alias}.lane, ${alias}.position, ${ofAlias(alias)}, ${alias}.created_at, ${holdKey} AS hold_key`;
   const done = (table: string) => `
       SELECT ${row("d")}, d.attempts, d.failures -> -1 ->> 'error' AS last_error, d.failures,
              d.done_at AS updated_at, ${nothing} AS due_at, d.done_at AS published_at
@@ -26,7 +27,7 @@ function messagesOf(t: BoxTables, status: Status): string {
       FROM ${t.pending} p`;
     case "waiting":
       return `
-      SELECT ${row("w")}, w.attempts, w.last_error, w.failures,
+      SELECT ${row("w", "w.hold_key")}, w.attempts, w.last_error, w.failures,
              w.updated_at, (SELECT h.due_at FROM ${t.hold} h WHERE h.lane = w.lane AND h.key = w.hold_key) AS due_at,
              ${nothing} AS published_at
       FROM ${t.wait} w`;
@@ -84,6 +85,8 @@ export interface Reach {
   readonly after?: number;
   readonly before?: number;
   readonly upTo?: number;
+  /** Came to where they are no later than this, in microseconds. */
+  readonly until?: number;
   readonly limit: number;
 }
 
@@ -100,18 +103,30 @@ export function selectSql(
     reach,
     list,
     newest = false,
+    once = false,
   }: {
     readonly status: Status;
     readonly filter: MessageFilter;
     readonly reach: Reach;
     readonly list: string;
     readonly newest?: boolean;
+    /** Of what is done: each message once, the first of it, however often it was replayed. Defaults to false. */
+    readonly once?: boolean;
   },
 ): string {
   const fits = conditions(statement, filter);
   if (reach.after !== undefined) fits.push(`m.position > ${statement.add(reach.after, "bigint")}`);
   if (reach.before !== undefined) fits.push(`m.position < ${statement.add(reach.before, "bigint")}`);
   if (reach.upTo !== undefined) fits.push(`m.position <= ${statement.add(reach.upTo, "bigint")}`);
+  if (reach.until !== undefined) {
+    const until = statement.add(reach.until, "bigint");
+    fits.push(`m.updated_at <= 'epoch'::timestamptz + ${until} * interval '1 microsecond'`);
+  }
+  if (once) {
+    const earlier = (table: string) =>
+      `NOT EXISTS (SELECT FROM ${table} e WHERE e.id = m.id AND e.position < m.position)`;
+    fits.push(earlier(t.done), earlier(t.overflow));
+  }
   const limit = statement.add(reach.limit, "integer");
   const order = `ORDER BY m.position ${newest ? "DESC" : ""} LIMIT ${limit}`;
   const from = `(${messagesOf(t, status)}) AS m`;
@@ -153,7 +168,8 @@ export function statsSql(t: BoxTables): string {
                FROM ${t.hold} h WHERE left(key, 1) <> chr(1) AND (due_at > clock_timestamp()
                  OR EXISTS (SELECT FROM ${t.wait} w WHERE w.lane = h.lane AND w.hold_key = h.key))),
       'paused', EXISTS (SELECT FROM ${t.state} WHERE name = ${t.name} AND paused_at IS NOT NULL),
-      'unowned', (SELECT count(*) FROM ${t.lane} WHERE owner IS NULL),
+      'unowned', (SELECT count(*) FROM ${t.lane} k WHERE NOT EXISTS (
+                    SELECT FROM ${t.member} m WHERE m.owner = k.owner AND m.expires_at > clock_timestamp())),
       'owners', (SELECT json_agg(json_build_object('owner', owner, 'lanes', lanes, 'lives', lives))
                  FROM (SELECT owner, coalesce(lanes, 0) AS lanes, coalesce(expires_at > clock_timestamp(), false) AS lives
                        FROM ${t.member}
@@ -167,11 +183,12 @@ export function lockLanesSql(t: BoxTables): string {
   return `SELECT FROM ${t.lane} WHERE lane = ANY ($1::smallint[]) ORDER BY lane FOR UPDATE`;
 }
 
-/** $3 to $7: who, why, what, and how it was selected. Of `changed`, which has the messages' ids. */
+/** Of `changed`, which has the messages' ids. From $`first` on: who, why, how they were selected, and by which token. */
 function audited(t: BoxTables, action: string, first: number): string {
+  const values = ["text", "text", "jsonb", "text"].map((type, index) => `$${first + index}::${type}`);
   return `audited AS (
-      INSERT INTO ${t.audit} (box, action, actor, reason, selection, count, ids)
-      SELECT ${t.name}, '${action}', $${first}::text, $${first + 1}::text, $${first + 2}::jsonb, count(*), array_agg(id ORDER BY position)
+      INSERT INTO ${t.audit} (box, action, actor, reason, selection, confirm, count, ids, last_position)
+      SELECT ${t.name}, '${action}', ${values.join(", ")}, count(*), array_agg(id ORDER BY position), max(position)
       FROM changed HAVING count(*) > 0
     )`;
 }
@@ -180,7 +197,7 @@ const answer = "SELECT count(*) AS count FROM changed";
 
 /**
  * Sends the parked rows ($1, $2) again, in locked lanes. Where their key is held they go back to where they were, before all
- * that they held up, and it is due; else to the end. $3 to $5 are for the audit.
+ * that wait there, as another turn of theirs; else to the end. From $3 on it is for the audit.
  */
 export function retrySql(t: BoxTables): string {
   const isHeld = `EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = c.lane AND h.key = c.key)`;
@@ -190,11 +207,8 @@ export function retrySql(t: BoxTables): string {
       WHERE p.lane = i.lane AND p.position = i.position
       RETURNING p.*
     ), back AS (
-      INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, failures, hold_key)
-      SELECT lane, position, ${columns}, created_at, 0, reason, failures, key FROM changed c WHERE ${isHeld}
-    ), due AS (
-      UPDATE ${t.hold} h SET due_at = clock_timestamp()
-      WHERE (h.lane, h.key) IN (SELECT lane, key FROM changed WHERE key IS NOT NULL)
+      INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, failures, hold_key, turn)
+      SELECT lane, position, ${columns}, created_at, 0, reason, failures, key, turn + 1 FROM changed c WHERE ${isHeld}
     ), anew AS (
       INSERT INTO ${t.pending} (lane, ${columns}, last_error, failures)
       SELECT lane, ${columns}, reason, failures FROM changed c WHERE NOT ${isHeld} AND ${numbered} ORDER BY position
@@ -202,33 +216,54 @@ export function retrySql(t: BoxTables): string {
     ${answer}`;
 }
 
-/**
- * Removes the rows ($1, $2) of a status, in locked lanes. A key that waited for one of them goes on: one that only a parked
- * one held for good, and one whose first waiting row is gone, which the others stood behind.
- */
+/** Removes the rows ($1, $2) of a status, in locked lanes. From $3 on it is for the audit. */
 export function discardSql(t: BoxTables, status: Exclude<Status, "done">): string {
   const table = { pending: t.pending, waiting: t.wait, scheduled: t.scheduled, parked: t.parked }[status];
-  const isGone = (row: string) => `(${row}.lane, ${row}.position) IN (SELECT lane, position FROM changed)`;
-  const freed = (where: string) => `freed AS (
-      UPDATE ${t.hold} h SET due_at = clock_timestamp() FROM changed c
-      WHERE h.lane = c.lane AND h.key = c.hold_key AND ${where}
-    ),`;
-  const free = {
-    parked: freed(`h.due_at = 'infinity' AND NOT EXISTS (
-        SELECT FROM ${t.parked} p WHERE p.lane = h.lane AND p.key = h.key AND NOT ${isGone("p")})`),
-    waiting: freed(`h.due_at <> 'infinity' AND NOT EXISTS (
-        SELECT FROM ${t.wait} w
-        WHERE w.lane = h.lane AND w.hold_key = h.key AND w.position < c.position AND NOT ${isGone("w")})`),
-    pending: "",
-    scheduled: "",
-  }[status];
   return `
     WITH changed AS (
       DELETE FROM ${table} m USING unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
       WHERE m.lane = i.lane AND m.position = i.position
-      RETURNING m.id, m.lane, m.position, ${status === "waiting" ? "m.hold_key" : "m.key AS hold_key"}
-    ), ${free} ${audited(t, "discard", 3)}
+      RETURNING m.id, m.position
+    ), ${audited(t, "discard", 3)}
     ${answer}`;
+}
+
+/**
+ * After parked rows of the keys $2 in the lanes $1 have left, in locked lanes: what nobody holds for good any more is due.
+ * `changes` tells a settle that was about to end the hold that it is not the one it saw.
+ */
+export function freeKeysSql(t: BoxTables): string {
+  return `
+    UPDATE ${t.hold} h
+    SET changes = changes + 1, due_at = CASE WHEN h.due_at = 'infinity' AND NOT EXISTS (
+          SELECT FROM ${t.parked} p WHERE p.lane = h.lane AND p.key = h.key AND p.holds)
+        THEN clock_timestamp() ELSE h.due_at END
+    FROM (SELECT DISTINCT * FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)) AS k
+    WHERE h.lane = k.lane AND h.key = k.key`;
+}
+
+/** After waiting rows of the holds ($1, $2) at the positions $3 have left: those that stood behind the first are due. */
+export function advanceKeysSql(t: BoxTables): string {
+  return `
+    UPDATE ${t.hold} h SET changes = changes + 1, due_at = least(due_at, clock_timestamp())
+    FROM (SELECT lane, key, min(position) AS position
+          FROM unnest($1::smallint[], $2::text[], $3::bigint[]) AS k (lane, key, position) GROUP BY lane, key) AS k
+    WHERE h.lane = k.lane AND h.key = k.key AND h.due_at <> 'infinity' AND NOT EXISTS (
+      SELECT FROM ${t.wait} w WHERE w.lane = k.lane AND w.hold_key = k.key AND w.position < k.position)`;
+}
+
+/** Ends those of the holds ($1, $2) that nothing stands behind, in locked lanes. A settle makes them anew if it has to. */
+export function endHoldsSql(t: BoxTables): string {
+  return `
+    DELETE FROM ${t.hold} h USING unnest($1::smallint[], $2::text[]) AS k (lane, key)
+    WHERE h.lane = k.lane AND h.key = k.key AND h.due_at <> 'infinity'
+      AND NOT EXISTS (SELECT FROM ${t.wait} w WHERE w.lane = h.lane AND w.hold_key = h.key)`;
+}
+
+/** Who has the same token waits for its turn, and goes on where that one ended: $1 is the token. */
+export const takeTokenSql = "SELECT pg_advisory_xact_lock(hashtextextended('postbox replay ' || $1::text, 0))";
+export function tokenReachSql(t: BoxTables): string {
+  return `SELECT max(last_position) AS last FROM ${t.audit} WHERE confirm = $1::text AND box = ${t.name}`;
 }
 
 /** Appends what `picked` selects from `done` once more, in its order. The last three parameters are for the audit. */
@@ -257,14 +292,13 @@ export function pauseSql(t: BoxTables, action: "pause" | "resume"): string {
     SELECT name, '${action}', $1::text, $2::text, 0, '{}' FROM changed`;
 }
 
-/**
- * Makes the hold of key $2 in lane $1 due. It is not deleted: a settle that sees it is just moving a row behind it, and
- * without a hold that one would never be read.
- */
+/** Makes the hold of key $2 in lane $1 due, which is locked. $3 and $4 say who and why. */
 export function releaseKeySql(t: BoxTables): string {
   return `
     WITH due AS (
-      UPDATE ${t.hold} SET due_at = clock_timestamp() WHERE lane = $1::smallint AND key = $2::text AND left(key, 1) <> chr(1) RETURNING key
+      UPDATE ${t.hold} SET due_at = least(due_at, clock_timestamp()), changes = changes + 1
+      WHERE lane = $1::smallint AND key = $2::text AND left(key, 1) <> chr(1)
+      RETURNING key
     ), audited AS (
       INSERT INTO ${t.audit} (box, action, actor, reason, selection, count, ids)
       SELECT ${t.name}, 'release', $3::text, $4::text, jsonb_build_object('key', key), 0, '{}' FROM due

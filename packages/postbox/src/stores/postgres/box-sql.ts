@@ -140,16 +140,17 @@ export function readSql(t: BoxTables): string {
 
 /**
  * Of the lanes $1, the first $2 rows of `wait` that are due, shared among the keys that are due longest: each is a short walk,
- * however many wait there. The time is the statement's, since the index could not be asked for one that changes while it
+ * however many wait there. A hold may have nothing behind it: it must not take the place of one that has. The time is the statement's, since the index could not be asked for one that changes while it
  * runs. $3 is the greatest of $2, as above.
  */
 export function dueSql(t: BoxTables): string {
   return `
-    SELECT w.lane, w.position, w.attempts, w.crashes, false AS held, ${messageSelection("w")}
+    SELECT w.lane, w.position, w.attempts, w.crashes, w.turn, false AS held, ${messageSelection("w")}
     FROM unnest($1::smallint[], $2::integer[]) AS l (lane, n)
     CROSS JOIN LATERAL (
       SELECT key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
-      FROM (SELECT key FROM ${t.hold} WHERE lane = l.lane AND due_at <= statement_timestamp()
+      FROM (SELECT key FROM ${t.hold} h WHERE lane = l.lane AND due_at <= statement_timestamp()
+              AND (SELECT true FROM ${t.wait} w WHERE w.lane = h.lane AND w.hold_key = h.key LIMIT 1)
             ORDER BY due_at LIMIT least(l.n, $3::integer)) AS h
     ) AS due
     CROSS JOIN LATERAL (
@@ -160,16 +161,18 @@ export function dueSql(t: BoxTables): string {
 }
 
 /**
- * Appends the first $1 scheduled messages that are due, whoever else does the same. As for any append, the transaction has
- * its number before they get their positions.
+ * Appends the first $1 scheduled messages that are due; one at a time, or two of one key could change places. As for any
+ * append, the transaction has its number before they get their positions.
  */
 export function promoteSql(t: BoxTables): string {
   return `
-    WITH due AS (
+    WITH turn AS MATERIALIZED (
+      SELECT pg_try_advisory_xact_lock(hashtextextended('postbox schedule ' || '${t.scheduled}', 0)) AS got
+    ), due AS (
       DELETE FROM ${t.scheduled}
       WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM ${t.scheduled} WHERE due_at <= statement_timestamp()
-        ORDER BY due_at, position LIMIT $1::integer FOR UPDATE SKIP LOCKED))
+        SELECT ctid FROM ${t.scheduled} WHERE due_at <= statement_timestamp() AND (SELECT got FROM turn)
+        ORDER BY due_at, position LIMIT $1::integer FOR UPDATE))
       RETURNING due_at, position, lane, ${columns}
     ), anew AS (
       INSERT INTO ${t.pending} (lane, ${columns})

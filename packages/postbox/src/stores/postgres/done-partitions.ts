@@ -2,7 +2,7 @@ import { type BoxTables, boxTables } from "./names.js";
 
 /*
  * `done` is partitioned by time, so that what is old is dropped at once, without a dead row. Partitions are named after when
- * they begin; one that was cut off and not dropped yet keeps its name.
+ * they begin. One that is cut off, to be archived and dropped, gets another name: nothing else is ever dropped.
  */
 
 const hourMs = 3_600_000;
@@ -70,11 +70,11 @@ function boundsSql(t: BoxTables): string {
 }
 
 /** Those that were cut off, and not dropped yet; the oldest first. */
-export function detachedSql(schema: string, box: string): string {
+export function cutOffSql(schema: string, box: string): string {
   return `
     SELECT relname AS name FROM pg_class
     WHERE relnamespace = '"${schema}"'::regnamespace AND relkind = 'r' AND NOT relispartition
-      AND relname ~ '^${box}_done_[0-9]{10}$'
+      AND relname ~ '^${box}_cut_off_'
     ORDER BY relname`;
 }
 
@@ -83,10 +83,26 @@ export function attachSql(schema: string, box: string, { name, from, to }: Parti
   const t = boxTables(schema, box);
   const at = (ms: number) => `'${new Date(ms).toISOString()}'`;
   return `
-    CREATE TABLE IF NOT EXISTS "${schema}"."${name}" (LIKE ${t.done} INCLUDING DEFAULTS);
-    ALTER TABLE ${t.done} ATTACH PARTITION "${schema}"."${name}" FOR VALUES FROM (${at(from)}) TO (${at(to)})`;
+    CREATE TABLE IF NOT EXISTS "${schema}"."${name.replaceAll('"', '""')}" (LIKE ${t.done} INCLUDING DEFAULTS);
+    ALTER TABLE ${t.done} ATTACH PARTITION "${schema}"."${name.replaceAll('"', '""')}" FOR VALUES FROM (${at(from)}) TO (${at(to)})`;
 }
 
-export function detachSql(schema: string, box: string, name: string): string {
-  return `ALTER TABLE ${boxTables(schema, box).done} DETACH PARTITION "${schema}"."${name}"`;
+/** What a partition is called once it is cut off, whoever had named it. */
+export function cutOffName(box: string, { from }: Partition): string {
+  return partitionName(box, from).replace(`${box}_done_`, `${box}_cut_off_`);
+}
+
+export function cutOffPartitionSql(schema: string, box: string, partition: Partition): string {
+  const { done } = boxTables(schema, box);
+  const table = `"${schema}"."${partition.name.replaceAll('"', '""')}"`;
+  return `
+    ALTER TABLE ${done} DETACH PARTITION ${table};
+    ALTER TABLE ${table} RENAME TO "${cutOffName(box, partition)}"`;
+}
+
+/** Puts it back where it was. */
+export function reattachSql(schema: string, box: string, partition: Partition): string {
+  return `
+    ALTER TABLE "${schema}"."${cutOffName(box, partition)}" RENAME TO "${partition.name.replaceAll('"', '""')}";
+    ${attachSql(schema, box, partition)}`;
 }

@@ -144,24 +144,52 @@ function createInboxMemory(schema: string): string {
 }
 
 /**
- * `failures` has the last tries that failed, as an array of `attempt`, `at` and `error`. `done` gets partitions, by whoever
- * cleans it; what it has so far is in the overflow from now on, where also goes what finds no partition.
+ * What is done gets partitions, by whoever cleans it; what there is so far is in the overflow from now on, where also goes what
+ * finds no partition. Relays of the version before know no overflow: where they keep what they sent, they get partitions
+ * to go on with.
  */
-function keepHistory(schema: string, box: string): string {
+function partitionDone(schema: string, box: string): string {
   const t = boxTables(schema, box);
   return `
-    ALTER TABLE ${t.pending} ADD COLUMN failures jsonb;
-    ALTER TABLE ${t.wait} ADD COLUMN failures jsonb;
-    ALTER TABLE ${t.parked} ADD COLUMN failures jsonb;
-    CREATE INDEX ON ${t.scheduled} (position);
-    ALTER TABLE ${t.done} ADD COLUMN failures jsonb;
     ALTER TABLE ${t.done} RENAME TO "${box}_overflow";
     CREATE INDEX ON ${t.overflow} (position);
     CREATE INDEX ON ${t.overflow} (id);
     CREATE INDEX ON ${t.overflow} (done_at);
+    ALTER TABLE ${t.overflow} ADD COLUMN failures jsonb;
     CREATE TABLE ${t.done} (LIKE ${t.overflow} INCLUDING DEFAULTS) PARTITION BY RANGE (done_at);
     CREATE INDEX ON ${t.done} (position);
     CREATE INDEX ON ${t.done} (id);
+    IF EXISTS (SELECT FROM ${t.overflow}) THEN
+      FOR day IN 0..7 LOOP
+        first := date_trunc('day', clock_timestamp() AT TIME ZONE 'UTC') + day * interval '1 day';
+        EXECUTE format('CREATE TABLE "${schema}".%I PARTITION OF ${t.done} FOR VALUES FROM (%L) TO (%L)',
+          '${box}_done_' || to_char(first, 'YYYYMMDD') || '00',
+          first AT TIME ZONE 'UTC', (first + interval '1 day') AT TIME ZONE 'UTC');
+      END LOOP;
+    END IF;
+`;
+}
+
+/**
+ * `failures` has the last tries that failed, as an array of `attempt`, `at` and `error`. `turn` counts how often an operator
+ * has put a row back to its place: what a relay settles is the row of the turn that it read. `changes` counts how often one
+ * did so behind a hold: a settle deletes the hold that it saw. `holds` are those that hold their key.
+ *
+ * After everything that takes its time: from here on, nobody can append until the end.
+ */
+function keepHistory(schema: string, box: string): string {
+  const t = boxTables(schema, box);
+  return `
+    ALTER TABLE ${t.scheduled} SET (${vacuumSoon});
+    CREATE INDEX ON ${t.scheduled} (position);
+    ALTER TABLE ${t.parked} ADD COLUMN failures jsonb, ADD COLUMN turn integer NOT NULL DEFAULT 0,
+      ADD COLUMN holds boolean NOT NULL DEFAULT false;
+    UPDATE ${t.parked} p SET holds = true FROM ${t.hold} h
+    WHERE h.lane = p.lane AND h.key = p.key AND h.due_at = 'infinity';
+    CREATE INDEX ON ${t.parked} (lane, key) WHERE holds;
+    ALTER TABLE ${t.hold} ADD COLUMN changes integer NOT NULL DEFAULT 0;
+    ALTER TABLE ${t.wait} ADD COLUMN failures jsonb, ADD COLUMN turn integer NOT NULL DEFAULT 0;
+    ALTER TABLE ${t.pending} ADD COLUMN failures jsonb;
 `;
 }
 
@@ -183,17 +211,22 @@ function createOperations(schema: string): string {
       reason text,
       selection jsonb,
       count integer NOT NULL,
-      ids text[] NOT NULL
+      ids text[] NOT NULL,
+      confirm text,
+      last_position bigint
     );
+    CREATE INDEX ON ${auditTable(schema)} (confirm) WHERE confirm IS NOT NULL;
 `;
 }
 
 const steps: readonly ((schema: string) => string)[] = [
   (schema) => createBox(schema, "outbox") + createBox(schema, "inbox") + createInboxMemory(schema),
   (schema) =>
-    keepHistory(schema, "outbox") +
-    keepHistory(schema, "inbox") +
     createOperations(schema) +
+    partitionDone(schema, "outbox") +
+    partitionDone(schema, "inbox") +
+    keepHistory(schema, "inbox") +
+    keepHistory(schema, "outbox") +
     createPublishFunctions(schema) +
     createViews(schema),
 ];
@@ -225,8 +258,10 @@ export function migrationSteps(schema: string): string {
   return `-- Whoever comes second waits here, and then finds everything done.
 SELECT pg_advisory_xact_lock(hashtextextended('postbox migration ${schema}', 0));
 DO $postbox$
-DECLARE applied integer;
+DECLARE applied integer; first timestamp;
 BEGIN
+  -- Whoever appends waits behind us: better to fail, and to be run again, than to let them wait for long.
+  PERFORM set_config('lock_timeout', '10s', true);
   IF to_regnamespace('"${schema}"') IS NULL THEN
     CREATE SCHEMA "${schema}";
   END IF;

@@ -3,7 +3,9 @@ import pg from "pg";
 import { constant, createRelay } from "postbox";
 import { afterAll, expect, it } from "vitest";
 import type { BoxStats } from "../../admin.js";
+import type { Row } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
+import { freeKeysSql, lockLanesSql, retrySql } from "./admin-sql.js";
 import { boxTables } from "./names.js";
 
 describeOnEach("postgres", ({ url }) => {
@@ -106,9 +108,42 @@ describeOnEach("postgres", ({ url }) => {
     expect((await pool.query(`SELECT id FROM ${t.wait}`)).rows).toEqual([]);
   });
 
+  it("a settle that waits for a retry does not end the hold that the retry needs", async () => {
+    const { store } = await data.create();
+    const box = store.box("outbox");
+    await store.transaction((tx) =>
+      store.append(
+        tx,
+        "outbox",
+        ["1", "2"].map((id) => testMessage(id, { key: "k" })),
+      ),
+    );
+    await box.renew("relay-1", 60_000, "key");
+    const lanes = await box.own("relay-1", 64);
+    const reads = lanes.map(({ lane }) => ({ lane, limit: 10 }));
+    const [first, second] = (await box.read(reads)).rows as [Row, Row];
+    await box.settle(lanes, [{ row: first, to: "parked", attempts: 1, error: "no" }]);
+    await box.settle(lanes, [{ row: second, to: "wait", attempts: 1, retryInMs: 0, error: "not now" }]);
+    const [waiting] = (await box.due(reads)) as [Row];
+
+    // The retry has locked the lane; the settle of the last row that waits has begun, and stands at the fence.
+    const locked = gate();
+    const holding = store.transaction(async (tx) => {
+      await tx.query(lockLanesSql(t), [[first.lane]]);
+      locked.open();
+      await blocked("FOR KEY SHARE");
+      await tx.query(retrySql(t), [[first.lane], [first.position], "test", null, "{}", null]);
+      await tx.query(freeKeysSql(t), [[first.lane], ["k"]]);
+    });
+    await locked.opened;
+    await box.settle(lanes, [{ row: waiting, to: "sent" }]);
+    await holding;
+    expect((await box.due(reads)).map(({ message }) => message.id)).toEqual(["1"]);
+  });
+
   /** Until somebody waits for a lock on the lanes. */
-  async function blocked(): Promise<void> {
-    const waiting = `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%${schema}%FOR UPDATE%'`;
+  async function blocked(at = "FOR UPDATE"): Promise<void> {
+    const waiting = `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%${schema}%${at}%'`;
     for (let looks = 0; looks < 200; looks++) {
       if (((await pool.query(waiting)).rowCount ?? 0) > 0) return;
       await new Promise((resolve) => setTimeout(resolve, 10));

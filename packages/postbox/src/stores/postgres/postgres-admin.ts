@@ -21,9 +21,12 @@ import { changeInBatches } from "../change-batches.js";
 import { writeConfirmToken } from "../confirm-token.js";
 import { writePageCursor } from "../page-cursor.js";
 import {
+  advanceKeysSql,
   auditSql,
   details,
   discardSql,
+  endHoldsSql,
+  freeKeysSql,
   lockLanesSql,
   pauseSql,
   releaseKeySql,
@@ -34,17 +37,27 @@ import {
   selectSql,
   statsSql,
   summary,
+  takeTokenSql,
+  tokenReachSql,
 } from "./admin-sql.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import { type BoxTables, boxTables, requireBox } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 
+/** Where a replay with this token has come to, if it was begun before: it goes on from there, and does nothing twice. */
+async function replayedUpTo(client: ClientBase, t: BoxTables, confirm: string | undefined): Promise<number> {
+  if (confirm === undefined) return 0;
+  await client.query(takeTokenSql, [confirm]);
+  const { rows } = await client.query(tokenReachSql(t), [confirm]);
+  return Number(rows[0].last ?? 0);
+}
+
 /** A row as the driver gives it. */
 type Row = Readonly<Record<string, unknown>>;
 
 /** More than there can be. */
-const all = 0x7fffffff;
+const all = 0x7ffffffe;
 
 /** The operator's side of a store in Postgres. Looking is one statement at a time; each batch of a change is a transaction. */
 export function postgresAdmin(
@@ -80,15 +93,22 @@ export function postgresAdmin(
     onPool.begin(work, { isolation: "read committed" });
 
   /** How many fit, at most `limit`, and the last of them. */
-  async function reachOf({ box, status, filter }: CheckedSelection, limit: number) {
+  async function reachOf({ action, box, status, filter }: CheckedSelection, limit: number) {
     const statement = new Statement();
-    const picked = selectSql(statement, tablesOf(box), { status, filter, reach: { limit }, list: "m.position" });
+    const once = action === "replay";
+    // One more tells whether there are more.
+    const reach = { limit: limit + 1 };
+    const picked = selectSql(statement, tablesOf(box), { status, filter, reach, list: "m.position", once });
+    const until = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS until";
     const [row] = await look(
       "count messages",
-      `SELECT count(*) AS count, max(position) AS last FROM (${picked}) AS picked`,
+      `SELECT count(*) AS count, max(position) FILTER (WHERE place <= ${statement.add(limit, "bigint")}) AS last, ${until}
+       FROM (SELECT position, row_number() OVER (ORDER BY position) AS place FROM (${picked}) AS picked) AS picked`,
       statement.params,
     );
-    return { count: Number(row?.count), upTo: Number(row?.last ?? 0) };
+    const count = Number(row?.count);
+    const bounds = { most: Math.min(count, limit), upTo: Number(row?.last ?? 0), until: Number(row?.until) };
+    return { ...bounds, more: count > limit };
   }
 
   async function change(checked: CheckedChange): Promise<{ readonly count: number }> {
@@ -97,24 +117,36 @@ export function postgresAdmin(
     const { bounds } = checked;
     // What has one of these ids later on, by a replay, is not meant.
     const upTo = filter.ids === undefined ? bounds.upTo : Math.min(bounds.upTo, (await reachOf(checked, all)).upTo);
-    const audit = [by, reason ?? null, JSON.stringify(selection)];
+    const audit = [by, reason ?? null, JSON.stringify(selection), checked.confirm ?? null];
     return guarded(`${action} messages`, () =>
-      changeInBatches({ ...checked, bounds: { ...bounds, upTo } }, runtime, (reach) =>
+      changeInBatches({ ...checked, bounds: { ...bounds, upTo } }, runtime, (step) =>
         inTransaction(async (client) => {
           const statement = new Statement();
+          const reach = bounds.until === Number.MAX_SAFE_INTEGER ? step : { ...step, until: bounds.until };
           if (action === "replay") {
-            const picked = selectSql(statement, t, { status, filter, reach, list: replayed });
+            const after = Math.max(reach.after, await replayedUpTo(client, t, checked.confirm));
+            const picked = selectSql(statement, t, {
+              status,
+              filter,
+              reach: { ...reach, after },
+              list: replayed,
+              once: true,
+            });
             const text = replaySql(t, picked, statement.params.length + 1);
             const { rows } = await client.query(text, [...statement.params, ...audit]);
             const count = Number(rows[0].count);
             return { found: count, count, last: Number(rows[0].last) };
           }
-          const text = selectSql(statement, t, { status, filter, reach, list: "m.lane, m.position" });
+          const text = selectSql(statement, t, { status, filter, reach, list: "m.lane, m.position, m.hold_key" });
           const { rows } = await client.query(text, statement.params);
-          const [lanes, positions] = [rows.map(({ lane }) => lane), rows.map(({ position }) => position)];
+          const column = (name: string) => rows.map((row) => row[name]);
+          const [lanes, positions, keys] = [column("lane"), column("position"), column("hold_key")];
           await client.query(lockLanesSql(t), [[...new Set(lanes)]]);
           const changing = action === "retry" ? retrySql(t) : discardSql(t, status as Exclude<Status, "done">);
           const changed = await client.query(changing, [lanes, positions, ...audit]);
+          if (status === "parked") await client.query(freeKeysSql(t), [lanes, keys]);
+          if (status === "waiting") await client.query(advanceKeysSql(t), [lanes, keys, positions]);
+          if (status === "parked" || status === "waiting") await client.query(endHoldsSql(t), [lanes, keys]);
           return { found: rows.length, count: Number(changed.rows[0].count), last: Number(positions.at(-1) ?? 0) };
         }),
       ),
@@ -174,8 +206,8 @@ export function postgresAdmin(
 
     async dryRun(action: "retry" | "replay" | "discard", selection: object, options?: object) {
       const checked = checkDryRun(action, selection, options);
-      const { count, upTo } = await reachOf(checked, checked.limit);
-      return { count, confirm: writeConfirmToken(checked, { most: count, upTo }) };
+      const { more, ...bounds } = await reachOf(checked, checked.limit);
+      return { count: bounds.most, more, confirm: writeConfirmToken(checked, bounds) };
     },
 
     async pause(options) {
@@ -190,9 +222,16 @@ export function postgresAdmin(
 
     async release(given, options) {
       const { key, box, by, reason } = checkRelease(given, options);
-      const params = [laneOf(key), key, by, reason ?? null];
-      const [row] = await look("release a key", releaseKeySql(tablesOf(box)), params);
-      return Number(row?.count) > 0;
+      const t = tablesOf(box);
+      const lane = laneOf(key);
+      return guarded("release a key", () =>
+        inTransaction(async (client) => {
+          await client.query(lockLanesSql(t), [[lane]]);
+          const { rows } = await client.query(releaseKeySql(t), [lane, key, by, reason ?? null]);
+          await client.query(endHoldsSql(t), [[lane], [key]]);
+          return Number(rows[0].count) > 0;
+        }),
+      );
     },
   };
 }
@@ -215,6 +254,10 @@ function statsFrom({ counts, held, paused, unowned, owners }: StatsRecord, done:
   };
   const open = rows.filter(({ status }) => status !== "done");
   const topics = [...new Set(open.map(({ topic }) => topic))].sort();
+  const oldestIn = (topic: string) => {
+    const unsent = open.filter((row) => row.topic === topic && (row.status === "pending" || row.status === "waiting"));
+    return unsent.length === 0 ? {} : { oldestAgeMs: Math.max(0, ...unsent.map(({ ageMs }) => ageMs)) };
+  };
   const inTopic = (topic: string, status: Status) =>
     open.find((row) => row.topic === topic && row.status === status)?.count ?? 0;
   return {
@@ -229,6 +272,7 @@ function statsFrom({ counts, held, paused, unowned, owners }: StatsRecord, done:
       waiting: inTopic(topic, "waiting"),
       scheduled: inTopic(topic, "scheduled"),
       parked: inTopic(topic, "parked"),
+      ...oldestIn(topic),
     })),
     heldKeys: held,
     paused,

@@ -132,10 +132,11 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
     async settle(lanes, settlements, { keep = false, alone = false } = {}) {
       const fence = fenceOf(lanes);
       const onlySent = settlements.every(({ row, to }) => to === "sent" && !row.waiting);
+      const turns = settlements.map(({ row }) => row.turn ?? 0);
       const settleInto = async (keptIn: KeptIn) => {
         if (!onlySent) {
           return settledIn(
-            await query("settle", [...fence, ...settlementColumns(settlements), keep, alone], settle[keptIn]),
+            await query("settle", [...fence, ...settlementColumns(settlements), keep, alone, turns], settle[keptIn]),
           );
         }
         const [of, at] = [arrayOf(settlements, ({ row }) => row.lane), arrayOf(settlements, ({ row }) => row.position)];
@@ -243,6 +244,7 @@ function rowFrom(record: StatementRow, waiting: boolean): Row {
     crashes: Number(record.crashes),
     waiting,
     held: record.held === true,
+    ...(waiting && { turn: Number(record.turn) }),
   };
 }
 

@@ -114,12 +114,46 @@ describeOnEach("postgres", ({ url }) => {
 
   it("ends what a cleaner began that died after it had cut a partition off", async () => {
     const name = await old("a");
-    await pool.query(`ALTER TABLE ${t.done} DETACH PARTITION ${schema}.${name}`);
+    await pool.query(
+      `ALTER TABLE ${t.done} DETACH PARTITION ${schema}.${name};
+       ALTER TABLE ${schema}.${name} RENAME TO ${name.replace("done", "cut_off")}`,
+    );
     const archived: string[] = [];
     const archive: PurgeOptions["archive"] = async (messages) =>
       void archived.push(...messages.map((m) => m.message.id));
     expect(await store.purge({ ...week, archive })).toMatchObject({ removed: 1, partitionsDropped: 1 });
     expect(archived).toEqual(["a"]);
+  });
+
+  it("drops nothing that somebody else has cut off, to keep it", async () => {
+    const name = await old("a");
+    await pool.query(`ALTER TABLE ${t.done} DETACH PARTITION ${schema}.${name}`);
+    expect(await store.purge(week)).toMatchObject({ removed: 0, partitionsDropped: 0 });
+    expect(await partitions()).toContainEqual({ name });
+  });
+
+  it("puts back what it had cut off when it is told to end, and archives it another time", async () => {
+    await old("a", "b");
+    const stop = new AbortController();
+    const archive = async () => stop.abort();
+    expect(await store.purge({ ...week, archive, signal: stop.signal })).toMatchObject({ removed: 0, busy: false });
+    expect(await idsIn(t.done)).toEqual(["a", "b"]);
+    expect(await store.purge(week)).toMatchObject({ removed: 2, partitionsDropped: 1 });
+  });
+
+  it("deletes from partitions, too, where it is to leave them alone", async () => {
+    const name = await old("a", "b");
+    expect(await store.purge({ ...week, partitions: false })).toMatchObject({ removed: 2, partitionsDropped: 0 });
+    expect(await idsIn(t.done)).toEqual([]);
+    expect(await partitions()).toContainEqual({ name });
+  });
+
+  it("keeps what is done when a partition goes that it had counted on", async () => {
+    await store.purge(week);
+    await settle(...testMessages("m", 1));
+    for (const { name } of await partitions()) await pool.query(`DROP TABLE ${schema}.${name}`);
+    await settle(...testMessages("n", 2));
+    expect(await idsIn(t.overflow)).toHaveLength(2);
   });
 
   it("gives up on a partition that somebody reads from, and settles go on meanwhile", async () => {

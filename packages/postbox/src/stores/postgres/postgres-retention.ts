@@ -8,13 +8,15 @@ import { sqlState } from "../../transactions/sql-state.js";
 import { checkPurge } from "../admin-options.js";
 import {
   attachSql,
-  detachedSql,
-  detachSql,
+  cutOffName,
+  cutOffPartitionSql,
+  cutOffSql,
   missingPartitions,
   type Partition,
   partitionsSql,
   partitionWidth,
   plainTimes,
+  reattachSql,
 } from "./done-partitions.js";
 import { type MessageRecord, messageFrom, messageSelection } from "./message-columns.js";
 import { boxTables, requireBox } from "./names.js";
@@ -74,11 +76,6 @@ export function postgresRetention(
       });
     }
 
-    async function make(partition: Partition): Promise<void> {
-      await patiently(attachSql(schema, box, partition));
-      purged.partitionsMade++;
-    }
-
     /** False: the lock could not be got, with settles waiting behind it. Another time. */
     async function patiently(text: string): Promise<boolean> {
       for (let tries = 1; tries <= lockTries; tries++) {
@@ -96,64 +93,73 @@ export function postgresRetention(
       return false;
     }
 
-    /** Hands everything in a table that was cut off to the archive, and drops it. */
-    async function drop(name: string): Promise<void> {
+    const archived = async (rows: readonly Readonly<Record<string, unknown>>[]) => {
+      const messages = rows.map(archivedFrom).sort((one, other) => one.position - other.position);
+      await archive?.(messages, signal ?? new AbortController().signal);
+    };
+
+    /** Hands everything in a table that was cut off to the archive, and drops it. False: it has to end before. */
+    async function drop(name: string): Promise<boolean> {
       const table = `"${schema}"."${name}"`;
-      if (archive) {
-        for (let after = "-1"; ; ) {
-          if (!(await mayGoOn())) return;
-          const { rows } = await run(archiveSql(table, "position > $1::bigint"), [after]);
-          if (rows.length === 0) break;
-          await archive(rows.map(archivedFrom));
-          after = String(rows.at(-1)?.position);
-        }
+      for (let after = "-9223372036854775808"; archive !== undefined; ) {
+        if (!(await mayGoOn())) return false;
+        const { rows } = await run(archiveSql(table, "position > $1::bigint", "position"), [after]);
+        if (rows.length === 0) break;
+        await archived(rows);
+        after = String(rows.at(-1)?.position);
       }
+      if (!(await mayGoOn())) return false;
       const { rows } = await run(`SELECT count(*) AS count FROM ${table}`, []);
       await run(`DROP TABLE ${table}`, []);
       purged.removed += Number(rows[0]?.count);
       purged.partitionsDropped++;
+      return true;
     }
 
+    /** One after the other: what is not archived yet can be seen and replayed as ever. */
     async function cleanPartitions(): Promise<void> {
       const { found, now } = await present();
-      for (const partition of missingPartitions(box, now, partitionWidth(retentionMs), found)) await make(partition);
+      for (const partition of missingPartitions(box, now, partitionWidth(retentionMs), found)) {
+        if (!(await mayGoOn())) return;
+        if (await patiently(attachSql(schema, box, partition))) purged.partitionsMade++;
+      }
+      // What somebody had cut off who died.
+      for (const { name } of (await run(cutOffSql(schema, box), [])).rows) if (!(await drop(String(name)))) return;
       const old = found.filter(({ to }) => to <= now - retentionMs).sort((a, b) => a.from - b.from);
-      const cut = new Map<string, Partition>();
       for (const partition of old) {
         if (!(await mayGoOn())) return;
-        if (await patiently(detachSql(schema, box, partition.name))) cut.set(partition.name, partition);
-      }
-      // Also those that a crash has left behind.
-      for (const { name } of (await run(detachedSql(schema, box), [])).rows) {
-        if (!(await mayGoOn())) return;
+        if (!(await patiently(cutOffPartitionSql(schema, box, partition)))) continue;
+        const putBack = () => patiently(reattachSql(schema, box, partition)).catch(() => {});
         try {
-          await drop(String(name));
+          if (await drop(cutOffName(box, partition))) continue;
         } catch (error) {
-          // What the archive did not take can be seen and replayed as before.
-          for (const rest of cut.values()) await patiently(attachSql(schema, box, rest)).catch(() => {});
+          await putBack();
           throw error;
         }
-        cut.delete(String(name));
+        await putBack();
+        return;
       }
     }
 
-    async function cleanOverflow(): Promise<void> {
-      const cutoff = "clock_timestamp() - $1::double precision * interval '1 millisecond'";
+    /** In small batches: from the overflow, or from all there is. */
+    async function cleanRows(table: string): Promise<void> {
+      // One reading of the clock, or no index could be asked for it.
+      const where = "done_at < statement_timestamp() - $1::double precision * interval '1 millisecond'";
       while (await mayGoOn()) {
         const startedAt = runtime.monotonic();
-        const where = `done_at < ${cutoff}`;
-        const { rows } = archive
-          ? await run(archiveSql(t.overflow, where), [retentionMs])
-          : await run(`SELECT position FROM ${t.overflow} WHERE ${where} ORDER BY done_at LIMIT ${batch}`, [
-              retentionMs,
-            ]);
+        const { rows } =
+          archive === undefined
+            ? await run(`SELECT position FROM ${table} WHERE ${where} ORDER BY done_at LIMIT ${batch}`, [retentionMs])
+            : await run(archiveSql(table, where, "done_at"), [retentionMs]);
+        const readMs = runtime.monotonic() - startedAt;
         if (rows.length === 0) return;
-        if (archive) await archive(rows.map(archivedFrom));
+        if (archive !== undefined) await archived(rows);
+        const archivedAt = runtime.monotonic();
         const positions = rows.map(({ position }) => position);
-        const { rowCount } = await run(`DELETE FROM ${t.overflow} WHERE position = ANY ($1::bigint[])`, [positions]);
+        const { rowCount } = await run(`DELETE FROM ${table} WHERE position = ANY ($1::bigint[])`, [positions]);
         purged.removed += rowCount;
         // Whoever sends and settles goes first, however much there is to remove.
-        await sleep(runtime, rest * (runtime.monotonic() - startedAt), signal);
+        await sleep(runtime, rest * (readMs + runtime.monotonic() - archivedAt), signal);
       }
     }
 
@@ -161,8 +167,10 @@ export function postgresRetention(
       await checkSchema(run);
       if (!(await mayGoOn())) return { ...purged, busy: !signal?.aborted };
       try {
+        // First what needs no right but to delete.
+        await cleanRows(t.overflow);
         if (partitions) await cleanPartitions();
-        await cleanOverflow();
+        else await cleanRows(t.done);
       } finally {
         await run(
           `UPDATE ${t.state} SET cleaner = NULL, cleaner_until = NULL WHERE name = ${t.name} AND cleaner = $1`,
@@ -176,10 +184,10 @@ export function postgresRetention(
   };
 }
 
-function archiveSql(table: string, where: string): string {
+function archiveSql(table: string, where: string, order: "position" | "done_at"): string {
   return `
     SELECT m.position, m.attempts, m.created_at, m.done_at, ${messageSelection("m")}
-    FROM ${table} m WHERE ${where} ORDER BY m.position LIMIT ${batch}`;
+    FROM ${table} m WHERE ${where} ORDER BY m.${order} LIMIT ${batch}`;
 }
 
 function archivedFrom(row: Readonly<Record<string, unknown>>): ArchivedMessage {
@@ -197,7 +205,7 @@ function purgeError(error: unknown, box: string): unknown {
   if (error instanceof PostboxError || state === undefined) return error;
   const advice =
     state === insufficientPrivilege
-      ? "; call store.purge as who may create tables there, or with partitions: false"
+      ? "; the owner of the tables may make and drop partitions, anybody who may delete can do with partitions: false"
       : "";
   return new PostboxError(
     "store-failed",

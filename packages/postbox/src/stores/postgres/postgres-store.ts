@@ -104,17 +104,19 @@ export function postgresStore(
     current,
     ...(open && { hints: postgresHints({ pool, open, schema, afterCommit }) }),
 
-    async append(tx, box, all, { strictKeyOrder = false } = {}) {
+    async append(tx, box, messages, { strictKeyOrder = false } = {}) {
       requireBox(box);
-      const timed = all.filter(({ deliverAt }) => deliverAt !== undefined);
-      if (timed.length > 0) await write(tx, appending(box).timed, [manyMessages(timed)]);
-      if (timed.length > 0 && timed.length === all.length) return;
-      const messages = timed.length === 0 ? all : all.filter(({ deliverAt }) => deliverAt === undefined);
       const [first] = messages;
       const locks = strictKeyOrder ? keyLocks(schema, box, messages) : [];
       const inTurn = locks.length > 0;
       if (first === undefined) library.executor(tx);
-      else if (messages.length === 1) {
+      else if (messages.some(({ deliverAt }) => deliverAt !== undefined)) {
+        const { timed, timedInTurn } = appending(box);
+        await write(tx, inTurn ? timedInTurn : timed, [
+          manyMessages(messages),
+          ...(inTurn ? [JSON.stringify(locks)] : []),
+        ]);
+      } else if (messages.length === 1) {
         const { one, usual, oneInTurn } = appending(box);
         const columns = inTurn ? messageColumns : columnsOf(first);
         const text = inTurn ? oneInTurn : columns === usualColumns ? usual : one;

@@ -1,3 +1,4 @@
+import { expiredReason, keptFailures } from "../admin-options.js";
 import { messageColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 
@@ -32,19 +33,17 @@ function fence(t: BoxTables): string {
     `;
 }
 
-const failuresKept = 20;
-
 /** The tries that failed, with this one, if it is one; the last of them. */
 function failures(before: string): string {
   return `CASE WHEN error IS NULL THEN ${before}
-           ELSE CASE WHEN jsonb_array_length(${before}) >= ${failuresKept} THEN ${before} - 0
+           ELSE CASE WHEN jsonb_array_length(${before}) >= ${keptFailures} THEN ${before} - 0
                      ELSE coalesce(${before}, '[]'::jsonb) END
              || jsonb_build_object('attempt', tries, 'at', clock_timestamp(), 'error', error) END`;
 }
 
 /**
  * Settles rows in one statement: $1 and $2 are the lanes and their epochs, $3 to $9 the rows and what becomes of
- * them, $10 whether those that were sent are kept, $11 whether each that waits does so by itself.
+ * them, $10 whether those that were sent are kept, $11 whether each that waits does so by itself, $12 the rows' turns.
  *
  * - `fence` locks the lanes whose epoch still stands. A take-over in progress is waited for, and then the epoch no longer
  *   matches; one that comes later waits for this statement. Nothing below touches a lane outside of it. A mere look at
@@ -54,15 +53,19 @@ function failures(before: string): string {
  * - A row that is held by itself is so under its id, behind a character that no key can have.
  * - A retry in infinitely many ms is a hold that somebody has to free.
  * - Nothing waits for a key any more when as many of its rows leave as there were; counting stops at one more.
- * - What goes to `wait` always has a hold afterwards, due at once if there was none: without one it would never be read.
- * - Rows that are gone already are passed over, so a settle whose answer was lost can be sent again.
+ * - What goes to `wait` always has a hold afterwards, due at once if there was none: without one it would never be read. An
+ *   operator may have deleted or changed it while this waited at the fence, and what this sees is older than that: so a
+ *   hold is inserted whether or not it is seen, and deleted only if it is still the one that was seen.
+ * - Rows that are gone already are passed over, so a settle whose answer was lost can be sent again; and rows that an
+ *   operator has put back since, which have had another turn.
  */
 export function settleSql(t: BoxTables, keptIn: KeptIn): string {
   return `
     WITH fence AS MATERIALIZED (${fence(t)}), item AS MATERIALIZED (
       SELECT i.*
-      FROM unnest($3::smallint[], $4::bigint[], $5::boolean[], $6::text[], $7::integer[], $8::double precision[], $9::text[])
-        AS i (lane, position, waiting, fate, tries, retry_in_ms, error)
+      FROM unnest($3::smallint[], $4::bigint[], $5::boolean[], $6::text[], $7::integer[], $8::double precision[], $9::text[],
+                  $12::integer[])
+        AS i (lane, position, waiting, fate, tries, retry_in_ms, error, turn)
       JOIN fence USING (lane)
     ), from_pending AS (
       DELETE FROM ${t.pending} p USING item i
@@ -76,25 +79,26 @@ export function settleSql(t: BoxTables, keptIn: KeptIn): string {
     ), from_wait AS (
       DELETE FROM ${t.wait} w USING item i
       WHERE i.waiting AND i.fate IN ('sent', 'parked', 'dropped') AND w.lane = i.lane AND w.position = i.position
+        AND w.turn = i.turn
       RETURNING w.*, i.fate, i.tries, i.retry_in_ms, i.error
     ), stays AS (
       UPDATE ${t.wait} w
       SET attempts = i.tries, crashes = 0, last_error = coalesce(i.error, w.last_error), updated_at = clock_timestamp(),
           failures = ${failures("w.failures")}
       FROM item i
-      WHERE i.waiting AND i.fate IN ('wait', 'pending') AND w.lane = i.lane AND w.position = i.position
+      WHERE i.waiting AND i.fate IN ('wait', 'pending') AND w.lane = i.lane AND w.position = i.position AND w.turn = i.turn
       RETURNING w.lane, w.hold_key, i.retry_in_ms
     ), comes AS (
       INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, hold_key, failures)
       SELECT lane, position, ${columns}, created_at, tries, coalesce(error, last_error), hold_key, ${failures("failures")}
       FROM from_pending WHERE fate = 'wait'
     ), parked AS (
-      INSERT INTO ${t.parked} (lane, position, ${columns}, created_at, attempts, reason, failures)
-      SELECT lane, position, ${columns}, created_at, tries, error, ${failures("failures")} FROM from_pending
-      WHERE fate = 'parked'
+      INSERT INTO ${t.parked} (lane, position, ${columns}, created_at, attempts, reason, failures, turn, holds)
+      SELECT lane, position, ${columns}, created_at, tries, error, ${failures("failures")}, 0, retry_in_ms IS NOT NULL
+      FROM from_pending WHERE fate = 'parked'
       UNION ALL
-      SELECT lane, position, ${columns}, created_at, tries, error, ${failures("failures")} FROM from_wait
-      WHERE fate = 'parked'
+      SELECT lane, position, ${columns}, created_at, tries, error, ${failures("failures")}, turn, retry_in_ms IS NOT NULL
+      FROM from_wait WHERE fate = 'parked'
     ), kept AS (
       INSERT INTO ${t[keptIn]} (lane, position, ${columns}, created_at, attempts, failures)
       SELECT lane, position, ${columns}, created_at, attempts + 1, failures FROM from_pending
@@ -104,9 +108,9 @@ export function settleSql(t: BoxTables, keptIn: KeptIn): string {
       WHERE fate = 'sent' AND $10::boolean
     ), dropped AS (
       INSERT INTO ${t.audit} (box, action, actor, reason, count, ids)
-      SELECT ${t.name}, 'expire', 'relay', min(error), count(*), array_agg(id)
-      FROM (SELECT id, error FROM from_pending WHERE fate = 'dropped'
-            UNION ALL SELECT id, error FROM from_wait WHERE fate = 'dropped') AS gone
+      SELECT ${t.name}, 'expire', 'relay', '${expiredReason}', count(*), array_agg(id)
+      FROM (SELECT id FROM from_pending WHERE fate = 'dropped'
+            UNION ALL SELECT id FROM from_wait WHERE fate = 'dropped') AS gone
       HAVING count(*) > 0
     ), held_key AS MATERIALIZED (
       SELECT lane, hold_key, max(retry_in_ms) AS retry_in_ms
@@ -121,16 +125,20 @@ export function settleSql(t: BoxTables, keptIn: KeptIn): string {
     ), held AS (
       INSERT INTO ${t.hold} AS h (lane, key, due_at)
       SELECT k.lane, k.hold_key, CASE WHEN k.retry_in_ms = 'Infinity' THEN 'infinity'
-                                      ELSE clock_timestamp() + coalesce(k.retry_in_ms, 0) * interval '1 millisecond' END
+                                      ELSE clock_timestamp() + k.retry_in_ms * interval '1 millisecond' END
       FROM held_key k
       WHERE k.retry_in_ms IS NOT NULL
-         OR NOT EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = k.lane AND h.key = k.hold_key)
       ON CONFLICT (lane, key) DO UPDATE SET due_at = excluded.due_at
+    ), queued AS (
+      INSERT INTO ${t.hold} (lane, key, due_at)
+      SELECT k.lane, k.hold_key, clock_timestamp() FROM held_key k WHERE k.retry_in_ms IS NULL
+      ON CONFLICT (lane, key) DO NOTHING
     ), left_key AS MATERIALIZED (
-      SELECT lane, hold_key, count(*) AS rows FROM from_wait GROUP BY lane, hold_key
+      SELECT g.*, (SELECT h.changes FROM ${t.hold} h WHERE h.lane = g.lane AND h.key = g.hold_key) AS changes
+      FROM (SELECT lane, hold_key, count(*) AS rows FROM from_wait GROUP BY lane, hold_key) AS g
     ), released AS (
       DELETE FROM ${t.hold} h USING left_key g
-      WHERE h.lane = g.lane AND h.key = g.hold_key
+      WHERE h.lane = g.lane AND h.key = g.hold_key AND h.changes = g.changes
         AND (g.lane, g.hold_key) NOT IN (SELECT lane, hold_key FROM held_key)
         AND g.rows = (SELECT count(*) FROM (
           SELECT FROM ${t.wait} w WHERE w.lane = g.lane AND w.hold_key = g.hold_key LIMIT g.rows + 1) AS before)

@@ -25,7 +25,8 @@ export function appendSql(schema: string, box: string) {
     oneInTurn: appendOneInTurnSql(schema, box),
     many: appendManySql(schema, box),
     manyInTurn: appendManyInTurnSql(schema, box),
-    timed: appendTimedSql(schema, box),
+    timed: appendTimedSql(schema, box, ""),
+    timedInTurn: appendTimedSql(schema, box, "locked, "),
   } as const;
 }
 
@@ -62,28 +63,31 @@ function appendManySql(schema: string, box: string): string {
 /** The same, behind the locks that $2 lists, a JSON array; got in its order, and before any position, as above. */
 function appendManyInTurnSql(schema: string, box: string): string {
   return `
-    WITH locked AS MATERIALIZED (
-      SELECT count(pg_advisory_xact_lock(number::bigint)) FROM json_array_elements_text($2::json) AS number)
+    WITH ${locked}
     ${appendFrom(schema, box, "locked, ")}`;
 }
 
+const locked = `locked AS MATERIALIZED (
+      SELECT count(pg_advisory_xact_lock(number::bigint)) FROM json_array_elements_text($2::json) AS number)`;
+
 /**
- * Messages that have a moment to be sent at, `due_at`: those whose moment has come as ever, the others are scheduled. By the
+ * Many, some of which have a moment to be sent at, `due_at`: those whose moment has come as ever, the others are scheduled. By the
  * database's clock, and by one reading of it, or one message could be on both sides of now.
  */
-function appendTimedSql(schema: string, box: string): string {
+function appendTimedSql(schema: string, box: string, first: "" | "locked, "): string {
   const { pending, scheduled } = boxTables(schema, box);
+  const isDue = "coalesce(due_at <= statement_timestamp(), true)";
   return `
-    WITH m AS MATERIALIZED (
+    WITH ${first === "" ? "" : `${locked}, `}m AS MATERIALIZED (
       SELECT lane, due_at, ${values.join(", ")}, place
-      FROM ROWS FROM (json_to_recordset($1::json) AS (lane smallint, due_at timestamptz, ${fields.join(", ")}))
+      FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane smallint, due_at timestamptz, ${fields.join(", ")}))
         WITH ORDINALITY AS m (lane, due_at, ${names.join(", ")}, place)
     ), due AS (
       INSERT INTO ${pending} (lane, ${names.join(", ")})
-      SELECT lane, ${names.join(", ")} FROM m WHERE due_at <= statement_timestamp() AND ${numbered} ORDER BY place
+      SELECT lane, ${names.join(", ")} FROM m WHERE ${isDue} AND ${numbered} ORDER BY place
     )
     INSERT INTO ${scheduled} (lane, due_at, ${names.join(", ")})
-    SELECT lane, due_at, ${names.join(", ")} FROM m WHERE due_at > statement_timestamp() ORDER BY place`;
+    SELECT lane, due_at, ${names.join(", ")} FROM m WHERE NOT ${isDue} ORDER BY place`;
 }
 
 /** The columns as fields of JSON, and what they are made of. */
