@@ -74,7 +74,7 @@ export function checkOptions(
 }
 
 function show(value: unknown): string {
-  if (typeof value === "string") return JSON.stringify(value);
+  if (typeof value === "string") return JSON.stringify(value.length > 100 ? `${value.slice(0, 100)}…` : value);
   return typeof value === "object" && value !== null ? Object.prototype.toString.call(value) : String(value);
 }
 

@@ -49,7 +49,9 @@ export function normaliseTime(time: Date | string, path = "time"): string {
     return time;
   }
   if (Number.isNaN(time.getTime())) throw invalid(path, "is an invalid Date", "give a valid one");
-  return time.toISOString();
+  const text = time.toISOString();
+  if (!rfc3339.test(text)) throw invalid(path, `is ${text}`, "give a moment of the years 0 to 9999");
+  return text;
 }
 
 /** Throws unless every store and transport can carry this message as it is. */
@@ -127,7 +129,12 @@ function checkHeader(name: string, value: unknown): void {
 
 function checkTime(path: string, value: string): void {
   if (typeof value === "string" && rfc3339.test(value) && !Number.isNaN(Date.parse(value))) return;
-  throw invalid(path, `is ${JSON.stringify(value)}`, "give a Date, or RFC 3339 text such as 2026-01-31T12:00:00Z");
+  const text = "RFC 3339 text such as 2026-01-31T12:00:00Z";
+  throw invalid(
+    path,
+    `is ${JSON.stringify(value)}`,
+    path.startsWith("extensions.") ? `give ${text}` : `give a Date, or ${text}`,
+  );
 }
 
 function checkText(path: string, value: unknown, maxBytes: number): void {

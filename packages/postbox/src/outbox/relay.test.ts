@@ -37,6 +37,23 @@ function relayWith(store: Store, sender = recordingSender(), options: RelayOptio
   return { relay: createRelay(store, sender, { ...timing, ...options, telemetry: log.telemetry }), log, sender };
 }
 
+it("gives its lanes back, and stops, though an archive never answers", async () => {
+  const store = memoryStore();
+  await commit(store, "1");
+  const archiving = gate();
+  const archive = () => {
+    archiving.open();
+    return new Promise<void>(() => {});
+  };
+  const options = { mode: "keep", retentionMs: 1, cleanIntervalMs: 5, archive, publishTimeoutMs: 50 } as const;
+  const { relay, log } = relayWith(store, recordingSender(), options);
+  relay.start();
+  await archiving.opened;
+  await relay.stop();
+  await log.until("relay.released");
+  expect((await store.admin.stats()).lanes.unowned).toBe(64);
+});
+
 describe("a relay whose store fails", () => {
   it("settles what it has sent before it sends anything else, however long the store is away", async () => {
     const store = memoryStore();

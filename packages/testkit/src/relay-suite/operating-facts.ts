@@ -1,16 +1,32 @@
-import { createRouter, defineEvent, inbox, type Message, type RelayOptions, type Store, transaction } from "postbox";
+import {
+  createRelay,
+  createRouter,
+  type Delivery,
+  defineEvent,
+  inbox,
+  type Message,
+  type RelayOptions,
+  type Store,
+  transaction,
+} from "postbox";
 import { memoryBroker } from "postbox/memory";
 import { describe, expect } from "vitest";
 import { faultySender } from "../faulty-sender.js";
 import { testMessage } from "../messages.js";
+import { patiently } from "../patience.js";
 import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
+import { emptyBox } from "../store-suite/store-harness.js";
 import { telemetryLog } from "../telemetry-log.js";
-import { anHourMs, commit, relayOn, whileRunning } from "./relay-run.js";
+import { anHourMs, commit, relayOn, timing, whileRunning } from "./relay-run.js";
 
 const operator = { by: "fact" };
 const long = "1999-12-31T23:59:59Z";
 const inAnHour = () => new Date(Date.now() + anHourMs);
+
+async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await new Promise((resolve) => setTimeout(resolve, 10));
+}
 
 /** Takes every JSON object. */
 const anything = { "~standard": { version: 1, vendor: "facts", validate: (value: unknown) => ({ value }) } } as const;
@@ -101,6 +117,17 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
+    fact("much that has expired of one key is settled at once, not one after the other", async (harness) => {
+      const many = Array.from({ length: 200 }, (_, n) =>
+        testMessage(`${n}`, { key: "k", extensions: { expirytime: long } }),
+      );
+      await commit(harness, ...many);
+      const relay = relayOn(harness.store, recordingSender());
+      await whileRunning(relay, async () => void (await relay.log.until("message.parked", many.length)));
+      expect(relay.log.of("message.held")).toEqual([]);
+      expect(relay.log.of("relay.settled").length).toBeLessThan(20);
+    });
+
     fact("what has expired can be sent all the same", async (harness) => {
       const sender = recordingSender();
       await commit(harness, ...messages());
@@ -133,6 +160,48 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
         },
       );
     }
+  });
+
+  describe("pause of a source", () => {
+    fact("nothing more is handed over, though a handler takes long", async (harness) => {
+      const { admin } = harness.store;
+      const log = telemetryLog();
+      const relay = createRelay(harness.store, { ...timing, telemetry: log.telemetry });
+      const handed: Delivery[] = [];
+      const stop = new AbortController();
+      const deliver = async (delivery: Delivery) => void handed.push(delivery);
+      const receiving = relay.source().receive({ consumer: "facts", events: [], deliver }, stop.signal);
+      try {
+        await commit(harness, testMessage("1", { key: "k" }));
+        await patiently(
+          until(() => handed.length === 1),
+          () => "the first to be handed over",
+        );
+        await admin.pause(operator);
+        await log.until("relay.paused");
+        await commit(harness, testMessage("2", { key: "k" }), testMessage("3"));
+        await patiently(
+          until(async () => (await admin.stats()).lanes.unowned >= 60),
+          () => "most lanes given back",
+        );
+        expect(handed).toHaveLength(1);
+        await handed[0]?.ack();
+        await patiently(
+          until(async () => (await admin.stats()).lanes.unowned === 64),
+          () => "all lanes given back",
+        );
+        expect(handed).toHaveLength(1);
+        await admin.resume(operator);
+        await patiently(
+          until(() => handed.length === 3),
+          () => "the others to be handed over",
+        );
+        for (const delivery of handed.slice(1)) await delivery.ack();
+      } finally {
+        stop.abort();
+        await receiving;
+      }
+    });
   });
 
   describe("what is parked", () => {
@@ -189,6 +258,22 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
         await inner.until(2);
       });
       expect(inner.ids()).toEqual(["2", "3"]);
+    });
+  });
+
+  describe("a total order", () => {
+    fact("goes on when the one that holds it up is discarded", async (harness) => {
+      const inner = recordingSender();
+      const sender = faultySender(inner, ({ id }) => (id === "1" ? "failed" : undefined));
+      await commit(harness, testMessage("1"), testMessage("2"));
+      const relay = relayOn(harness.store, sender, { order: "total", maxAttempts: 1_000_000, backoff: () => 20 });
+      await whileRunning(relay, async () => {
+        await relay.log.until("message.failed", 2);
+        expect(await harness.store.admin.discard({ ids: ["1"], status: "pending" }, operator)).toEqual({ count: 1 });
+        await inner.until(1);
+      });
+      expect(inner.ids()).toEqual(["2"]);
+      expect(await harness.contents("outbox")).toEqual(emptyBox);
     });
   });
 

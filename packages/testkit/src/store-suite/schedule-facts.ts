@@ -95,5 +95,14 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read()).sort()).toEqual(messages.map(({ id }) => id).sort());
       expect((await harness.contents(outbox)).scheduled).toEqual([]);
     });
+
+    fact("messages of one append keep their order, whichever of them had to wait for its time", async (harness) => {
+      const { store } = harness;
+      const messages = ["1", "2", "3"].map((id) =>
+        testMessage(id, { key: "k", ...(id === "2" && { deliverAt: new Date(Date.now() - 1000) }) }),
+      );
+      await store.transaction((tx) => store.append(tx, outbox, messages, { strictKeyOrder: true }));
+      expect((await harness.contents(outbox)).pending).toEqual(["1", "2", "3"]);
+    });
   });
 }
