@@ -252,8 +252,11 @@ export function migrationSql(options: MigrationSqlOptions = {}): string {
   return `BEGIN ISOLATION LEVEL READ COMMITTED;\n${migrationSteps(options.schema ?? defaultSchema)}COMMIT;\n`;
 }
 
-/** What stands between BEGIN and COMMIT, at READ COMMITTED: after waiting for the lock it must see what was done. */
-export function migrationSteps(schema: string): string {
+/**
+ * What stands between BEGIN and COMMIT, at READ COMMITTED: after waiting for the lock it must see what was done. `upTo` is for
+ * who wants an older version.
+ */
+export function migrationSteps(schema: string, upTo: number = schemaVersion): string {
   const versions = migrationTable(schema);
   return `-- Whoever comes second waits here, and then finds everything done.
 SELECT pg_advisory_xact_lock(hashtextextended('postbox migration ${schema}', 0));
@@ -276,7 +279,10 @@ BEGIN
     RAISE EXCEPTION 'schema "${schema}" has version %, this script knows ${schemaVersion}', applied
       USING ERRCODE = '${newerSchemaState}', HINT = 'Update postbox.';
   END IF;
-${steps.map((step, index) => guarded(index + 1, versions, step(schema))).join("")}END
+${steps
+  .slice(0, upTo)
+  .map((step, index) => guarded(index + 1, versions, step(schema)))
+  .join("")}END
 $postbox$;
 `;
 }
