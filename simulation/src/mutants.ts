@@ -91,7 +91,7 @@ export const mutants: readonly Mutant[] = [
   {
     guard: "to discard what holds a key lets it go on",
     file: "node_modules/postbox/dist/stores/memory/memory-box.js",
-    changes: [["if (key !== undefined && !others)", "if (false)"]],
+    changes: [["if (key !== undefined && !this.#isHeldByParked(key))", "if (false)"]],
   },
   {
     guard: "what is released is not deleted, but due",
