@@ -58,7 +58,7 @@ export class SimulatedBroker {
     this.#inner.bind(queue, events);
   }
 
-  /** Messages that are in one of these queues, or will be. */
+  /** Messages that are in one of these queues, or may still come there. */
   depth(queues: readonly string[]): number {
     return queues.reduce((sum, queue) => sum + this.#inner.depth(queue), this.#onTheirWay);
   }
@@ -104,7 +104,9 @@ export class SimulatedBroker {
           for (const [index, message] of messages.entries()) {
             // One connection: nothing overtakes. Of two at one moment, chance would say which comes first.
             arrivesAt = Math.max(arrivesAt + 0.001, this.#world.now + link.travel());
+            this.#onTheirWay++;
             this.#world.at(arrivesAt - this.#world.now, () => {
+              this.#onTheirWay--;
               if (broken) return;
               if (link.isHalfOpen) return swallowed();
               if (link.isCut) return breakDown();

@@ -103,8 +103,8 @@ function carryTo(
       attempt: row.attempts + 1,
       ack: () => settle("ack", { status: "sent" }),
       retry: (delayMs, error = new Error("its consumer asked for another try")) =>
-        settle("retry", { status: "failed", error, retryInMs: delayMs }),
-      park: (error) => settle("park", { status: "rejected", error }),
+        settle("retry", { status: "failed", error: errorFrom(error), retryInMs: delayMs }),
+      park: (error) => settle("park", { status: "rejected", error: errorFrom(error) }),
       async release() {
         only("release");
         // Nothing is stored for it: on a lost lane it is with another already.
@@ -152,6 +152,11 @@ function carryTo(
       storing.clear();
     },
   };
+}
+
+/** Whoever does not compile may give a text. */
+function errorFrom(given: unknown): Error {
+  return given instanceof Error ? given : new Error(String(given));
 }
 
 function laneLost(verb: string, id: string): PostboxError {

@@ -22,7 +22,6 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "relay.blocked": "warn",
   "relay.paused": "warn",
   "relay.resumed": "info",
-  "relay.cleaned": "info",
   "relay.failed": "error",
   "breaker.opened": "warn",
   "breaker.closed": "info",
