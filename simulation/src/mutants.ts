@@ -64,11 +64,6 @@ export const mutants: readonly Mutant[] = [
     changes: [["const behind = state.queue.splice(0);", "const behind = [];"]],
   },
   {
-    guard: "a settle from before a lane was lost does not count for what was read since",
-    file: outbox("settler"),
-    changes: [["if (!lost.has(settlement.row.lane))", ""]],
-  },
-  {
     guard: "what was read while the lease had run out goes out when it stands again",
     file: outbox("ownership"),
     changes: [["options.resumed();", "{}"]],
