@@ -27,7 +27,7 @@ export interface Summary {
 const ofOutbox = `
   select (select count(*) from $postbox.outbox_pending) + (select count(*) from $postbox.outbox_wait) as waiting,
          (select count(*) from $postbox.outbox_parked) as parked,
-         (select count(*) from $postbox.outbox_done) as sent`;
+         (select count(*) from $postbox.outbox_messages where status = 'done') as sent`;
 const ofOrders = `select a.order_id, o.status from $own.attempts a left join $own.orders o using (order_id)`;
 const ofBilling = `
   select count(*) as delivered, count(*) - count(distinct message_id) as duplicates,
