@@ -5,7 +5,7 @@ import { aloneFrom } from "./suspicion.js";
 /** The rows of one key that this relay knows of. A message without a key has none: it waits for nobody. */
 interface KeyState {
   readonly lane: number;
-  readonly queue: Row[];
+  queue: Row[];
   inFlight: number;
   queued: boolean;
   /** The positions of rows on their way to `wait`, whose settle has not committed yet. */
@@ -318,8 +318,13 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         const held = key !== undefined && keys.get(key)?.failedAhead === true;
         const state = landed(row);
         if (held && state !== undefined) {
-          if (row.waiting) live.get(row.lane)?.delete(row.position);
-          else {
+          if (row.waiting) {
+            live.get(row.lane)?.delete(row.position);
+            // Those behind it that were read meanwhile would overtake it: they are read again, with it.
+            const overtaking = state.queue.filter((other) => other.waiting && other.position > row.position);
+            for (const other of overtaking) discard(other);
+            state.queue = state.queue.filter((other) => !overtaking.includes(other));
+          } else {
             goesToWait(state, row);
             behind.unshift(row);
           }
