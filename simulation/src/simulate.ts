@@ -99,6 +99,8 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
 
   function isRested(): boolean {
     if (world.now < plan.healsAt || unfinished > 0 || broker.depth(consumers) > 0) return false;
+    // One whose client is dead or has given up may still commit.
+    if (stage.facts.open.size > 0) return false;
     const { pending, wait, scheduled } = database.contents(box);
     return scheduled.length === 0 && [...pending, ...wait].every(({ key }) => stage.facts.held.has(key));
   }

@@ -10,6 +10,8 @@ export class DatabaseFacts {
   readonly settled = new Set<number>();
   /** The keys that parked messages hold, until somebody does something. */
   readonly held = new Set<string | undefined>();
+  /** The transactions that have neither committed nor been rolled back. */
+  readonly open = new Set<string>();
   #transactions = 0;
 
   nextTransaction(): string {
@@ -48,7 +50,9 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
   const open = new Set<string>();
   const txName = (tx: MemoryTransaction) => names.get(tx) ?? "?";
   const ended = (name: string, what: "committed" | "rolled-back") => {
-    if (open.delete(name)) recorder.record({ what, tx: name });
+    if (!open.delete(name)) return;
+    facts.open.delete(name);
+    recorder.record({ what, tx: name });
   };
   process.onDeath(() => {
     world.at(chance.is(0.2) ? chance.between(500, 6_000) : chance.between(0, 50), () => {
@@ -63,6 +67,7 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
     const unknown = chance.is(options.commitUnknown()) ? chance.pick(["committed", "rolled back"]) : undefined;
     let cutOff: typeof unknown;
     open.add(name);
+    facts.open.add(name);
     const result = inner.transaction(
       async (tx) => {
         names.set(tx, name);

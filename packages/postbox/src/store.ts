@@ -244,7 +244,7 @@ export interface Box {
   promote(limit: number): Promise<Promoted>;
   /** Notes the crashes of rows, before they are sent; answers with the lanes whose epoch still stands. */
   suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>>;
-  /** Moves rows to what became of them, all in one step. */
+  /** Moves rows, each of them named once, to what became of them, all in one step. */
   settle(lanes: readonly Lane[], settlements: readonly Settlement[], options?: SettleOptions): Promise<Settled>;
 }
 

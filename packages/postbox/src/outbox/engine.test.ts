@@ -12,6 +12,7 @@ async function engineOn(
   messages: readonly Message[],
   beforeSettle: () => Promise<void> | void,
   runtime: Partial<Runtime> = {},
+  maxInFlight = 100,
 ) {
   const store = memoryStore();
   await store.transaction((tx) => store.append(tx, "outbox", messages));
@@ -48,7 +49,7 @@ async function engineOn(
     holdParked: false,
     expired: "park",
     batchSize: 100,
-    maxInFlight: 100,
+    maxInFlight,
     maxInFlightBytes: 1_000_000,
     maxAttempts: 10,
     pollIntervalMs: 5,
@@ -172,4 +173,28 @@ it("drains a lane: what is on its way is finished, and nothing more of it goes o
   await stop();
   expect(sender.ids()).toEqual(["1"]);
   expect(store.contents("outbox").pending.map(({ id }) => id)).toEqual(["2", "3"]);
+});
+
+it("goes on when a settle is over whose lanes were lost meanwhile, and are its own again", async () => {
+  const [settling, maySettle] = [gate(), gate()];
+  const inner = recordingSender();
+  let sends = 0;
+  const sender = faultySender(inner, () => (++sends === 1 ? "failed" : undefined));
+  const messages = ["1", "2", "3"].map((id) => testMessage(id, { key: "k" }));
+  const beforeSettle = () => {
+    settling.open();
+    return maySettle.opened;
+  };
+  const { engine, lanes, lose, log, settled, stop, store } = await engineOn(sender, messages, beforeSettle, {}, 1);
+  await settling.opened;
+  // Those behind the one that failed go with it: more than may be unsettled, so nothing goes out until that is over.
+  expect(settled).toEqual([["1", "2", "3"]]);
+  lose(lanes);
+  await store.transaction((tx) => store.append(tx, "outbox", [testMessage("4")]));
+  engine.gained(lanes);
+  await log.until("relay.read", 2);
+  await new Promise(setImmediate);
+  maySettle.open();
+  await log.until((event) => event.name === "message.sent" && event.id === "4", "4 to be sent");
+  await stop();
 });

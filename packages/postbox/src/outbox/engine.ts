@@ -92,6 +92,10 @@ export function createEngine(options: EngineOptions): Engine {
       dispatching.wake();
       settling.wake();
     },
+    roomLeft() {
+      dispatching.wake();
+      settling.wake();
+    },
     appendedNothing: (transaction) => reader.appendedNothing(transaction),
   });
   const reader = createReader({

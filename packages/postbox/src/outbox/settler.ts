@@ -20,6 +20,8 @@ export interface SettlerOptions {
   failed(error: unknown, retryInMs: number): void;
   /** It has committed; not called for rows of lanes that were lost meanwhile, or turned out to be. */
   settled(settlement: Settlement): void;
+  /** A settle is over, whatever came of it: there is room for more. */
+  roomLeft(): void;
   /** A transaction that reads may have shown as open was only a settle. */
   appendedNothing?(transaction: number): void;
 }
@@ -48,7 +50,7 @@ export function createSettler(options: SettlerOptions): Settler {
   /** Until it is done, or the lease has run out, or a stop cannot wait: giving up sends again what has been sent. */
   async function settle(judgements: readonly Judgement[], finish: AbortSignal): Promise<void> {
     if (runtime.failpoint) await runtime.failpoint("relay.sent");
-    const settlements = judgements.map(({ settlement }) => settlement);
+    const settlements = lastOfEach(judgements.map(({ settlement }) => settlement));
     // The epochs of now: what was queued under an earlier one of a lane was dropped when the lane was lost.
     const lanes = ownership.of(settlements.map(({ row }) => row));
     lost = new Set();
@@ -112,7 +114,14 @@ export function createSettler(options: SettlerOptions): Settler {
         settling = batch.length;
         await settle(batch, finish);
         settling = 0;
+        options.roomLeft();
       }
     },
   };
+}
+
+/** What failed in its place may have been tried again before that was stored: a store hears of each row once. */
+function lastOfEach(settlements: readonly Settlement[]): readonly Settlement[] {
+  if (!settlements.some(({ to }) => to === "pending")) return settlements;
+  return [...new Map(settlements.map((settlement) => [settlement.row.position, settlement])).values()];
 }

@@ -7,7 +7,7 @@ import { carrierTo } from "./dispatch.js";
 import { createTotalEngine } from "./total-engine.js";
 
 /** An engine on a box with the messages 1, 2 and 3, that owns all lanes and can be made to lose them. */
-async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () => ({})) {
+async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () => ({}), maxInFlight = 100) {
   const store = memoryStore();
   const append = (...ids: string[]) =>
     store.transaction((tx) =>
@@ -46,7 +46,7 @@ async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () 
     holdParked: false,
     expired: "park",
     batchSize: 100,
-    maxInFlight: 100,
+    maxInFlight,
     maxInFlightBytes: 1_000_000,
     maxAttempts: 10,
     pollIntervalMs: 2,
@@ -89,7 +89,7 @@ async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () 
     await running;
     expect(store.contents("outbox").pending).toEqual([]);
   };
-  return { append, gain, lose, stop };
+  return { append, gain, lose, stop, drain: () => engine.drain([...epochs.keys()]) };
 }
 
 /** A sender whose first call waits. */
@@ -148,5 +148,56 @@ it("does not take in what it was reading when it lost the lanes", async () => {
   mayRead.open();
   await sender.until(1);
   expect(sender.ids()).toEqual(["4"]);
+  await stop();
+});
+
+/** A box whose first settle waits, and answers with what all of them were asked. */
+function slowSettle() {
+  const [settling, maySettle] = [gate(), gate()];
+  const asked: string[][] = [];
+  const change = (box: Box): Partial<Box> => ({
+    async settle(lanes, settlements, options) {
+      asked.push(settlements.map(({ row, to }) => `${row.message.id} ${to}`));
+      settling.open();
+      await maySettle.opened;
+      return box.settle(lanes, settlements, options);
+    },
+  });
+  return { change, asked, settling, maySettle };
+}
+
+it("tells the store of each row once, with the last that became of it", async () => {
+  const { change, asked, maySettle } = slowSettle();
+  const sender = recordingSender();
+  let refusals = 2;
+  const refusing: Sender = {
+    ...sender,
+    async send(batch, settled, signal) {
+      if (batch[0]?.id !== "2" || refusals-- <= 0) return sender.send(batch, settled, signal);
+      settled(0, { status: "failed", error: new Error("not yet") });
+    },
+  };
+  const { stop } = await engineOn(refusing, change);
+  await sender.until(3);
+  maySettle.open();
+  await stop();
+  expect(asked).toEqual([["1 sent"], ["2 sent", "3 sent"]]);
+});
+
+it("goes on after a drain that waited beside it for the same settle", async () => {
+  const { change, settling, maySettle } = slowSettle();
+  const sender = recordingSender();
+  const { drain, gain, lose, stop } = await engineOn(sender, change, 1);
+  await settling.opened;
+  await sender.until(2);
+  // It waits for room now.
+  await new Promise(setImmediate);
+  const drained = drain();
+  maySettle.open();
+  await drained;
+  await lose();
+  await gain();
+  await sender.until(3);
+  expect(sender.ids()).toEqual(["1", "2", "3"]);
   await stop();
 });

@@ -30,6 +30,12 @@ export function createTotalEngine(options: EngineOptions): Engine {
   const doubt = createDoubt();
   const news = createWake(runtime);
   const stored = createWake(runtime);
+  /** For who drains: a wake rouses one. */
+  const settled = createWake(runtime);
+  const progress = () => {
+    stored.wake();
+    settled.wake();
+  };
   const finish = new AbortController();
   /** In order, with nothing missing in between that could still come. */
   let queue: Row[] = [];
@@ -53,8 +59,9 @@ export function createTotalEngine(options: EngineOptions): Engine {
     settled({ row, to }) {
       if (to !== "pending") live.delete(nameOf(row));
       carrier.stored?.(row);
-      stored.wake();
+      progress();
     },
+    roomLeft: progress,
   });
 
   /** Brings more into the queue. Answers whether there was something, nothing, or something that has to wait. */
@@ -206,7 +213,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
           busy = true;
           const pauseMs = await send(row, signal).finally(() => {
             busy = false;
-            stored.wake();
+            progress();
           });
           if (pauseMs > 0) await sleep(runtime, pauseMs, signal);
         } else if (row !== undefined) {
@@ -243,7 +250,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
         suspicion.remove(lane);
         settler.drop(lane);
       }
-      stored.wake();
+      progress();
     },
     resume: () => news.wake(),
     hinted() {
@@ -259,7 +266,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
           draining = false;
           return [];
         }
-        await stored.wait(finish.signal, leftMs);
+        await settled.wait(finish.signal, leftMs);
       }
       return lanes;
     },

@@ -164,6 +164,25 @@ describe("the window", () => {
     expect(take(window)).toEqual([]);
   });
 
+  it("lets nothing that waits overtake what is undecided behind a failure of its batch", () => {
+    const window = createWindow({ keepsOrder: true });
+    const [a1, a2, a3] = [row("a"), row("a"), row("a")];
+    const waits = (one: Row): Row => ({ ...one, waiting: true });
+    arrive(window, a1, a2, a3);
+    take(window);
+    for (const one of [a1, a3]) {
+      window.failed(one);
+      window.settled(one, "wait");
+    }
+    arrive(window, waits(a1), waits(a3));
+    expect(window.undecided([a2])).toEqual([a2]);
+    expect(take(window)).toEqual([waits(a1)]);
+    window.settled(a2, "wait");
+    window.sent(waits(a1));
+    arrive(window, waits(a2), waits(a3));
+    expect(take(window)).toEqual([waits(a2), waits(a3)]);
+  });
+
   it("knows in a batch what is held or parked ahead of a row", () => {
     const window = createWindow({ keepsOrder: true });
     const [a1, a2, b1, b2] = [row("a"), row("a"), row("b"), row("b")];

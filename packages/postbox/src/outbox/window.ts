@@ -318,13 +318,12 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         const held = key !== undefined && keys.get(key)?.failedAhead === true;
         const state = landed(row);
         if (held && state !== undefined) {
-          if (row.waiting) {
-            live.get(row.lane)?.delete(row.position);
-            // Those behind it that were read meanwhile would overtake it: they are read again, with it.
-            const overtaking = state.queue.filter((other) => other.waiting && other.position > row.position);
-            for (const other of overtaking) discard(other);
-            state.queue = state.queue.filter((other) => !overtaking.includes(other));
-          } else {
+          // Those behind it that wait and were read meanwhile would overtake it: they are read again, after it.
+          const overtaking = state.queue.filter((other) => other.waiting && other.position > row.position);
+          for (const other of overtaking) discard(other);
+          state.queue = state.queue.filter((other) => !overtaking.includes(other));
+          if (row.waiting) live.get(row.lane)?.delete(row.position);
+          else {
             goesToWait(state, row);
             behind.unshift(row);
           }
