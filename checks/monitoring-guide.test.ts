@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { describeOnEach, testMessage } from "@postbox/testkit";
+import { describeOnEach, remember, testMessage } from "@postbox/testkit";
 import pg from "pg";
 import { postgresStore } from "postbox/postgres";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -78,8 +78,8 @@ describeOnEach("postgres", (server) => {
     await store.transaction(async (tx) => {
       await tx.query("SELECT postbox.publish('t.T', '1'), postbox.publish('t.T', '2')");
       await tx.query("SELECT postbox.publish('t.T', '3', deliver_at => clock_timestamp() + interval '1 day')");
-      for (const id of ["p1", "p2"]) await store.remember(tx, "billing", testMessage(id));
-      for (const id of ["p1", "p3"]) await store.remember(tx, "shipping", testMessage(id));
+      for (const id of ["p1", "p2"]) await remember(store, tx, "billing", testMessage(id));
+      for (const id of ["p1", "p3"]) await remember(store, tx, "shipping", testMessage(id));
     });
     const sent = (position: number, after: number, since: number, attempts: number) =>
       `0, ${position}, ${attempts}, ${ago(since)}, ${message(`done-${position}`, since).replace(/, [^,]*$/, "")}, ${ago(since + after)}`;

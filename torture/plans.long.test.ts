@@ -1,4 +1,4 @@
-import { describeOnEach, postgresTestData, testMessages } from "@postbox/testkit";
+import { describeOnEach, postgresTestData, remember, testMessages } from "@postbox/testkit";
 import pg, { type ClientBase } from "pg";
 import type { Box, Lane, Row, Settlement, Store } from "postbox";
 import { pgTransactions, postgresStore } from "postbox/postgres";
@@ -155,7 +155,7 @@ describeOnEach("postgres", ({ url }) => {
       holds(await plansOf((to, tx) => to.append(tx, "outbox", messages)), [], 0);
       for (const id of ["new-0", "1"]) {
         const [message] = testMessages(id, 1);
-        const plans = await plansOf((to, tx) => to.remember(tx, "billing", { ...message, id } as never));
+        const plans = await plansOf((to, tx) => remember(to, tx, "billing", { ...message, id } as never));
         holds(plans, [], 0);
       }
     });

@@ -1,4 +1,4 @@
-import type { Box, Message, Row, Settlement, Store } from "postbox";
+import type { Box, Row, Settlement, Store } from "postbox";
 import { type MemoryDatabase, type MemoryTransaction, memoryStore } from "postbox/memory";
 import type { Chance } from "./chance.js";
 import type { Link } from "./link.js";
@@ -110,7 +110,13 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
         }
         return done;
       }),
-    remember: (tx, consumer, message: Message) => link.call(() => inner.remember(tx, consumer, message)),
+    inbox: {
+      remember: (tx, ...args) => link.call(() => inner.inbox.remember(tx, ...args)),
+      keep: (...args) => link.call(() => inner.inbox.keep(...args)),
+      setAside: (...args) => link.call(() => inner.inbox.setAside(...args)),
+      handled: (tx, ...args) => link.call(() => inner.inbox.handled(tx, ...args)),
+    },
+    isConflict: (error) => inner.isConflict(error),
     box: (name) => simulatedBox(inner.box(name), name, options),
     hints: {
       sender: (box, failed) => (inner.hints as NonNullable<typeof inner.hints>).sender(box, failed),

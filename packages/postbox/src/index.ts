@@ -64,6 +64,8 @@ export { createRouter, type RouterOptions } from "./router/create-router.js";
 export type { Handler, Handlers, Router, RunsReceiver } from "./router/router.js";
 export { correlation } from "./middleware/correlation.js";
 export { deadline, type DeadlineOptions } from "./middleware/deadline.js";
+export type { DurableInboxOptions, InboxOptions } from "./inbox/inbox-options.js";
+export { durableInbox } from "./middleware/durable-inbox.js";
 export { inbox } from "./middleware/inbox.js";
 export { outboxOutputs } from "./middleware/outbox-outputs.js";
 export { publishOutputs } from "./middleware/publish-outputs.js";
@@ -71,7 +73,7 @@ export { recover } from "./middleware/recover.js";
 export { retry, type RetryOptions } from "./middleware/retry.js";
 export { timeout } from "./middleware/timeout.js";
 export { transaction } from "./middleware/transaction.js";
-export { currentTransaction, type Store, type IsolationLevel, type TransactionOptions } from "./store.js";
+export { currentTransaction, inboxOf, type Store, type IsolationLevel, type TransactionOptions } from "./store.js";
 export type { Telemetry, TelemetryEvent } from "./telemetry/events.js";
 export { type Logger, logTo } from "./telemetry/log.js";
 
@@ -85,6 +87,7 @@ export type {
   PublishesOutputs,
   WithOutputs,
 } from "./router/context.js";
+export type { Keeper, KeeperOptions, Verdict } from "./router/keeper.js";
 export { defineMiddleware, type Middleware, type Next, type None } from "./router/middleware.js";
 
 // For those who write a store, a transport, a codec or a transaction adapter.
@@ -103,11 +106,14 @@ export type { Codec } from "./message/codec.js";
 export { createMessage, type MessageInput, type MessageLimits } from "./message/message.js";
 export type {
   AppendOptions,
+  Arrival,
+  Aside,
   Box,
   Executor,
   HintListener,
   Hints,
   HintSender,
+  Inbox,
   Lane,
   LaneGap,
   LaneRead,
@@ -117,6 +123,8 @@ export type {
   Order,
   OwnOptions,
   ReadRows,
+  Remembered,
+  RememberOptions,
   Row,
   Settled,
   Settlement,
@@ -124,4 +132,4 @@ export type {
   TakenLane,
   TransactionLibrary,
 } from "./store.js";
-export type { Delivery, Outcome, Receiver, Sender, Subscription } from "./transport.js";
+export type { Delivery, Origin, Outcome, Receiver, Sender, Subscription } from "./transport.js";

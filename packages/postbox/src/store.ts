@@ -2,6 +2,7 @@ import type { Admin, Purged, PurgeOptions } from "./admin.js";
 import { PostboxError } from "./errors.js";
 import type { Health, HealthOptions } from "./health.js";
 import type { Message } from "./message/message.js";
+import type { Origin } from "./transport.js";
 
 /*
  * The database seam. A store keeps boxes and the inbox's memory, and knows the transactions of the library that its user
@@ -35,14 +36,13 @@ export interface Store<Tx = unknown> {
   transaction<R>(work: (tx: Tx) => Promise<R>, options?: TransactionOptions): Promise<R>;
   /** The transaction that surrounds the caller, through any number of awaits; undefined outside of one. */
   current(): Tx | undefined;
+  /** Whether a transaction failed for others that ran beside it (a deadlock, a serialization failure): run it again, all of it. */
+  isConflict(error: unknown): boolean;
   /** Writes messages into a box within `tx`, in one statement, in their order. Throws before touching `tx` when it is no transaction. */
   append(tx: Tx, box: string, messages: readonly Message[], options?: AppendOptions): Promise<void>;
-  /**
-   * Remembers within `tx` that `consumer` handles this message; "duplicate" when it already did. Never aborts `tx`.
-   * A second call for the same message waits until the first one's transaction has ended.
-   */
-  remember(tx: Tx, consumer: string, message: Message): Promise<"new" | "duplicate">;
-  /** The relay's side of a box. */
+  /** What consumers have handled, and the way into the box of each, `inboxOf(consumer)`. */
+  readonly inbox: Inbox<Tx>;
+  /** The relay's side of a box: "outbox", or a consumer's inbox. */
   box(name: string): Box;
   /** Only where the store can wake a relay: see `Hints`. */
   readonly hints?: Hints<Tx>;
@@ -129,6 +129,8 @@ export interface OwnOptions {
   readonly dead?: readonly Pick<Member, "owner" | "beat">[];
   /** Takes lanes only if all of the box are its own afterwards. Defaults to false. */
   readonly all?: boolean;
+  /** Lanes that it does not want. Defaults to none. */
+  readonly except?: readonly number[];
 }
 
 /** What a read found, all at one moment. */
@@ -246,6 +248,68 @@ export interface Box {
   suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>>;
   /** Moves rows, each of them named once, to what became of them, all in one step. */
   settle(lanes: readonly Lane[], settlements: readonly Settlement[], options?: SettleOptions): Promise<Settled>;
+}
+
+/** The box that keeps what a consumer has not handled yet. */
+export function inboxOf(consumer: string): string {
+  return `inbox/${consumer}`;
+}
+
+/** A message as it came to a consumer, with what is remembered of it. */
+export interface Arrival {
+  readonly consumer: string;
+  readonly message: Message;
+  /** What it is known by: its own id, unless the consumer says otherwise. */
+  readonly id: string;
+  /** A hash of its data. Absent: nobody asks whether two of one id are the same. */
+  readonly hash?: string;
+  /** Whether its data is remembered, too. Defaults to false. */
+  readonly storePayload?: boolean;
+  readonly origin?: Origin;
+  /** Who handles it. */
+  readonly handler?: string;
+}
+
+/** `differs`: it is known, but with other data. `too-old`: whether it is known, nobody remembers any more. */
+export type Remembered = "new" | "duplicate" | "differs" | "too-old";
+
+export interface RememberOptions {
+  /** How long a message is remembered, counted from its own `time`; without one, from its arrival. */
+  readonly retentionMs: number;
+  /** How long to wait for another transaction that has the same message. Then: `inbox-busy`. */
+  readonly waitMs: number;
+}
+
+/** What becomes of a message that is not handled now: tried again later, or not before somebody says so. */
+export type Aside =
+  | { readonly to: "wait"; readonly attempts: number; readonly retryInMs: number; readonly error: string }
+  | {
+      readonly to: "parked";
+      readonly attempts: number;
+      readonly error: string;
+      /** Also what is known, and not remembered: to be looked at. Defaults to false. */
+      readonly anyway?: boolean;
+    };
+
+/**
+ * The inbox of all consumers: what each has taken over, once each, by (consumer, id). Taken over is what was handled, and what
+ * is kept in the consumer's box.
+ */
+export interface Inbox<Tx> {
+  /**
+   * Remembers within `tx` that its consumer handles this message, unless it is known. Does not abort `tx`, but for
+   * `inbox-busy`. While another transaction remembers the same one, it waits for that one's end.
+   */
+  remember(tx: Tx, arrival: Arrival, options: RememberOptions): Promise<Remembered>;
+  /** Appends those of these that are new to the box of their consumer, which all have in common, in their order, all in one step. */
+  keep(arrivals: readonly Arrival[], options: RememberOptions): Promise<readonly Remembered[]>;
+  /** Puts one aside in the box of its consumer, in a transaction of its own; only what is new, unless `anyway`. */
+  setAside(arrival: Arrival, aside: Aside, options: RememberOptions): Promise<Remembered>;
+  /**
+   * Takes a row out of the box of its consumer within `tx`, as handled. False: its lane has another owner than the one of `epoch`, or
+   * it is not there any more; then roll back.
+   */
+  handled(tx: Tx, arrival: Arrival, row: Row, epoch: number): Promise<boolean>;
 }
 
 /** Runs one SQL statement with `$n` placeholders in a user's transaction, through whatever library opened it. */

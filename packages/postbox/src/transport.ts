@@ -37,6 +37,13 @@ export interface Sender {
   close?(): Promise<void>;
 }
 
+/** Where a broker had a message. */
+export interface Origin {
+  readonly partition?: string;
+  /** Its offset, or the tag of its delivery: what tells it from others there. */
+  readonly offset?: string;
+}
+
 /**
  * One message on its way to a handler. It is settled exactly once, by one of the four verbs; a second one throws
  * `delivery-settled`. A delivery that is never settled (the process died) is delivered again.
@@ -45,6 +52,8 @@ export interface Delivery {
   readonly message: Message;
   /** 1 for the first delivery. Where a broker cannot tell, at least 2 on redelivery. */
   readonly attempt: number;
+  /** Where it was, as far as the broker says. */
+  readonly origin?: Origin;
   /** Done: never deliver it again. Call it only after everything the handler did has committed. */
   ack(): Promise<void>;
   /** Failed: deliver it again after `delayMs`, counted as one more attempt. The reason is kept where there is a place for it. */
@@ -74,5 +83,12 @@ export interface Subscription {
  */
 export interface Receiver {
   readonly name: string;
+  /** How long after a message was made it may still be delivered again. An inbox must remember at least that long. Absent: unknown. */
+  readonly redeliveryWindowMs?: number;
+  /**
+   * Whether a delivery that failed is stored where it came from, with its reason, and waits there before the later ones of its key.
+   * Then an inbox leaves that to it. Defaults to false.
+   */
+  readonly storesFailures?: boolean;
   receive(subscription: Subscription, signal: AbortSignal): Promise<void>;
 }

@@ -1,6 +1,6 @@
 import { type Failpoint, failpoints } from "postbox";
 import { describe, expect } from "vitest";
-import { crashRun, expectNothingLost } from "./crash-suite/crash-run.js";
+import { crashRun, expectNothingLost, type InboxMode, roleOf } from "./crash-suite/crash-run.js";
 import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
 
@@ -11,17 +11,29 @@ import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
 export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);
   describe(`crashes on ${options.name}`, () => {
-    for (const failpoint of failpoints) {
-      for (const times of hitsOf(failpoint)) {
-        fact(`dying at ${failpoint}, hit ${times}, loses nothing and doubles nothing`, "processes", async (harness) => {
-          const run = await crashRun(harness, { failpoint, times });
-          expect(run.unreached).toEqual([]);
-          expectNothingLost(run);
-        });
+    for (const [mode, reached] of modes) {
+      for (const failpoint of reached) {
+        for (const times of hitsOf(failpoint)) {
+          const name = `dying at ${failpoint}, hit ${times}, behind ${mode}, loses nothing and doubles nothing`;
+          fact(name, "processes", async (harness) => {
+            const run = await crashRun(harness, mode, { failpoint, times });
+            expect(run.unreached).toEqual([]);
+            expectNothingLost(run);
+          });
+        }
       }
     }
   });
 }
+
+/** Which failpoints are reached where everything goes well until then. */
+const modes: readonly (readonly [InboxMode, readonly Failpoint[]])[] = [
+  ["inbox", failpoints.filter((failpoint) => !["inbox.kept", "inbox.finished"].includes(failpoint))],
+  [
+    "durableInbox",
+    failpoints.filter((failpoint) => roleOf(failpoint) === "consumer" && failpoint !== "inbox.remembered"),
+  ],
+];
 
 /** A relay takes and gives back its lease once in its life. */
 function hitsOf(failpoint: Failpoint): readonly number[] {

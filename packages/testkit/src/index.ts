@@ -18,6 +18,7 @@ export { relaySuite } from "./relay-suite.js";
 export { type DisposableServer, disposable } from "./servers/disposable.js";
 export { type Finding, type FoundService, findServices, type MissingService } from "./servers/find-services.js";
 export type { DebianPackage, Service } from "./servers/service.js";
+export { arrivalOf, remember, remembering } from "./store-suite/remembering.js";
 export type {
   StoreFeatures,
   StoreHarness,

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { inboxOf } from "postbox";
 import { type MemoryTransaction, memoryDatabase, memoryStore } from "postbox/memory";
 import type { StoreFeatures, StoreHarness } from "./store-suite/store-harness.js";
 
@@ -16,6 +17,7 @@ export const memoryStoreFeatures: StoreFeatures = {
 export async function memoryStoreHarness(): Promise<StoreHarness<MemoryTransaction>> {
   const database = memoryDatabase();
   const effects: string[] = [];
+  await memoryStore({ database }).box(inboxOf("other")).release("nobody");
   return {
     store: memoryStore({ database }),
     another: () => memoryStore({ database }),

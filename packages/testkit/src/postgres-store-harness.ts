@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Socket } from "node:net";
 import type { Client, ClientConfig, Pool } from "pg";
-import type { TransactionLibrary } from "postbox";
+import { inboxOf, laneCount, type TransactionLibrary } from "postbox";
 import { postgresStore } from "postbox/postgres";
 import type { StoreFeatures, StoreHarness, StoreHarnessContents, StoreProcess } from "./store-suite/store-harness.js";
 
@@ -68,7 +68,8 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
     async create() {
       migrated ??= another()
         .migrate()
-        .then(() => pool.query(`CREATE TABLE ${schema}.effect (name text)`));
+        .then(() => pool.query(`CREATE TABLE ${schema}.effect (name text)`))
+        .then(() => another().box(inboxOf("other")).release("nobody"));
       await migrated;
       await empty(pool, schema);
       return { ...harness, store: another() };
@@ -87,7 +88,8 @@ async function empty(pool: Pool, schema: string): Promise<void> {
   const tables = [...boxes.flatMap((box) => parts.map((part) => `${box}_${part}`)), ...shared];
   await pool.query(
     tables.map((table) => `DELETE FROM ${schema}.${table};`).join("") +
-      boxes.map((box) => `UPDATE ${schema}.${box}_lane SET owner = NULL, clean = true;`).join(""),
+      boxes.map((box) => `UPDATE ${schema}.${box}_lane SET owner = NULL, clean = true;`).join("") +
+      `UPDATE ${schema}.inbox_consumer SET retention_ms = NULL`,
   );
 }
 
@@ -100,7 +102,11 @@ const timesOfBox = {
   parked: ["created_at", "parked_at"],
   overflow: ["created_at", "done_at"],
 };
-const sharedTimes = { box: ["paused_at", "cleaner_until"], audit: ["at"] };
+const sharedTimes = {
+  box: ["paused_at", "cleaner_until"],
+  audit: ["at"],
+  inbox_message: ["received_at", "processed_at"],
+};
 
 async function advance(pool: Pool, schema: string, ms: number): Promise<void> {
   const shift = async (table: string, columns: readonly string[]) => {
@@ -131,15 +137,24 @@ async function fingerprintOf(pool: Pool, schema: string): Promise<string> {
   return hash.digest("hex");
 }
 
-async function contentsOf(pool: Pool, schema: string, box: string): Promise<StoreHarnessContents> {
+async function contentsOf(pool: Pool, schema: string, name: string): Promise<StoreHarnessContents> {
+  const [box, consumer] = name.split("/");
+  const number = `(SELECT number FROM ${schema}.inbox_consumer WHERE name = '${consumer}')`;
+  const own = consumer === undefined ? "true" : `lane / ${laneCount} = ${number}`;
   const idsIn = async (part: string) =>
-    (await pool.query(`SELECT id FROM ${schema}.${box}_${part} ORDER BY position`)).rows.map(({ id }) => id);
-  const holds = await pool.query(`SELECT ltrim(key, chr(1)) AS key FROM ${schema}.${box}_hold ORDER BY key`);
+    (await pool.query(`SELECT id FROM ${schema}.${box}_${part} WHERE ${own} ORDER BY position`)).rows.map(
+      ({ id }) => id,
+    );
+  const holds = await pool.query(
+    `SELECT ltrim(key, chr(1)) AS key FROM ${schema}.${box}_hold WHERE ${own} ORDER BY key`,
+  );
   const done = await pool.query(
     `SELECT id FROM (SELECT id, position FROM ${schema}.${box}_done
                      UNION ALL SELECT id, position FROM ${schema}.${box}_overflow) AS kept ORDER BY position`,
   );
-  const parked = await pool.query(`SELECT id, reason AS error FROM ${schema}.${box}_parked ORDER BY position`);
+  const parked = await pool.query(
+    `SELECT id, reason AS error FROM ${schema}.${box}_parked WHERE ${own} ORDER BY position`,
+  );
   return {
     pending: await idsIn("pending"),
     wait: await idsIn("wait"),

@@ -1,3 +1,8 @@
+import { arrivalOf, refusalOf } from "../inbox/arrivals.js";
+import { createClaims } from "../inbox/claims.js";
+import { finish } from "../inbox/finish.js";
+import { checkInbox, type InboxOptions } from "../inbox/inbox-options.js";
+import { createKeeper } from "../inbox/keeper.js";
 import type { BaseContext, InTransaction } from "../router/context.js";
 import type { Middleware, Next, None } from "../router/middleware.js";
 import type { Store } from "../store.js";
@@ -6,19 +11,34 @@ import type { Store } from "../store.js";
  * Handles each message once per consumer: its id is written first, in the handler's own transaction, so that memory and
  * effects commit together or not at all. A message that is remembered already skips the handler and is acked.
  * The same message delivered twice at once: the second waits for the first one's end.
+ *
+ * What fails is kept in the consumer's box, `inbox/<consumer>`, and acked; it is handled from there, until `maxAttempts` of the router
+ * are spent, and parked there then. So is what the broker delivers again and nobody knows: it may have ended a process.
  */
-export function inbox<Tx>(store: Store<Tx>): Middleware<"inbox", InTransaction<Tx>, None, "published"> {
+export function inbox<Tx>(
+  store: Store<Tx>,
+  options: InboxOptions = {},
+): Middleware<"inbox", InTransaction<Tx>, None, "published"> {
+  const checked = checkInbox("inbox", options, 1_000);
+  const claims = createClaims();
   return {
     name: "inbox",
     needs: ["tx"],
     adds: [],
     refuses: ["published"],
     store,
-    async run({ tx, consumer, message, telemetry, runtime }: BaseContext & InTransaction<Tx>, next: Next) {
-      if ((await store.remember(tx, consumer, message)) === "duplicate") {
+    keeper: (given) => createKeeper(store, "redelivered", claims, checked, given),
+    async run(context: BaseContext & InTransaction<Tx>, next: Next) {
+      const { tx, consumer, message, telemetry, runtime } = context;
+      const arrival = arrivalOf(context, checked);
+      const claim = claims.of(message);
+      if (claim !== undefined) return finish(store.inbox, tx, arrival, claim, runtime, next);
+      const remembered = await store.inbox.remember(tx, arrival, checked.remember);
+      if (remembered === "duplicate") {
         telemetry({ name: "delivery.skipped", consumer, id: message.id });
         return [];
       }
+      if (remembered !== "new") throw refusalOf(remembered, arrival);
       if (runtime.failpoint) await runtime.failpoint("inbox.remembered");
       return next();
     },

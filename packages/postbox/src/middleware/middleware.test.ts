@@ -97,7 +97,8 @@ describe("transaction and inbox", () => {
         if (attempt === 1) throw new Error("once");
       });
     await w.publisher.publish(Placed, { n: 1 });
-    await settle(router, w);
+    // Once for the broker, which forgets it, and once for the box.
+    await settle(router, w, 2);
     expect(effects).toEqual([2]);
     expect(w.log.of("delivery.skipped")).toEqual([]);
   });
@@ -183,7 +184,7 @@ describe("outputs", () => {
         return [Invoiced.message({ n }, { id: `returned-${attempt}` })];
       });
     await w.publisher.publish(Placed, { n: 1 }, { id: "in", extensions: { correlationid: "request" } });
-    await settle(router, w);
+    await settle(router, w, 2);
     const stored = w.store.contents("outbox").pending;
     expect(stored.map(({ id, source }) => [id, source]).sort()).toEqual([
       ["direct-2", "/billing"],

@@ -1,3 +1,6 @@
+import { exponential } from "../backoff.js";
+import { PostboxError } from "../errors.js";
+import { sleep } from "../internal/runtime.js";
 import { checkOptions, oneOf } from "../options.js";
 import type { BaseContext, InTransaction, Outputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
@@ -5,8 +8,13 @@ import type { Store, TransactionOptions } from "../store.js";
 
 const rules = { isolation: oneOf("read committed", "repeatable read", "serializable") };
 
+/** Those that ran into each other run again, not all at once. */
+const conflictDelay = exponential({ initialMs: 5, maxMs: 500, jitter: 1 });
+const mostTries = 10;
+
 /**
- * BEGIN … COMMIT around everything inside. A failure inside, or a handler that was told to give up (`context.signal`),
+ * BEGIN … COMMIT around everything inside. What fails for others that ran beside it (a deadlock, a serialization failure) is
+ * run again, all of it, up to ten times. A failure inside, or a handler that was told to give up (`context.signal`),
  * rolls everything back. The message is acked after the COMMIT; when the process dies between the two, it is delivered
  * again, which `inbox(store)` notices.
  */
@@ -22,15 +30,39 @@ export function transaction<Tx>(
     refuses: ["tx", "delivery"],
     store,
     async run({ runtime, signal }: BaseContext, next: (added: InTransaction<Tx>) => Promise<Outputs>) {
-      const outputs = await store.transaction(async (tx) => {
-        if (runtime.failpoint) await runtime.failpoint("transaction.begun");
-        const returned = await next({ tx });
-        // Whoever waited has been told that this failed, so it must not commit after all.
-        signal.throwIfAborted();
-        return returned;
-      }, options);
-      if (runtime.failpoint) await runtime.failpoint("transaction.committed");
-      return outputs;
+      for (let tries = 1; ; tries++) {
+        let begun = false;
+        try {
+          const outputs = await store.transaction(async (tx) => {
+            begun = true;
+            if (runtime.failpoint) await runtime.failpoint("transaction.begun");
+            const returned = await next({ tx });
+            // Whoever waited has been told that this failed, so it must not commit after all.
+            signal.throwIfAborted();
+            return returned;
+          }, options);
+          if (runtime.failpoint) await runtime.failpoint("transaction.committed");
+          return outputs;
+        } catch (error) {
+          if (!begun) throw unavailable(store, error);
+          if (!store.isConflict(error) || signal.aborted) throw error;
+          if (tries >= mostTries) throw contended(error);
+          await sleep(runtime, conflictDelay(tries, runtime.random), signal);
+        }
+      }
     },
   };
+}
+
+/** Nothing has happened yet, and nothing is wrong with the message. */
+function unavailable(store: Store, error: unknown): unknown {
+  if (error instanceof PostboxError) return error;
+  const { message } = PostboxError.from(error);
+  const text = `${store.name} could not begin a transaction: ${message}; it is tried again`;
+  return new PostboxError("store-unavailable", text, { cause: error });
+}
+
+function contended(error: unknown): PostboxError {
+  const text = `this transaction ran into others ${mostTries} times, the last time with: ${(error as Error).message}`;
+  return new PostboxError("transaction-contended", `${text}; it is tried again later`, { cause: error });
 }

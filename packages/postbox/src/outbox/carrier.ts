@@ -2,8 +2,11 @@ import type { PostboxError } from "../errors.js";
 import type { Row } from "../store.js";
 import type { Outcome } from "../transport.js";
 
-/** What became of a row: what a sender says of its message, or that it was given back untried. */
-export type RowOutcome = Outcome | { readonly status: "released" };
+/**
+ * What became of a row: what a sender says of its message, that it was given back untried, or that it was handled, and has left
+ * the box by that.
+ */
+export type RowOutcome = Outcome | { readonly status: "released" } | { readonly status: "handled" };
 
 export interface Dispatched {
   /** Without an outcome, since the transport went down: they may or may not have arrived. */
@@ -22,11 +25,17 @@ export interface Carrier {
   readonly oneByOne: boolean;
   connect?(signal: AbortSignal): Promise<void>;
   /** Reports each row once, as soon as its outcome is known; with `idle`, that may be after this has resolved. Never rejects. */
-  carry(rows: readonly Row[], report: (row: Row, outcome: RowOutcome) => void): Promise<Dispatched>;
+  carry(
+    rows: readonly Row[],
+    report: (row: Row, outcome: RowOutcome) => void,
+    epochs: ReadonlyMap<number, number>,
+  ): Promise<Dispatched>;
   /** Resolves when nothing that it took lacks its outcome. Without it, `carry` resolves only then. */
   idle?(): Promise<void>;
   /** What became of this row is committed. */
   stored?(row: Row): void;
   /** These lanes are somebody else's: nothing that is reported of their rows counts any more. */
   lost?(lanes: readonly number[]): void;
+  /** The lanes that were lost while rows of theirs were with a consumer, which still has them. */
+  haunted?(): readonly number[];
 }

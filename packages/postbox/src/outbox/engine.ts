@@ -2,12 +2,12 @@ import type { Backoff } from "../backoff.js";
 import { PostboxError } from "../errors.js";
 import type { Runtime } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
-import type { Box, Order, Row, TakenLane } from "../store.js";
+import type { Box, Order, Row, Settlement, TakenLane } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import { createBreaker } from "./breaker.js";
 import type { Carrier, Dispatched, RowOutcome } from "./carrier.js";
 import { countCrashes } from "./count-crashes.js";
-import { expiry, isExpiry, judge, queueBehind } from "./judge.js";
+import { expiry, isExpiry, judge, queueBehind, sentEvent } from "./judge.js";
 import type { Ownership } from "./ownership.js";
 import { createReader } from "./reader.js";
 import { createSettler } from "./settler.js";
@@ -47,6 +47,8 @@ export interface Engine {
   resume(): void;
   /** There may be something new: looks at once. */
   hinted(): void;
+  /** Something waits that is due in `ms`: looks for it then. */
+  dueIn(ms: number): void;
   /**
    * Sends nothing more of these lanes, and waits for what is on its way. Answers with those where nothing is any more; the
    * others took too long, and go on.
@@ -83,14 +85,7 @@ export function createEngine(options: EngineOptions): Engine {
     alone: options.order === "none",
     settled({ row, ...became }) {
       const holds = became.to === "parked" && became.hold === true;
-      const retryInMs = became.to === "wait" ? became.retryInMs : undefined;
-      window.settled(row, holds ? "wait" : became.to);
-      carrier.stored?.(row);
-      if (retryInMs !== undefined) reader.dueIn(retryInMs);
-      // The next ones that wait behind it can be read now.
-      else if (row.waiting) reader.dueIn(0);
-      dispatching.wake();
-      settling.wake();
+      stored(row, holds ? "wait" : became.to, became.to === "wait" ? became.retryInMs : undefined);
     },
     roomLeft() {
       dispatching.wake();
@@ -118,11 +113,29 @@ export function createEngine(options: EngineOptions): Engine {
     },
   });
 
+  /** What became of it is committed. */
+  function stored(row: Row, to: Settlement["to"], retryInMs?: number): void {
+    window.settled(row, to);
+    carrier.stored?.(row);
+    if (retryInMs !== undefined) reader.dueIn(retryInMs);
+    // The next ones that wait behind it can be read now.
+    else if (row.waiting) reader.dueIn(0);
+    dispatching.wake();
+    settling.wake();
+  }
+
   function report(row: Row, outcome: RowOutcome): void {
     if (!window.isOnItsWay(row)) return;
     if (outcome.status === "released") {
       window.undecided([row]);
       dispatching.wake();
+      return;
+    }
+    if (outcome.status === "handled") {
+      window.sent(row);
+      doubt.sent();
+      stored(row, "sent");
+      options.telemetry(sentEvent(row, boxName));
       return;
     }
     const ahead = window.ahead(row);
@@ -157,7 +170,7 @@ export function createEngine(options: EngineOptions): Engine {
     if (!ownership.trusted()) return { undecided: batch };
     // Some may have turned out to be another's.
     const ours = batch.filter((row) => window.isOnItsWay(row));
-    return carrier.carry(ours, report);
+    return carrier.carry(ours, report, ownership.epochs);
   }
 
   const sending = new Set<Promise<void>>();
@@ -216,6 +229,7 @@ export function createEngine(options: EngineOptions): Engine {
     },
     resume: () => dispatching.wake(),
     hinted: () => reader.hinted(),
+    dueIn: (ms) => reader.dueIn(ms),
 
     lost(lanes) {
       for (const lane of lanes) {

@@ -40,7 +40,7 @@ export function judge(
   const { box } = options;
   const { id } = row.message;
   if (outcome.status === "sent") {
-    return { settlement: { row, to: "sent" }, event: { name: "message.sent", box, id, attempt: row.attempts + 1 } };
+    return { settlement: { row, to: "sent" }, event: sentEvent(row, box) };
   }
   const { error } = outcome;
   // It was never with the sender, and nothing there held it back.
@@ -101,4 +101,8 @@ export function queueBehind(row: Row, ahead: "held" | "parked", { box }: Pick<Ju
     settlement: { row, to: "wait", attempts: row.attempts, ...due },
     event: { name: "message.held", box, id, key: key as string },
   };
+}
+
+export function sentEvent({ message: { id }, attempts }: Row, box: string): TelemetryEvent {
+  return { name: "message.sent", box, id, attempt: attempts + 1 };
 }

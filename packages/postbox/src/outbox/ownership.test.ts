@@ -36,6 +36,7 @@ function ownershipOn(
     lost: (lost) => lanes.lost.push(...lost),
     resumed: () => lanes.resumed++,
     drain: async (lanes) => lanes,
+    unwanted: () => [],
   });
   return { ownership, log, lanes };
 }

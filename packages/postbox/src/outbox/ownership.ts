@@ -27,6 +27,8 @@ export interface OwnershipOptions {
   resumed(): void;
   /** Finishes what is on its way in these lanes. Answers with those where it has; the others took too long, and are kept. */
   drain(lanes: readonly number[]): Promise<readonly number[]>;
+  /** Lanes that are better with others for now. */
+  unwanted(): readonly number[];
 }
 
 /** The lanes of one relay: its fair share of them, as long as it lives. */
@@ -168,7 +170,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     const fair = paused ? 0 : all ? laneCount : Math.ceil(laneCount / members);
     if (epochs.size < fair && trusted()) {
       await inTurn(async () => {
-        const gained = await box.own(owner, fair - epochs.size, { dead: dead(), all });
+        const gained = await box.own(owner, fair - epochs.size, { dead: dead(), all, except: options.unwanted() });
         if (gained.length > 0 && runtime.failpoint) await runtime.failpoint("relay.owned");
         gain(gained);
       });

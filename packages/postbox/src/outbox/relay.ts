@@ -1,26 +1,17 @@
 import type { PurgeOptions } from "../admin.js";
-import { type Backoff, exponential, reliable } from "../backoff.js";
-import { ConfigError, PostboxError } from "../errors.js";
-import { following } from "../internal/following.js";
-import { type Runtime, runtimeWith, sleep } from "../internal/runtime.js";
+import { type Backoff, exponential } from "../backoff.js";
+import { ConfigError } from "../errors.js";
+import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
-import { uuidv7Generator } from "../internal/uuidv7.js";
 import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive } from "../options.js";
 import type { Order, Store } from "../store.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
 import type { Receiver, Sender } from "../transport.js";
-import { boundedBox } from "./bounded-box.js";
-import type { Carrier } from "./carrier.js";
 import { carrierTo } from "./dispatch.js";
-import { createEngine, type Engine } from "./engine.js";
-import { hear } from "./hearing.js";
 import { outboxBox } from "./outbox.js";
-import { createOwnership, type Ownership } from "./ownership.js";
+import { createPump } from "./pump.js";
 import { requireHints } from "./require-hints.js";
-import { keepClean } from "./retention.js";
-import { keepSchedule } from "./schedule.js";
 import { createSource } from "./source.js";
-import { createTotalEngine } from "./total-engine.js";
 
 export interface RelayOptions {
   /**
@@ -143,9 +134,6 @@ export interface Relay extends RelaySource {
   stop(): Promise<void>;
 }
 
-/** Retrying does not mend these: somebody has to migrate, or to deploy. */
-const fatal: ReadonlySet<string> = new Set(["schema-missing", "schema-outdated", "schema-newer"]);
-
 /**
  * Makes a relay. Any number may run against one box: they share its lanes evenly, and when one dies, the others take
  * its lanes after `leaseMs`. A key's messages are in one lane, so they keep their order. At least once: what was sent but not yet settled when it died is sent again, same id.
@@ -178,17 +166,10 @@ export function createRelay<Tx>(
     });
   }
   checkRetention(options);
-  const telemetry = quiet(options.telemetry);
-  const failed = (thrown: unknown, retryInMs: number) =>
-    telemetry({ name: "relay.failed", box: outboxBox, error: PostboxError.from(thrown), retryInMs });
-  const backoff = reliable(options.backoff ?? exponential(), (error) => failed(error, 0));
-  const box = boundedBox(store.box(outboxBox), leaseMs, runtime);
   const hints = options.hint ? requireHints("createRelay", store) : undefined;
-  const nextOwner = uuidv7Generator(runtime);
-  const isFatal = (error: unknown) => error instanceof ConfigError || fatal.has(PostboxError.from(error).code);
-  const engineOptions = {
-    box,
-    boxName: outboxBox,
+  const { retentionMs, cleanIntervalMs = 600_000, archive, partitions } = options;
+  const pump = createPump(store, {
+    box: outboxBox,
     order,
     holdParked: onPark === "hold",
     expired: options.expired ?? "park",
@@ -198,94 +179,30 @@ export function createRelay<Tx>(
     maxAttempts: options.maxAttempts ?? 10,
     pollIntervalMs,
     publishTimeoutMs,
+    leaseMs,
     keep: options.mode === "keep",
-    backoff,
-    isPermanent: (error: Error) => {
-      try {
-        return options.isPermanent?.(error) ?? false;
-      } catch (thrown) {
-        failed(thrown, 0);
-        return false;
-      }
-    },
-    runtime,
-    telemetry,
-    failed,
-    isFatal,
-  };
-
-  async function pump(carrier: Carrier, signal: AbortSignal): Promise<void> {
-    // Of this run: two at once are two relays, which share.
-    const owner = nextOwner();
-    const stop = following(signal);
-    const finished = new AbortController();
-    const ownership: Ownership = createOwnership({
-      ...engineOptions,
-      owner,
-      leaseMs,
-      gained: (lanes) => engine.gained(lanes),
-      lost(lanes) {
-        engine.lost(lanes);
-        carrier.lost?.(lanes);
+    backoff: options.backoff ?? exponential(),
+    ...(options.isPermanent && { isPermanent: options.isPermanent }),
+    ...(retentionMs !== undefined && {
+      retention: {
+        retentionMs,
+        cleanIntervalMs,
+        ...(archive && { archive }),
+        ...(partitions !== undefined && { partitions }),
       },
-      resumed: () => engine.resume(),
-      drain: (lanes) => engine.drain(lanes),
-    });
-    const engine: Engine = (order === "total" ? createTotalEngine : createEngine)({
-      ...engineOptions,
-      carrier,
-      ownership,
-    });
-    const working = engine.run(stop.signal).finally(() => finished.abort());
-    const parts = [ownership.run(stop.signal, finished.signal), working];
-    parts.push(keepSchedule({ ...engineOptions, promoted: () => engine.hinted() }, stop.signal));
-    let cleaning: Promise<void> | undefined;
-    const { retentionMs, cleanIntervalMs = 600_000, archive, partitions } = options;
-    if (retentionMs !== undefined) {
-      const retention = { ...engineOptions, store, retentionMs, cleanIntervalMs };
-      cleaning = keepClean(
-        { ...retention, ...(archive && { archive }), ...(partitions !== undefined && { partitions }) },
-        stop.signal,
-      );
-    }
-    if (hints) parts.push(hear({ ...engineOptions, hints, hinted: () => engine.hinted() }, stop.signal));
-    try {
-      await Promise.all(parts);
-    } catch (error) {
-      failed(error, Number.POSITIVE_INFINITY);
-      throw error;
-    } finally {
-      stop.abort();
-      await Promise.allSettled(parts);
-      await leave(owner, ownership.epochs.size);
-      if (cleaning !== undefined) await impatiently(cleaning);
-    }
-  }
+    }),
+    ...(hints && { hints }),
+    scheduled: true,
+    runtime,
+    telemetry: quiet(options.telemetry),
+  });
 
-  /** A stop does not wait for ever for somebody's archive: what was not removed is removed another time. */
-  async function impatiently(cleaning: Promise<void>): Promise<void> {
-    const patience = new AbortController();
-    const ended = cleaning.finally(() => patience.abort());
-    await Promise.race([ended, sleep(runtime, publishTimeoutMs, patience.signal)]);
-  }
-
-  async function leave(owner: string, lanes: number): Promise<void> {
-    try {
-      await box.release(owner);
-      telemetry({ name: "relay.released", box: outboxBox, owner, lanes });
-      if (runtime.failpoint) await runtime.failpoint("relay.released");
-    } catch (error) {
-      // Others take the lanes when the lease has run out.
-      failed(error, 0);
-    }
-  }
-
-  const source = () => createSource(`the outbox of ${store.name}`, pump);
+  const source = () => createSource(`the outbox of ${store.name}`, (carrier, signal) => pump.run(carrier, signal));
   if (sender === undefined) return { source };
   const carrier = carrierTo(sender, publishTimeoutMs, runtime);
-  const background = startStop("relay", (signal) => pump(carrier, signal));
+  const background = startStop("relay", (signal) => pump.run(carrier, signal));
   return {
-    run: (signal = new AbortController().signal) => pump(carrier, signal),
+    run: (signal = new AbortController().signal) => pump.run(carrier, signal),
     start: () => background.start(),
     stop: () => background.stop(),
     source,

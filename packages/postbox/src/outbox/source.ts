@@ -1,23 +1,37 @@
 import { PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
 import type { Row } from "../store.js";
-import type { Delivery, Outcome, Receiver, Subscription } from "../transport.js";
+import type { Delivery, Receiver, Subscription } from "../transport.js";
 import type { Carrier, RowOutcome } from "./carrier.js";
 
 /** Runs an engine with what takes its rows, until the signal is aborted and everything that was taken is settled. */
-export type Pump = (carrier: Carrier, signal: AbortSignal) => Promise<void>;
+export type RunPump = (carrier: Carrier, signal: AbortSignal) => Promise<void>;
 
-/** A box as a receiver: each row is a delivery, and what becomes of the one becomes of the other. */
-export function createSource(name: string, pump: Pump): Receiver {
+/** A row that is with a consumer, who may take it out of the box itself. */
+export interface Claim {
+  readonly row: Row;
+  /** Of its lane, when it was handed over. */
+  readonly epoch: number;
+  /** Whether it was taken out, in a transaction that commits before the message is acked. */
+  handled: boolean;
+}
+
+/**
+ * A box as a receiver: each row is a delivery, and what becomes of the one becomes of the other. `claimed` is told of each before
+ * it is handed over.
+ */
+export function createSource(name: string, pump: RunPump, claimed: (claim: Claim) => void = () => {}): Receiver {
   return {
     name,
+    storesFailures: true,
     async receive(subscription, signal) {
       const stop = following(signal);
       let failure: { readonly cause: unknown } | undefined;
-      const carrier = carryTo(name, subscription, stop.signal, (cause) => {
+      const broken = (cause: unknown) => {
         failure ??= { cause };
         stop.abort();
-      });
+      };
+      const carrier = carryTo(name, subscription, stop.signal, claimed, broken);
       try {
         await pump(carrier, stop.signal);
       } finally {
@@ -40,6 +54,7 @@ function carryTo(
   name: string,
   subscription: Subscription,
   stopping: AbortSignal,
+  claimed: (claim: Claim) => void,
   broken: (cause: unknown) => void,
 ): SourceCarrier {
   /** Handed over, and nobody has said what became of it. */
@@ -59,13 +74,13 @@ function carryTo(
   }
 
   /** Resolves when the consumer has taken the row; at a stop, when it has settled it: it may wait for what is never stored. */
-  function handOver(row: Row, report: Report): Promise<void> {
+  function handOver(row: Row, report: Report, epoch: number): Promise<void> {
     unsettled.set(row, "ours");
     return new Promise((resolve) => {
       letGo = () => {
         if (stopping.aborted && !unsettled.has(row)) resolve();
       };
-      const taken = (async () => subscription.deliver(deliveryOf(row, report)))();
+      const taken = (async () => subscription.deliver(deliveryOf(row, report, epoch)))();
       taken
         .catch((cause: unknown) => {
           abandon();
@@ -75,8 +90,10 @@ function carryTo(
     });
   }
 
-  function deliveryOf(row: Row, report: Report): Delivery {
+  function deliveryOf(row: Row, report: Report, epoch: number): Delivery {
     const { id } = row.message;
+    const claim: Claim = { row, epoch, handled: false };
+    claimed(claim);
     let by: string | undefined;
     const only = (verb: string): void => {
       if (by !== undefined) {
@@ -87,12 +104,15 @@ function carryTo(
       }
       by = verb;
     };
-    const settle = (verb: string, outcome: Outcome): Promise<void> =>
+    const settle = (verb: string, outcome: RowOutcome): Promise<void> =>
       new Promise((resolve, reject) => {
         only(verb);
         const lost = () => reject(laneLost(verb, id));
-        if (unsettled.get(row) !== "ours") lost();
-        else {
+        if (unsettled.get(row) !== "ours") {
+          // What was handled has left the box, whoever has its lane now.
+          if (outcome.status === "handled") resolve();
+          else lost();
+        } else {
           storing.set(row, { stored: resolve, lost });
           report(row, outcome);
         }
@@ -101,7 +121,7 @@ function carryTo(
     return {
       message: row.message,
       attempt: row.attempts + 1,
-      ack: () => settle("ack", { status: "sent" }),
+      ack: () => settle("ack", { status: claim.handled ? "handled" : "sent" }),
       retry: (delayMs, error = new Error("its consumer asked for another try")) =>
         settle("retry", { status: "failed", error: errorFrom(error), retryInMs: delayMs }),
       park: (error) => settle("park", { status: "rejected", error: errorFrom(error) }),
@@ -125,8 +145,9 @@ function carryTo(
     name,
     keepsOrder: false,
     oneByOne: true,
-    async carry([row], report) {
-      if (row !== undefined && !stopping.aborted) await handOver(row, report);
+    async carry([row], report, epochs) {
+      const epoch = row && epochs.get(row.lane);
+      if (row !== undefined && epoch !== undefined && !stopping.aborted) await handOver(row, report, epoch);
       else if (row !== undefined) report(row, { status: "released" });
       return { undecided: [] };
     },
@@ -145,6 +166,10 @@ function carryTo(
         storing.delete(row);
         lost();
       }
+    },
+    haunted() {
+      const lanes = [...unsettled].flatMap(([row, whose]) => (whose === "lost" ? [row.lane] : []));
+      return [...new Set(lanes)];
     },
     end() {
       abandon();

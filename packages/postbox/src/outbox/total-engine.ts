@@ -137,6 +137,8 @@ export function createTotalEngine(options: EngineOptions): Engine {
     const report = (outcome: RowOutcome) => {
       // One that was given back keeps its place: its turn is still the next.
       if (begun !== term || outcome.status === "released") return;
+      // Nothing takes rows out of a box that is read in total order but this.
+      if (outcome.status === "handled") return;
       judgement = judge(row, outcome, undefined, judgeOptions);
       // At once: its consumer may wait until that is stored before it lets go of the row.
       settler.add([judgement]);
@@ -189,7 +191,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
     }
     // It may have turned out to be another's.
     if (begun !== term) return { undecided: [row] };
-    const dispatched = await carrier.carry([row], (_, outcome) => report(outcome));
+    const dispatched = await carrier.carry([row], (_, outcome) => report(outcome), ownership.epochs);
     await carrier.idle?.();
     return dispatched;
   }
@@ -257,6 +259,8 @@ export function createTotalEngine(options: EngineOptions): Engine {
       pauseMs = 0;
       news.wake();
     },
+    // What waits is not looked for more often than what came late.
+    dueIn() {},
     async drain(lanes) {
       draining = true;
       const deadline = runtime.monotonic() + 2 * options.publishTimeoutMs;

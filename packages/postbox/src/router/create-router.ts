@@ -117,11 +117,13 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     sealed = true;
   }
 
-  async function run(signal: AbortSignal, receiver: Receiver): Promise<void> {
+  async function run(signal: AbortSignal, from: Receiver): Promise<void> {
     const handles = new Map(
       [...registered].map(([type, { event, handler }]) => [type, createHandle(event, handler, middleware, codecs)]),
     );
-    const session = createSession(handles, sessionOptions);
+    const keeper = middleware.find((each) => each.keeper !== undefined)?.keeper?.(sessionOptions);
+    const receiver = keeper?.over(from) ?? from;
+    const session = createSession(handles, { ...sessionOptions, ...(keeper && { keeper }) });
     let stop = () => {};
     const stopped = new Promise<void>((resolve) => {
       stop = () => resolve(session.close());
@@ -169,6 +171,13 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
         throw new ConfigError("middleware-order", `.use(${next.name}()) after .on(...): register middleware first`);
       }
       checkFits(given, middleware, next);
+      const other = next.keeper && middleware.find(({ keeper }) => keeper !== undefined);
+      if (other !== undefined) {
+        throw new ConfigError(
+          "middleware-order",
+          `.use(${next.name}()) beside .use(${other.name}()): one inbox is enough`,
+        );
+      }
       middleware.push(next);
       return router;
     },

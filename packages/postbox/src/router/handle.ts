@@ -21,7 +21,7 @@ interface Running<R> {
 }
 
 /** Takes one message through decoding, validation, all middleware and its handler. */
-export type Handle = (context: BaseContext) => Running<Handled>;
+export type Handle = (context: Omit<BaseContext, "handler">) => Running<Handled>;
 
 export function createHandle(
   event: EventDefinition,
@@ -29,7 +29,9 @@ export function createHandle(
   middleware: readonly AnyMiddleware[],
   codecs: Codecs,
 ): Handle {
-  return (context) => {
+  const name = handler.name || event.type;
+  return (given) => {
+    const context: BaseContext = { ...given, handler: name };
     let chain: Running<Outputs> | undefined;
     const handle = async (): Promise<Handled> => {
       // Before any middleware: data that can never be read should not open a transaction first.

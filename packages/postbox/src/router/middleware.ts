@@ -1,4 +1,5 @@
 import type { BaseContext, Outputs } from "./context.js";
+import type { Keeper, KeeperOptions } from "./keeper.js";
 
 /** No keys at all. */
 export type None = Record<never, never>;
@@ -20,6 +21,8 @@ export interface Middleware<Name extends string = string, Needs = None, Adds = N
   /** The store whose transaction it opens or works in, so that two stores with one handle type are told apart. */
   readonly store?: object;
   run(context: BaseContext & Needs, next: Next<Adds>): Promise<Outputs>;
+  /** Makes a keeper for one run of a router. At most one middleware of a router has it. */
+  keeper?(options: KeeperOptions): Keeper;
   /** Carries the types only. */
   readonly "~types"?: { readonly needs: Needs; readonly adds: Adds; readonly refuses: Refuses };
 }

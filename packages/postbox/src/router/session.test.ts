@@ -136,7 +136,7 @@ describe("while it stops", () => {
 
 /** A session whose handling of each message is what the test says. */
 function session(
-  handle: (context: BaseContext & Partial<ManualAck>) => Promise<Handled>,
+  handle: (context: Omit<BaseContext, "handler"> & Partial<ManualAck>) => Promise<Handled>,
   own: Partial<SessionOptions>,
 ) {
   const runtime = manualRuntime();

@@ -6,6 +6,7 @@ import type { Telemetry } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
 import { type Acking, type AckStrategyName, ackStrategies } from "./ack-strategy.js";
 import type { Handle, Handled } from "./handle.js";
+import type { Keeper, Verdict } from "./keeper.js";
 import { createKeyQueue } from "./key-queue.js";
 import { type TrackedDelivery, trackDelivery } from "./tracked-delivery.js";
 
@@ -18,6 +19,8 @@ export interface SessionOptions {
   readonly backoff: Backoff;
   readonly unknown: "park" | "ignore";
   readonly shutdownTimeoutMs: number;
+  /** Takes over what fails. Defaults to nobody: it stays the broker's. */
+  readonly keeper?: Keeper;
   readonly telemetry: Telemetry;
   readonly runtime: Runtime;
 }
@@ -39,6 +42,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     options.maxBuffered,
   );
   const outstanding = new Set<TrackedDelivery>();
+  const stopping = new AbortController();
   const giveUp = new AbortController();
   // As many listen as messages are handled at once, and more in handlers: no sign of a leak.
   setMaxListeners(0, giveUp.signal);
@@ -54,12 +58,43 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     // A message that ends the process never gets to the place where its failures are counted.
     if (attempt > options.maxAttempts) return failed(delivery, new Error("it came again after its last attempt"));
     const acking = ackStrategies[options.ack](delivery);
-    const context = { message, attempt, consumer, signal: giveUp.signal, telemetry, runtime };
-    const handling = handle({ ...context, ...acking.context });
-    const settled = settle(delivery, acking, handling.result).catch(giveBack(delivery));
+    const { origin } = delivery;
+    const context = {
+      message,
+      attempt,
+      consumer,
+      signal: giveUp.signal,
+      telemetry,
+      runtime,
+      ...(origin && { origin }),
+    };
+    const running: Promise<void>[] = [];
+    const result = untilStoreAnswers(() => {
+      const handling = handle({ ...context, ...acking.context });
+      running.push(handling.ended);
+      return handling.result;
+    });
+    const settled = settle(delivery, acking, result).catch(giveBack(delivery));
     if (acking.holdsSlot) await settled;
+    await Promise.allSettled([result]);
     // Given up on is not ended: as long as anything runs, it keeps its place, and the next of its key waits.
-    await handling.ended;
+    await Promise.all(running);
+  }
+
+  /**
+   * A store that cannot be reached is no fault of any message: what it keeps from being handled keeps its place meanwhile, and
+   * nothing more is taken once all places are.
+   */
+  async function untilStoreAnswers(handle: () => Promise<Handled>): Promise<Handled> {
+    for (let outages = 1; ; outages++) {
+      try {
+        return await handle();
+      } catch (error) {
+        if (!isUnavailable(error) || stopping.signal.aborted) throw error;
+        telemetry({ name: "router.failed", consumer, error });
+        await sleep(runtime, options.backoff(outages, runtime.random), stopping.signal);
+      }
+    }
   }
 
   async function settle(delivery: TrackedDelivery, acking: Acking, result: Promise<Handled>): Promise<void> {
@@ -82,12 +117,8 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       telemetry({ name: "delivery.ignored", consumer, id, type });
       return delivery.ack();
     }
-    return delivery.park(
-      new PermanentError(
-        `${consumer} has no handler for ${type}; register one with .on(...), or choose unknown: "ignore"`,
-        { code: "no-handler" },
-      ),
-    );
+    const text = `${consumer} has no handler for ${type}; register one with .on(...), or choose unknown: "ignore"`;
+    return settleAs(delivery, { to: "park", error: new PermanentError(text, { code: "no-handler" }) });
   }
 
   async function failed(delivery: TrackedDelivery, thrown: unknown): Promise<void> {
@@ -97,15 +128,22 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
       return;
     }
-    if (isHopeless(error)) return delivery.park(error);
+    const retryInMs = options.backoff(delivery.attempt, runtime.random);
+    // Nothing was wrong with the message: no attempt is spent, wherever they are counted.
+    if (isNobodysFault(error)) return delivery.retry(retryInMs, error);
+    if (isHopeless(error)) return settleAs(delivery, { to: "park", error });
     if (delivery.attempt >= options.maxAttempts) {
-      return delivery.park(
-        new PostboxError("attempts-spent", `${delivery.attempt} attempts failed, the last with: ${error.message}`, {
-          cause: error,
-        }),
-      );
+      const text = `${delivery.attempt} attempts failed, the last with: ${error.message}`;
+      return settleAs(delivery, { to: "park", error: new PostboxError("attempts-spent", text, { cause: error }) });
     }
-    return delivery.retry(options.backoff(delivery.attempt, runtime.random), error);
+    return settleAs(delivery, { to: "retry", retryInMs, error });
+  }
+
+  /** Somebody may keep it: then the broker has done its part. */
+  async function settleAs(delivery: TrackedDelivery, verdict: Verdict): Promise<void> {
+    if (await options.keeper?.take(delivery, verdict, stopping.signal)) return delivery.ack(verdict);
+    if (verdict.to === "park") return delivery.park(verdict.error);
+    return delivery.retry(verdict.retryInMs, verdict.error);
   }
 
   /** For what should not happen: a message must not stay unsettled for a fault of ours. */
@@ -117,6 +155,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   }
 
   async function drain(): Promise<void> {
+    stopping.abort();
     for (const task of queue.clear()) void task.delivery.release();
     const settled = (async () => {
       await queue.idle();
@@ -166,6 +205,17 @@ const hopeless: ReadonlySet<string> = new Set([
   "message-invalid",
   "message-too-large",
 ]);
+
+/** What others did, or the store could not: the same message may be handled as soon as that is over. */
+const nobodysFault: ReadonlySet<string> = new Set(["inbox-busy", "transaction-contended", "store-unavailable"]);
+
+function isUnavailable(error: unknown): error is PostboxError {
+  return error instanceof PostboxError && error.code === "store-unavailable";
+}
+
+function isNobodysFault(error: Error): boolean {
+  return error instanceof PostboxError && nobodysFault.has(error.code);
+}
 
 function isHopeless(error: Error): boolean {
   if (error instanceof PermanentError || error instanceof ConfigError) return true;

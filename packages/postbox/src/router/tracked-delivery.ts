@@ -3,12 +3,15 @@ import type { Runtime } from "../internal/runtime.js";
 import type { Message } from "../message/message.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
+import type { Verdict } from "./keeper.js";
 
 /** A delivery as the router settles it: told to telemetry, and never once it has been given back at a stop. */
 export interface TrackedDelivery extends Delivery {
   readonly message: Message;
   /** Whether it has ended, one way or another. */
   readonly settled: boolean;
+  /** Of one that somebody keeps, with what is to become of it there. */
+  ack(kept?: Verdict): Promise<void>;
   retry(delayMs: number, error?: Error): Promise<void>;
 }
 
@@ -51,32 +54,42 @@ export function trackDelivery(
     }
   };
 
+  const tell = (verdict: Verdict) => {
+    const { error } = verdict;
+    if (verdict.to === "park") telemetry({ name: "delivery.parked", consumer, id, error });
+    else telemetry({ name: "delivery.retried", consumer, id, attempt, retryInMs: verdict.retryInMs, error });
+  };
+
   const tracked: TrackedDelivery = {
     message,
     attempt,
+    ...(delivery.origin && { origin: delivery.origin }),
     get settled() {
       return state !== "open";
     },
-    ack: () =>
-      settle(
+    ack: (kept) => {
+      // It was kept, whether or not the broker hears of it.
+      if (kept !== undefined) tell(kept);
+      return settle(
         "settled",
         async () => {
           await delivery.ack();
           if (runtime.failpoint) await runtime.failpoint("router.acked");
         },
         () => telemetry({ name: "delivery.acked", consumer, id }),
-      ),
-    retry: (delayMs, error = new Error("asked for by the handler")) =>
+      );
+    },
+    retry: (retryInMs, error = new Error("asked for by the handler")) =>
       settle(
         "settled",
-        () => delivery.retry(delayMs, error),
-        () => telemetry({ name: "delivery.retried", consumer, id, attempt, retryInMs: delayMs, error }),
+        () => delivery.retry(retryInMs, error),
+        () => tell({ to: "retry", retryInMs, error }),
       ),
-    park: (reason) =>
+    park: (error) =>
       settle(
         "settled",
-        () => delivery.park(reason),
-        () => telemetry({ name: "delivery.parked", consumer, id, error: reason }),
+        () => delivery.park(error),
+        () => tell({ to: "park", error }),
       ),
     release: () =>
       settle(

@@ -4,8 +4,10 @@ import {
   createRelay,
   createRouter,
   defineEvent,
+  durableInbox,
   type Failpoint,
   inbox,
+  inboxOf,
   outboxOutputs,
   type Relay,
   type RunsReceiver,
@@ -41,6 +43,10 @@ const Handled = orderEvent("crash.Handled");
 const orders = Array.from({ length: 12 }, (_, n) => `order-${"i".repeat(n + 1)}`);
 const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, batchSize: 4, backoff: constant(1) };
 
+/** How the consumer remembers. */
+export type InboxMode = "inbox" | "durableInbox";
+const inboxTiming = { leaseMs: timing.leaseMs, pollIntervalMs: timing.pollIntervalMs };
+
 export interface CrashRun {
   readonly orders: readonly string[];
   readonly effects: readonly string[];
@@ -66,8 +72,12 @@ export function roleOf(failpoint: Failpoint): Role {
  * Orders are placed, relayed, handled and audited, with one step written down in the user's own table at each place.
  * Those whose failpoints these are die there, one of each role at most; others take their places and finish.
  */
-export async function crashRun<Tx>(harness: StoreHarness<Tx>, ...crashes: readonly Crash[]): Promise<CrashRun> {
-  const flow = new Flow(harness);
+export async function crashRun<Tx>(
+  harness: StoreHarness<Tx>,
+  mode: InboxMode,
+  ...crashes: readonly Crash[]
+): Promise<CrashRun> {
+  const flow = new Flow(harness, mode);
   const deaths = crashes.map(({ failpoint, times }) => ({
     role: roleOf(failpoint),
     failpoint,
@@ -102,24 +112,28 @@ export async function crashRun<Tx>(harness: StoreHarness<Tx>, ...crashes: readon
     // Whoever gets through everything unharmed dies in the end.
     await Promise.race([reached.then(() => unreached.delete(failpoint)), flow.audited]);
     await living[role].kill();
-    if (role === "relay") await harness.advance(timing.leaseMs);
+    if (role !== "producer") await harness.advance(timing.leaseMs);
     living[role] = await heirs[role]();
   });
   await patiently(Promise.all(succession), () => `every death; ${[...unreached].join(", ")} not reached`);
   await patiently(flow.audited, () => `${orders.length} audited orders; ${flow.log.of("delivery.acked").length} acks`);
-  await patiently(emptied(harness), () => "an empty outbox");
+  await patiently(emptied(harness), () => "empty boxes");
 
   for (const role of roles) await living[role].end();
   await auditor.end();
   const [effects, contents] = [await harness.effects(), await harness.contents("outbox")];
+  for (const consumer of ["handle", "audit"]) expect(await harness.contents(inboxOf(consumer))).toEqual(emptyBox);
   return { orders, effects, contents, unreached: [...unreached] };
 }
 
 /** Resolves when the heirs have settled, or sent again, what the dead had not settled. */
 async function emptied<Tx>(harness: StoreHarness<Tx>): Promise<void> {
   for (let left = 1; left > 0; await new Promise((resolve) => setTimeout(resolve, 10))) {
-    const { pending, wait } = await harness.contents("outbox");
-    left = pending.length + wait.length;
+    left = 0;
+    for (const box of ["outbox", inboxOf("handle"), inboxOf("audit")]) {
+      const { pending, wait } = await harness.contents(box);
+      left += pending.length + wait.length;
+    }
   }
 }
 
@@ -140,10 +154,12 @@ class Flow<Tx> {
   readonly log: TelemetryLog = telemetryLog();
   readonly #audited = gate();
   readonly #harness: StoreHarness<Tx>;
+  readonly #mode: InboxMode;
   readonly #broker: MemoryBroker = memoryBroker();
 
-  constructor(harness: StoreHarness<Tx>) {
+  constructor(harness: StoreHarness<Tx>, mode: InboxMode) {
     this.#harness = harness;
+    this.#mode = mode;
     this.#broker.bind("handle", [Placed]);
     this.#broker.bind("audit", [Handled]);
   }
@@ -191,7 +207,7 @@ class Flow<Tx> {
     const store: Store = process.store;
     const router = createRouter("handle", { telemetry, runtime, backoff: constant(1) })
       .use(transaction(store))
-      .use(inbox(store))
+      .use(this.#mode === "inbox" ? inbox(store, inboxTiming) : durableInbox(store, inboxTiming))
       .use(outboxOutputs(createOutbox(store, { source: "/consumer" })))
       .on(Placed, async ({ order }, { tx }) => {
         await this.#harness.effect(tx as Tx, `handled ${order}`);
@@ -210,7 +226,7 @@ class Flow<Tx> {
     };
     const router = createRouter("audit", { telemetry, backoff: constant(1) })
       .use(transaction(store))
-      .use(inbox(store))
+      .use(inbox(store, inboxTiming))
       .on(Handled, ({ order }, { tx }) => this.#harness.effect(tx as Tx, `audited ${order}`));
     return this.#running(process, router);
   }

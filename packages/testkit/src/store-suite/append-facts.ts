@@ -124,12 +124,12 @@ export function appendFacts<Tx>(fact: StoreFact<Tx>): void {
     fact("keeps boxes apart", async ({ store, contents }) => {
       await store.transaction(async (tx) => {
         await store.append(tx, outbox, [testMessage("m1")]);
-        await store.append(tx, "inbox", [testMessage("m2")]);
+        await store.append(tx, "inbox/other", [testMessage("m2")]);
       });
       expect((await contents(outbox)).pending).toEqual(["m1"]);
-      expect((await contents("inbox")).pending).toEqual(["m2"]);
+      expect((await contents("inbox/other")).pending).toEqual(["m2"]);
       await join(store.box(outbox), "relay-1");
-      expect(await join(store.box("inbox"), "relay-2")).toHaveLength(64);
+      expect(await join(store.box("inbox/other"), "relay-2")).toHaveLength(64);
     });
   });
 }

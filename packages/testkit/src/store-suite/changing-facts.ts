@@ -354,10 +354,10 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
     });
 
     fact("is of one box, and known to every process", async (harness) => {
-      await harness.store.admin.pause({ ...ann, box: "inbox" });
-      expect(await join(harness.another().box("inbox"), "relay-1")).toEqual([]);
+      await harness.store.admin.pause({ ...ann, box: "inbox/other" });
+      expect(await join(harness.another().box("inbox/other"), "relay-1")).toEqual([]);
       expect(await join(harness.another().box(outbox), "relay-1")).toHaveLength(64);
-      expect((await harness.another().admin.stats({ box: "inbox" })).paused).toBe(true);
+      expect((await harness.another().admin.stats({ box: "inbox/other" })).paused).toBe(true);
       expect((await harness.another().admin.stats()).paused).toBe(false);
     });
   });
@@ -454,12 +454,12 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
         await admin.pause({ by: `pauses ${n}` });
         await admin.resume({ by: `resumes ${n}` });
       }
-      await admin.pause({ by: "elsewhere", box: "inbox" });
+      await admin.pause({ by: "elsewhere", box: "inbox/other" });
       const first = await admin.audit({ limit: 4 });
       expect(first.map(({ by }) => by)).toEqual(["resumes 2", "pauses 2", "resumes 1", "pauses 1"]);
       const before = first.at(-1)?.number as number;
       expect((await admin.audit({ limit: 4, before })).map(({ by }) => by)).toEqual(["resumes 0", "pauses 0"]);
-      expect((await admin.audit({ box: "inbox" })).map(({ by }) => by)).toEqual(["elsewhere"]);
+      expect((await admin.audit({ box: "inbox/other" })).map(({ by }) => by)).toEqual(["elsewhere"]);
     });
 
     fact("tells what a relay has dropped, and nothing else is left of it", async (harness) => {

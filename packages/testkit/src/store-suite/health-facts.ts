@@ -215,7 +215,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, testMessage("m"));
       await advance(harness, 2 * minute);
       expect(codes(await harness.store.health())).toEqual(["unsent-too-old", "parked"]);
-      expect(codes(await harness.store.health({ box: "inbox" }))).toEqual(["lanes-unowned"]);
+      expect(codes(await harness.store.health({ box: "inbox/other" }))).toEqual(["lanes-unowned"]);
     });
 
     fact("changes nothing", async (harness) => {
@@ -223,7 +223,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       await harness.advance(120 * minute);
       const before = await harness.fingerprint();
       expect((await harness.store.health()).healthy).toBe(false);
-      await harness.store.health({ box: "inbox", timeoutMs: 10_000 });
+      await harness.store.health({ box: "inbox/other", timeoutMs: 10_000 });
       expect(await harness.fingerprint()).toBe(before);
     });
 

@@ -37,7 +37,7 @@ export function hintFacts<Tx>(fact: StoreFact<Tx>): void {
     });
 
     fact("of one box are not heard in another", "hints", async (harness) => {
-      const [other, ear] = [await listenTo(harness.store, "inbox"), await listenTo(harness.store)];
+      const [other, ear] = [await listenTo(harness.store, "inbox/other"), await listenTo(harness.store)];
       await appendAndHint(harness);
       await ear.heard("a hint");
       expect(await settlesWithin(other.heard("nothing"), 20)).toBe(false);

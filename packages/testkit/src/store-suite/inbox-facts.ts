@@ -2,6 +2,7 @@ import type { IsolationLevel } from "postbox";
 import { describe, expect } from "vitest";
 import { gate, settlesWithin } from "../gate.js";
 import { testMessage } from "../messages.js";
+import { remember } from "./remembering.js";
 import type { StoreFact } from "./store-facts.js";
 import type { StoreHarness } from "./store-harness.js";
 
@@ -13,7 +14,7 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
   const handle = ({ store, effect }: StoreHarness<Tx>, name: string, isolation?: IsolationLevel) =>
     store.transaction(
       async (tx) => {
-        const answer = await store.remember(tx, "billing", message);
+        const answer = await remember(store, tx, "billing", message);
         if (answer === "new") await effect(tx, name);
         return answer;
       },
@@ -29,15 +30,15 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
 
     fact("is a duplicate within the same transaction, too", async ({ store }) => {
       await store.transaction(async (tx) => {
-        expect(await store.remember(tx, "billing", message)).toBe("new");
-        expect(await store.remember(tx, "billing", message)).toBe("duplicate");
+        expect(await remember(store, tx, "billing", message)).toBe("new");
+        expect(await remember(store, tx, "billing", message)).toBe("duplicate");
       });
     });
 
     fact("forgets what was rolled back", async (harness) => {
       const { store } = harness;
       const failing = store.transaction(async (tx) => {
-        await store.remember(tx, "billing", message);
+        await remember(store, tx, "billing", message);
         throw new Error("no stock");
       });
       await expect(failing).rejects.toThrow("no stock");
@@ -46,10 +47,10 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
 
     fact("remembers for each consumer, and for each message", async ({ store }) => {
       await store.transaction(async (tx) => {
-        expect(await store.remember(tx, "billing", message)).toBe("new");
-        expect(await store.remember(tx, "shipping", message)).toBe("new");
-        expect(await store.remember(tx, "billing", testMessage("m2"))).toBe("new");
-        expect(await store.remember(tx, "billing", testMessage("M1"))).toBe("new");
+        expect(await remember(store, tx, "billing", message)).toBe("new");
+        expect(await remember(store, tx, "shipping", message)).toBe("new");
+        expect(await remember(store, tx, "billing", testMessage("m2"))).toBe("new");
+        expect(await remember(store, tx, "billing", testMessage("M1"))).toBe("new");
       });
     });
 
@@ -57,7 +58,7 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
       const { store, effect, effects } = harness;
       await handle(harness, "a");
       await store.transaction(async (tx) => {
-        expect(await store.remember(tx, "billing", message)).toBe("duplicate");
+        expect(await remember(store, tx, "billing", message)).toBe("duplicate");
         await effect(tx, "b");
       });
       expect([...(await effects())].sort()).toEqual(["a", "b"]);
@@ -83,7 +84,7 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
         const remembered = gate();
         const go = gate();
         const first = store.transaction(async (tx) => {
-          await store.remember(tx, "billing", message);
+          await remember(store, tx, "billing", message);
           remembered.open();
           await go.opened;
           if (ending === "rolls back") throw new Error("no stock");
@@ -103,14 +104,14 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
       const remembered = gate();
       const go = gate();
       const first = store.transaction(async (tx) => {
-        await store.remember(tx, "billing", message);
+        await remember(store, tx, "billing", message);
         remembered.open();
         await go.opened;
       });
       await Promise.race([remembered.opened, first]);
       const others = Promise.all([
-        store.transaction((tx) => store.remember(tx, "billing", testMessage("m2"))),
-        store.transaction((tx) => store.remember(tx, "shipping", message)),
+        store.transaction((tx) => remember(store, tx, "billing", testMessage("m2"))),
+        store.transaction((tx) => remember(store, tx, "shipping", message)),
       ]);
       const free = await settlesWithin(others, 3000);
       go.open();
@@ -125,7 +126,7 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
       const handleBoth = (name: string, order: readonly string[], own?: number) =>
         store.transaction(async (tx) => {
           for (const [index, id] of order.entries()) {
-            if ((await store.remember(tx, "billing", testMessage(id))) === "duplicate") return;
+            if ((await remember(store, tx, "billing", testMessage(id))) === "duplicate") return;
             if (index > 0 || own === undefined) continue;
             both[own]?.open();
             await both[1 - own]?.opened;

@@ -45,7 +45,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
         { ...none, topic: "testkit.facts.v1", scheduled: 1 },
       ]);
       expect(await harness.store.admin.stats()).not.toHaveProperty("done");
-      expect((await harness.store.admin.stats({ box: "inbox" })).pending).toEqual({ count: 0 });
+      expect((await harness.store.admin.stats({ box: "inbox/other" })).pending).toEqual({ count: 0 });
     });
 
     fact("tell how old the oldest is, and how late what is scheduled", async (harness) => {
@@ -179,7 +179,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await find({ ids: [] })).toEqual([]);
       expect(await find({ ids: ["even", "odd"], type })).toEqual(["odd"]);
       expect(await find({ type, key: "k2" })).toEqual([]);
-      expect(await find({ box: "inbox" })).toEqual([]);
+      expect(await find({ box: "inbox/other" })).toEqual([]);
     });
 
     fact("finds by when they were appended", async (harness) => {
@@ -240,7 +240,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(comparable(message)).toEqual(comparable(testMessage(status)));
       }
       expect(await harness.store.admin.get("nobody")).toEqual([]);
-      expect(await harness.store.admin.get("full", { box: "inbox" })).toEqual([]);
+      expect(await harness.store.admin.get("full", { box: "inbox/other" })).toEqual([]);
     });
 
     fact("tells of the last 20 tries that failed, wherever it went meanwhile", async (harness) => {

@@ -22,7 +22,7 @@ export function retentionFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await store.purge({ ...rowByRow, retentionMs: 200 * second })).toEqual(nothing);
       expect(await store.purge({ ...rowByRow, retentionMs: 50 * second })).toEqual({ ...nothing, removed: 2 });
       expect((await harness.contents(outbox)).done).toEqual(["c"]);
-      expect(await store.purge({ ...rowByRow, retentionMs: 0, box: "inbox" })).toEqual(nothing);
+      expect(await store.purge({ ...rowByRow, retentionMs: 0, box: "inbox/other" })).toEqual(nothing);
       expect((await harness.contents(outbox)).done).toEqual(["c"]);
     });
 
@@ -117,7 +117,7 @@ export function retentionFacts<Tx>(fact: StoreFact<Tx>): void {
       try {
         expect(await harness.another().purge({ ...rowByRow, retentionMs: 0 })).toEqual(busy);
         expect((await harness.contents(outbox)).done).toEqual(["m"]);
-        expect(await harness.another().purge({ ...rowByRow, retentionMs: 0, box: "inbox" })).toMatchObject({
+        expect(await harness.another().purge({ ...rowByRow, retentionMs: 0, box: "inbox/other" })).toMatchObject({
           busy: false,
         });
       } finally {

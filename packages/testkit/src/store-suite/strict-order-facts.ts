@@ -52,8 +52,8 @@ export function strictOrderFacts<Tx>(fact: StoreFact<Tx>): void {
       const { store } = harness;
       await whileOpen(harness, testMessages("first", 1, { key: "k" }), () =>
         store.transaction(async (tx) => {
-          await store.append(tx, "inbox", testMessages("inbox", 1, { key: "k" }), strict);
-          await store.append(tx, "inbox", testMessages("again", 2, { key: "k" }), strict);
+          await store.append(tx, "inbox/other", testMessages("inbox/other", 1, { key: "k" }), strict);
+          await store.append(tx, "inbox/other", testMessages("again", 2, { key: "k" }), strict);
           await store.append(tx, outbox, testMessages("keyless", 1), strict);
           await store.append(tx, outbox, testMessages("keyless-too", 2), strict);
         }),

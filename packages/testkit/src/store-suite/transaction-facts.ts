@@ -2,6 +2,7 @@ import { currentTransaction } from "postbox";
 import { describe, expect } from "vitest";
 import { testMessage } from "../messages.js";
 import { outbox } from "./box-access.js";
+import { remember } from "./remembering.js";
 import type { StoreFact } from "./store-facts.js";
 import type { StoreSuiteOptions } from "./store-harness.js";
 
@@ -129,7 +130,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       for (const tx of ended) {
         const refused = { code: "not-a-transaction" };
         await expect(store.append(tx, outbox, [testMessage("m1")])).rejects.toMatchObject(refused);
-        await expect(store.remember(tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
+        await expect(remember(store, tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
       }
       expect(ended).toHaveLength(2);
       expect((await contents(outbox)).pending).toEqual([]);
@@ -141,7 +142,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       for (const impostor of impostors) {
         const refused = { code: "not-a-transaction" };
         await expect(store.append(impostor as Tx, outbox, [testMessage("m1")])).rejects.toMatchObject(refused);
-        await expect(store.remember(impostor as Tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
+        await expect(remember(store, impostor as Tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
       }
       expect((await contents(outbox)).pending).toEqual([]);
     });
@@ -152,7 +153,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
         await foreign.store.transaction(async (tx) => {
           const refused = { code: "transaction-foreign" };
           await expect(store.append(tx, outbox, [testMessage("m1")])).rejects.toMatchObject(refused);
-          await expect(store.remember(tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
+          await expect(remember(store, tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
         });
         expect((await foreign.contents(outbox)).pending).toEqual([]);
       } finally {

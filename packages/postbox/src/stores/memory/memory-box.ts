@@ -2,6 +2,7 @@ import type { AuditEntry, BoxStats, Status } from "../../admin.js";
 import { laneCount, laneOf } from "../../internal/lane.js";
 import type { Message } from "../../message/message.js";
 import type {
+  Aside,
   Box,
   Lane,
   LaneGap,
@@ -170,6 +171,33 @@ export class MemoryBox implements Box {
       this.#audit({ action: "expire", by: "relay", reason: expiredReason, count: expired.length, ids: expired });
     }
     return { standing };
+  }
+
+  /** Puts a message aside that was never here. */
+  setAside(message: Message, aside: Aside): void {
+    const row = this.#fresh(message, this.#now());
+    const lane = this.#lane(row.lane);
+    lane.add(row);
+    const settlement = { row: { ...row, waiting: false, held: false }, ...aside };
+    const taken = lane.settle(settlement, this.#now(), false);
+    if (taken !== undefined) this.#parked.set(taken.position, taken);
+  }
+
+  /** Whether this row is here as it was read, in a lane whose epoch stands. */
+  has(row: Row, epoch: number): boolean {
+    return this.#owners.standing([{ lane: row.lane, epoch }]).size > 0 && this.#lane(row.lane).has(row);
+  }
+
+  /** Takes out a row that was handled. */
+  finish(row: Row): void {
+    const lane = this.#lane(row.lane);
+    lane.settle({ row, to: "sent" }, this.#now(), false);
+    lane.freeHolds(row.message);
+  }
+
+  /** Takes the lanes of these rows from their owners: whoever takes one next reads it anew. */
+  disown(lanes: readonly number[]): void {
+    this.#owners.disown(lanes);
   }
 
   async promote(limit: number): Promise<Promoted> {

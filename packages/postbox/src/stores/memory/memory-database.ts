@@ -1,6 +1,7 @@
 import { ConfigError } from "../../errors.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { checkOptions, object } from "../../options.js";
+import { requireBox } from "../box-names.js";
 import { MemoryAudit } from "./memory-audit.js";
 import { type BoxContents, MemoryBox } from "./memory-box.js";
 import { MemoryHints } from "./memory-hints.js";
@@ -24,12 +25,12 @@ export interface MemoryDatabase {
 }
 
 /** As where the migrations make them; any other is there once somebody has used it. */
-const usualBoxes = ["outbox", "inbox"];
+const usualBoxes = ["outbox"];
 
 export class MemoryData implements MemoryDatabase {
-  readonly #waits = new MemoryWaits();
-  readonly inbox = new MemoryInbox(this.#waits);
-  readonly keyLocks = new MemoryKeyLocks(this.#waits);
+  readonly waits = new MemoryWaits();
+  readonly inbox = new MemoryInbox();
+  readonly keyLocks = new MemoryKeyLocks(this.waits);
   readonly hints = new MemoryHints();
   /** What each dry run has counted, by its number. */
   readonly #dryRuns: ReadonlySet<number>[] = [];
@@ -44,10 +45,13 @@ export class MemoryData implements MemoryDatabase {
   }
 
   box(name: string): MemoryBox {
+    requireBox(name);
     let box = this.#boxes.get(name);
     if (box === undefined) {
-      const now = () => this.runtime.now() + this.#offsetMs;
-      box = new MemoryBox(now, (entry) => this.audit.write(name, now(), entry));
+      box = new MemoryBox(
+        () => this.now(),
+        (entry) => this.audit.write(name, this.now(), entry),
+      );
       this.#boxes.set(name, box);
     }
     return box;
@@ -55,6 +59,7 @@ export class MemoryData implements MemoryDatabase {
 
   /** A box that is there: looking at one must not make it. */
   existingBox(name: string): MemoryBox {
+    requireBox(name);
     const box = this.#boxes.get(name);
     if (box !== undefined) return box;
     throw new ConfigError(
@@ -64,6 +69,11 @@ export class MemoryData implements MemoryDatabase {
         path: "box",
       },
     );
+  }
+
+  /** By its clock. */
+  now(): number {
+    return this.runtime.now() + this.#offsetMs;
   }
 
   rememberDryRun(positions: readonly number[]): number {

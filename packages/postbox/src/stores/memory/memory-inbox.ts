@@ -1,33 +1,157 @@
-import type { OpenTransaction } from "./memory-transaction.js";
+import { PostboxError } from "../../errors.js";
+import type { Runtime } from "../../internal/runtime.js";
+import { withTimeout } from "../../internal/with-timeout.js";
+import type { Arrival, Inbox, Remembered, RememberOptions } from "../../store.js";
+import { inboxOf } from "../../store.js";
+import { busyError } from "../inbox-errors.js";
+import type { MemoryBox } from "./memory-box.js";
+import { type MemoryTransaction, OpenTransaction } from "./memory-transaction.js";
 import type { MemoryWaits } from "./memory-waits.js";
 
+interface Memory {
+  readonly by: OpenTransaction;
+  readonly arrival: Omit<Arrival, "message">;
+  readonly type: string;
+  /** From when on it is counted how long it is remembered. */
+  readonly since: number;
+  readonly receivedAt: number;
+  processedAt?: number;
+}
+
+export interface MemoryInboxOptions {
+  readonly waits: MemoryWaits;
+  readonly runtime: Runtime;
+  /** The database's clock. */
+  now(): number;
+  box(name: string): MemoryBox;
+  open(handle: MemoryTransaction): OpenTransaction;
+}
+
 /**
- * What consumers have handled: a unique index on (consumer, message id) with the locks that a database puts on it.
- * A row that is not committed yet makes the next one to insert it wait until its transaction has ended.
+ * What consumers have taken over: a unique index on (consumer, id) with the locks that a database puts on it. A row that is not
+ * committed yet makes the next one to insert it wait until its transaction has ended.
  */
 export class MemoryInbox {
-  readonly #rows = new Map<string, OpenTransaction>();
-  readonly #waits: MemoryWaits;
+  readonly #rows = new Map<string, Memory>();
 
-  constructor(waits: MemoryWaits) {
-    this.#waits = waits;
-  }
-
-  async remember(tx: OpenTransaction, consumer: string, id: string): Promise<"new" | "duplicate"> {
-    const row = JSON.stringify([consumer, id]);
-    for (;;) {
-      const by = this.#rows.get(row);
-      if (by === undefined) {
-        this.#rows.set(row, tx);
-        tx.onRollback(() => this.#rows.delete(row));
-        return "new";
+  /** The seam, for one store. */
+  on({ waits, runtime, now, box, open }: MemoryInboxOptions): Inbox<MemoryTransaction> {
+    /** One row, as a database inserts it. */
+    const insert = async (tx: OpenTransaction, arrival: Arrival, options: RememberOptions): Promise<Remembered> => {
+      const { message, ...rest } = arrival;
+      const name = nameOf(arrival);
+      const time = message.time === undefined ? undefined : Date.parse(message.time);
+      if (time !== undefined && time < now() - options.retentionMs) return "too-old";
+      for (;;) {
+        const found = this.#rows.get(name);
+        if (found === undefined) {
+          const row = { by: tx, arrival: rest, type: message.type, since: time ?? now(), receivedAt: now() };
+          this.#rows.set(name, row);
+          tx.onRollback(() => this.#rows.delete(name));
+          return "new";
+        }
+        if (found.by === tx || found.by.committed) {
+          const differs = arrival.hash !== undefined && (found.arrival.hash ?? arrival.hash) !== arrival.hash;
+          return differs ? "differs" : "duplicate";
+        }
+        const busy = () => {
+          tx.rollback();
+          return busyError(arrival, options.waitMs);
+        };
+        await withTimeout(runtime, options.waitMs, busy, () => waits.untilEnded(found.by, tx));
       }
-      if (by === tx || by.committed) return "duplicate";
-      await this.#waits.untilEnded(by, tx);
-    }
+    };
+    /** A transaction of its own. */
+    const inOne = async <R>(work: (tx: OpenTransaction) => Promise<R>): Promise<R> => {
+      const tx = new OpenTransaction(this);
+      try {
+        const result = await work(tx);
+        tx.commit();
+        return result;
+      } catch (error) {
+        tx.rollback();
+        throw error;
+      }
+    };
+    const done = (arrival: Arrival) => {
+      const row = this.#rows.get(nameOf(arrival));
+      if (row === undefined) return;
+      row.processedAt = now();
+    };
+
+    return {
+      async remember(handle, arrival, options) {
+        const tx = open(handle);
+        const remembered = await insert(tx, arrival, options);
+        if (remembered === "new") done(arrival);
+        return remembered;
+      },
+
+      keep: (arrivals, options) =>
+        inOne(async (tx) => {
+          const found: Remembered[] = [];
+          const byId = (a: number, b: number) => ((arrivals[a] as Arrival).id < (arrivals[b] as Arrival).id ? -1 : 1);
+          for (const index of [...arrivals.keys()].sort(byId)) {
+            found[index] = await insert(tx, arrivals[index] as Arrival, options);
+          }
+          const [first] = arrivals;
+          const fresh = arrivals.filter((_, index) => found[index] === "new");
+          if (first !== undefined) {
+            tx.stage(
+              box(inboxOf(first.consumer)),
+              fresh.map(({ message }) => message),
+            );
+          }
+          return found;
+        }),
+
+      setAside: (arrival, aside, options) =>
+        inOne(async (tx) => {
+          const remembered = await insert(tx, arrival, options);
+          const anyway = aside.to === "parked" && aside.anyway === true;
+          if (remembered === "new" || anyway) {
+            tx.defer(() => box(inboxOf(arrival.consumer)).setAside(arrival.message, aside));
+          }
+          return remembered;
+        }),
+
+      async handled(handle, arrival, row, epoch) {
+        const tx = open(handle);
+        const from = box(inboxOf(arrival.consumer));
+        if (!from.has(row, epoch)) return false;
+        tx.beforeCommit(() => {
+          if (!from.has(row, epoch)) throw new PostboxError("lane-lost", `the row of ${row.message.id} is another's`);
+        });
+        tx.defer(() => {
+          from.finish(row);
+          done(arrival);
+        });
+        return true;
+      },
+    };
   }
 
-  everything(): readonly string[] {
-    return [...this.#rows].filter(([, { committed }]) => committed).map(([row]) => row);
+  /** Forgets what is older than so long. Answers with how many these were. */
+  forget(before: number): number {
+    const old = [...this.#rows].filter(([, { by, since }]) => by.committed && since < before);
+    for (const [name] of old) this.#rows.delete(name);
+    return old.length;
   }
+
+  everything(): readonly unknown[] {
+    return [...this.#rows].filter(([, { by }]) => by.committed).map(([name, { by: _, ...row }]) => [name, row]);
+  }
+
+  /** What one consumer has taken over and handled. */
+  processed(consumer: string): readonly { readonly id: string; readonly type: string; readonly processedAt: number }[] {
+    return [...this.#rows.values()].flatMap(({ by, arrival, type, processedAt }) =>
+      by.committed && arrival.consumer === consumer && processedAt !== undefined
+        ? [{ id: arrival.id, type, processedAt }]
+        : [],
+    );
+  }
+}
+
+function nameOf({ consumer, id }: Arrival): string {
+  return JSON.stringify([consumer, id]);
 }

@@ -118,6 +118,13 @@ export class MemoryLane {
     return undefined;
   }
 
+  /** Whether this row is here, of the turn that was read. */
+  has(row: Row): boolean {
+    const { position, message, waiting } = row;
+    if (!waiting) return this.#pending.get(position) !== undefined;
+    return this.#isOfTurn(row) && this.#holdsOver(message).some(({ rows }) => rows.get(position) !== undefined);
+  }
+
   /** Whether it is still the row that was read: an operator may have put it back since, to be settled anew. */
   #isOfTurn({ position, message, waiting, turn = 0 }: Row): boolean {
     return !waiting || this.#holdsOver(message).every(({ rows }) => (rows.get(position)?.turn ?? turn) === turn);

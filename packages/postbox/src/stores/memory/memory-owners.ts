@@ -37,12 +37,14 @@ export class MemoryOwners {
     return { others, lanes: this.#lanesOf(owner) };
   }
 
-  own(owner: string, most: number, { dead = [], all = false }: OwnOptions = {}): readonly TakenLane[] {
+  own(owner: string, most: number, { dead = [], all = false, except = [] }: OwnOptions = {}): readonly TakenLane[] {
     const isDead = (member: string) =>
       dead.some((one) => one.owner === member && one.beat === this.#members.get(member)?.beat);
     const free = [...this.#lanes.entries()].filter(
-      ([, state]) =>
-        state.owner !== owner && (state.owner === undefined || !this.#lives(state.owner) || isDead(state.owner)),
+      ([lane, state]) =>
+        !except.includes(lane) &&
+        state.owner !== owner &&
+        (state.owner === undefined || !this.#lives(state.owner) || isDead(state.owner)),
     );
     if (!this.#lives(owner)) return [];
     if (all && free.length + this.#lanesOf(owner).length < laneCount) return [];
@@ -59,6 +61,14 @@ export class MemoryOwners {
       if (state?.owner === owner && state.epoch === epoch) Object.assign(state, { owner: undefined, clean: true });
     }
     if (lanes === undefined) this.#members.delete(owner);
+  }
+
+  /** Takes these from whoever has them. */
+  disown(lanes: readonly number[]): void {
+    for (const lane of lanes) {
+      const state = this.#lanes[lane];
+      if (state !== undefined) Object.assign(state, { owner: undefined, epoch: state.epoch + 1, clean: true });
+    }
   }
 
   /** The lanes whose epoch still stands. */

@@ -1,5 +1,6 @@
 import type { ArchivedMessage, Purged, PurgeOptions } from "../../admin.js";
 import { checkPurge } from "../admin-options.js";
+import { consumerOf } from "../box-names.js";
 import { changeBatch } from "../change-batches.js";
 import type { StatusRow } from "./memory-box.js";
 import type { MemoryData } from "./memory-database.js";
@@ -14,9 +15,10 @@ export async function purgeMemory(data: MemoryData, options: PurgeOptions): Prom
   box.cleaning = true;
   try {
     const until = box.now - retentionMs;
+    if (consumerOf(name) !== undefined) purged.removed += data.inbox.forget(until);
     const old = box.rows("done").filter(({ updatedAt }) => updatedAt <= until);
-    while (purged.removed < old.length && !signal?.aborted) {
-      const batch = old.slice(purged.removed, purged.removed + changeBatch);
+    for (let at = 0; at < old.length && !signal?.aborted; at += changeBatch) {
+      const batch = old.slice(at, at + changeBatch);
       await archive?.(batch.map(archived), signal ?? new AbortController().signal);
       for (const row of batch) box.remove(row);
       purged.removed += batch.length;

@@ -1,4 +1,4 @@
-import { testMessage } from "@postbox/testkit";
+import { remember, testMessage } from "@postbox/testkit";
 import { describe, expect, it } from "vitest";
 import { memoryDatabase } from "./memory-database.js";
 import { memoryStore } from "./memory-store.js";
@@ -36,9 +36,9 @@ describe("memoryStore", () => {
     const [x, y] = [testMessage("x"), testMessage("y")];
     const swallowing = (first: typeof x, second: typeof x) =>
       store.transaction(async (tx) => {
-        await store.remember(tx, "billing", first);
+        await remember(store, tx, "billing", first);
         await store.append(tx, "outbox", [first]);
-        await store.remember(tx, "billing", second).catch(() => {});
+        await remember(store, tx, "billing", second).catch(() => {});
       });
     const outcomes = await Promise.allSettled([swallowing(x, y), swallowing(y, x)]);
     expect(outcomes.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);

@@ -1,7 +1,6 @@
-import { ConfigError } from "../../errors.js";
+import { ConfigError, PostboxError } from "../../errors.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { createSurrounding } from "../../internal/surrounding.js";
-import type { Message } from "../../message/message.js";
 import { checkOptions, type OptionRule, object, oneOf, text } from "../../options.js";
 import type { Box, Store, TransactionOptions } from "../../store.js";
 import { memoryAdmin } from "./memory-admin.js";
@@ -37,7 +36,7 @@ const isolationRule = oneOf("read committed", "repeatable read", "serializable")
  * A store in memory, as honest as a database: what a transaction writes appears at once at its commit and not before,
  * positions are given at append, so that a lower one may appear later, and rolled-back ones leave gaps.
  *
- * Every isolation level is honoured, since the one thing a transaction reads, `remember`, locks what it reads.
+ * Every isolation level is honoured, since the one thing a transaction reads, what is remembered, it locks.
  * A transaction inside another one of the same store is an error: it could not commit with the outer one.
  */
 export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
@@ -96,9 +95,14 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       tx.stage(data.box(box), messages);
     },
 
-    async remember(tx: MemoryTransaction, consumer: string, message: Message): Promise<"new" | "duplicate"> {
-      return data.inbox.remember(openTransaction(tx, data, name), consumer, message.id);
-    },
+    inbox: data.inbox.on({
+      waits: data.waits,
+      runtime: data.runtime,
+      now: () => data.now(),
+      box: (box) => data.box(box),
+      open: (tx) => openTransaction(tx, data, name),
+    }),
+    isConflict: (error) => error instanceof PostboxError && error.code === "transaction-conflict",
 
     hints: {
       sender: (box) => ({

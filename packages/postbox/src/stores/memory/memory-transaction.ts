@@ -23,6 +23,7 @@ export class OpenTransaction implements MemoryTransaction {
   readonly #staged: { readonly box: MemoryBox; readonly placed: Placed }[] = [];
   readonly #effects: (() => void)[] = [];
   readonly #undos: (() => void)[] = [];
+  readonly #checks: (() => void)[] = [];
 
   constructor(database: object) {
     this.database = database;
@@ -48,6 +49,11 @@ export class OpenTransaction implements MemoryTransaction {
     this.#staged.push({ box, placed: box.place(messages) });
   }
 
+  /** Runs `check` before anything of this transaction becomes visible. What it throws rolls it back. */
+  beforeCommit(check: () => void): void {
+    this.#checks.push(check);
+  }
+
   /** Runs `undo` when this transaction rolls back. */
   onRollback(undo: () => void): void {
     this.#undos.push(undo);
@@ -62,6 +68,7 @@ export class OpenTransaction implements MemoryTransaction {
       );
     }
     try {
+      for (const check of this.#checks) check();
       for (const effect of this.#effects) effect();
     } catch (cause) {
       this.rollback();
@@ -81,7 +88,7 @@ export class OpenTransaction implements MemoryTransaction {
   #finish(state: "committed" | "rolled back"): void {
     this.#state = state;
     // The inbox remembers who wrote a row; what that transaction had staged must not be kept alive by it.
-    for (const list of [this.#staged, this.#effects, this.#undos]) list.length = 0;
+    for (const list of [this.#staged, this.#effects, this.#undos, this.#checks]) list.length = 0;
     this.#end();
   }
 

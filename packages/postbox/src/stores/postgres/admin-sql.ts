@@ -1,7 +1,7 @@
 import type { MessageFilter, Status } from "../../admin.js";
 import { laneCount, laneOf } from "../../internal/lane.js";
 import { messageColumns, messageSelection } from "./message-columns.js";
-import type { BoxTables } from "./names.js";
+import { type BoxTables, isOfBox } from "./names.js";
 import { numbered } from "./write-sql.js";
 
 /*
@@ -24,26 +24,49 @@ function messagesOf(t: BoxTables, status: Status): string {
       return `
       SELECT ${row("p")}, p.attempts, p.last_error, p.failures,
              p.created_at AS updated_at, ${nothing} AS due_at, ${nothing} AS published_at
-      FROM ${t.pending} p`;
+      FROM ${t.pending} p WHERE ${isOfBox(t, "p.lane")}`;
     case "waiting":
       return `
       SELECT ${row("w", "w.hold_key")}, w.attempts, w.last_error, w.failures,
              w.updated_at, (SELECT h.due_at FROM ${t.hold} h WHERE h.lane = w.lane AND h.key = w.hold_key) AS due_at,
              ${nothing} AS published_at
-      FROM ${t.wait} w`;
+      FROM ${t.wait} w WHERE ${isOfBox(t, "w.lane")}`;
     case "scheduled":
       return `
       SELECT ${row("s")}, 0 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
              s.created_at AS updated_at, s.due_at, ${nothing} AS published_at
-      FROM ${t.scheduled} s`;
+      FROM ${t.scheduled} s WHERE ${isOfBox(t, "s.lane")}`;
     case "parked":
       return `
       SELECT ${row("p")}, p.attempts, p.reason AS last_error, p.failures,
              p.parked_at AS updated_at, ${nothing} AS due_at, ${nothing} AS published_at
-      FROM ${t.parked} p`;
+      FROM ${t.parked} p WHERE ${isOfBox(t, "p.lane")}`;
     case "done":
+      if (t.consumer !== undefined) return remembered(t, t.consumer);
       return `${done(t.done)} UNION ALL ${done(t.overflow)}`;
   }
+}
+
+/** What a consumer has handled, as far as it is remembered. */
+function remembered(t: BoxTables, consumer: string): string {
+  const given: Readonly<Partial<Record<string, string>>> = {
+    id: "r.id",
+    source: "r.source",
+    type: "r.type",
+    event_version: "r.event_version",
+    topic: "r.topic",
+    content_type: "''",
+    extensions:
+      "CASE WHEN r.correlation_id IS NULL THEN '{}' ELSE jsonb_build_object('correlationid', r.correlation_id) END",
+    headers: "'{}'::jsonb",
+    data: "coalesce(r.data, '')",
+  };
+  const row = messageColumns.map(([name, type]) => `${given[name] ?? `NULL::${type}`} AS ${name}`);
+  return `
+      SELECT ${t.firstLane} AS lane, r.position, ${row.join(", ")}, r.received_at AS created_at, NULL::text AS hold_key,
+             1 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
+             r.processed_at AS updated_at, ${nothing} AS due_at, r.processed_at AS published_at
+      FROM ${t.memory} r WHERE r.consumer = ${consumer} AND r.processed_at IS NOT NULL`;
 }
 
 function ofAlias(alias: string): string {
@@ -132,7 +155,8 @@ export function selectSql(
   const from = `(${messagesOf(t, status)}) AS m`;
   const all = ["true", ...fits].join(" AND ");
   if (status === "done" || status === "scheduled") return `SELECT ${list} FROM ${from} WHERE ${all} ${order}`;
-  const lanes = filter.key === undefined ? Array.from({ length: laneCount }, (_, lane) => lane) : [laneOf(filter.key)];
+  const every = Array.from({ length: laneCount }, (_, lane) => lane);
+  const lanes = (filter.key === undefined ? every : [laneOf(filter.key)]).map((lane) => t.firstLane + lane);
   return `
     SELECT ${list} FROM unnest(${statement.add(lanes, "smallint[]")}) AS l (lane)
     CROSS JOIN LATERAL (SELECT m.* FROM ${from} WHERE m.lane = l.lane AND ${all} ${order}) AS m
@@ -152,30 +176,47 @@ export function statsSql(t: BoxTables): string {
   const count = (status: Status, table: string, since: string, where = "true") => `
       SELECT '${status}' AS status, topic, count(*) AS count, min(${since}) AS first
       FROM ${table} WHERE ${where} GROUP BY topic`;
+  const own = isOfBox(t, "lane");
+  const done =
+    t.consumer === undefined
+      ? [t.done, t.overflow].map((table) => count("done", table, "done_at", "$1::boolean"))
+      : [
+          count(
+            "done",
+            t.memory,
+            "processed_at",
+            `$1::boolean AND consumer = ${t.consumer} AND processed_at IS NOT NULL`,
+          ),
+        ];
   return `
     WITH counted AS MATERIALIZED (${[
-      count("pending", t.pending, "created_at"),
-      count("waiting", t.wait, "created_at"),
-      count("scheduled", t.scheduled, "due_at"),
-      count("parked", t.parked, "parked_at"),
-      count("done", t.done, "done_at", "$1::boolean"),
-      count("done", t.overflow, "done_at", "$1::boolean"),
+      count("pending", t.pending, "created_at", own),
+      count("waiting", t.wait, "created_at", own),
+      count("scheduled", t.scheduled, "due_at", own),
+      count("parked", t.parked, "parked_at", own),
+      ...done,
     ].join(" UNION ALL ")})
     SELECT json_build_object(
       'counts', (SELECT json_agg(json_build_object('status', status, 'topic', topic, 'count', count,
                    'ageMs', extract(epoch FROM clock_timestamp() - first) * 1000)) FROM counted),
       'held', (SELECT json_build_object('count', count(*), 'forGood', count(*) FILTER (WHERE due_at = 'infinity'))
-               FROM ${t.hold} h WHERE left(key, 1) <> chr(1) AND (due_at > clock_timestamp()
+               FROM ${t.hold} h WHERE ${own} AND left(key, 1) <> chr(1) AND (due_at > clock_timestamp()
                  OR EXISTS (SELECT FROM ${t.wait} w WHERE w.lane = h.lane AND w.hold_key = h.key))),
       'paused', EXISTS (SELECT FROM ${t.state} WHERE name = ${t.name} AND paused_at IS NOT NULL),
-      'unowned', (SELECT count(*) FROM ${t.lane} k WHERE NOT EXISTS (
+      'unowned', (SELECT count(*) FROM ${t.lane} k WHERE ${own} AND NOT EXISTS (
                     SELECT FROM ${t.member} m WHERE m.owner = k.owner AND m.expires_at > clock_timestamp())),
       'owners', (SELECT json_agg(json_build_object('owner', owner, 'lanes', lanes, 'lives', lives))
                  FROM (SELECT owner, coalesce(lanes, 0) AS lanes, coalesce(expires_at > clock_timestamp(), false) AS lives
-                       FROM ${t.member}
-                       FULL JOIN (SELECT owner, count(*) AS lanes FROM ${t.lane} WHERE owner IS NOT NULL GROUP BY owner) AS o
+                       FROM (SELECT * FROM ${t.member} WHERE first_lane = ${t.firstLane}) AS m
+                       FULL JOIN (SELECT owner, count(*) AS lanes FROM ${t.lane} WHERE ${own} AND owner IS NOT NULL
+                                  GROUP BY owner) AS o
                          USING (owner)) AS shares)
     )::text AS stats`;
+}
+
+/** Takes the lanes $1 from their owners: whoever takes one next reads anew what was on its way there. They are locked. */
+export function disownSql(t: BoxTables): string {
+  return `UPDATE ${t.lane} SET epoch = epoch + 1, owner = NULL, clean = true WHERE lane = ANY ($1::smallint[])`;
 }
 
 /** Nothing is settled in these lanes until the transaction ends: what is read from now on stays so. */

@@ -1,6 +1,6 @@
 import { laneCount } from "../../internal/lane.js";
 import { messageColumns, messageSelection, selectedColumns } from "./message-columns.js";
-import type { BoxTables } from "./names.js";
+import { type BoxTables, isOfBox } from "./names.js";
 import { numbered } from "./write-sql.js";
 
 const columns = messageColumns.map(([name]) => name).join(", ");
@@ -23,8 +23,8 @@ function isPaused(t: BoxTables): string {
 export function renewSql(t: BoxTables): string {
   return `
     WITH beat AS (
-      INSERT INTO ${t.member} AS m (owner, relay_order, beat, lease_ms, expires_at)
-      VALUES ($1::text, $3::text, 1, $2::double precision, ${inMs("$2::double precision")})
+      INSERT INTO ${t.member} AS m (owner, relay_order, beat, lease_ms, expires_at, first_lane)
+      VALUES ($1::text, $3::text, 1, $2::double precision, ${inMs("$2::double precision")}, ${t.firstLane})
       ON CONFLICT (owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at
     )
     SELECT lane, epoch, NULL AS owner, NULL AS relay_order, NULL AS beat, NULL AS lease_ms, NULL AS lives, NULL AS shares
@@ -32,14 +32,14 @@ export function renewSql(t: BoxTables): string {
     UNION ALL
     SELECT NULL, NULL, owner, relay_order, beat, lease_ms,
            expires_at > clock_timestamp(), expires_at > ${inMs("lease_ms / 2")}
-    FROM ${t.member} WHERE owner <> $1::text
+    FROM ${t.member} WHERE owner <> $1::text AND first_lane = ${t.firstLane}
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM ${t.state} WHERE ${isPaused(t)}`;
 }
 
 /**
  * Takes up to $2 lanes for $1, beginning at lane $3, so that several who come at once do not all want the same. Who is
- * among the owners $4, and has not beaten since the beats $5, counts as dead. With $6 it takes all or none.
+ * among the owners $4, and has not beaten since the beats $5, counts as dead. With $6 it takes all or none; and none of $7.
  *
  * It looks first and locks only what seems free, so that a relay that stands by disturbs nobody. What it locked may
  * have changed while it waited, though, and a statement sees the other tables as they were when it began: a lane whose
@@ -52,7 +52,7 @@ export function ownSql(t: BoxTables): string {
   return `
     WITH seen AS MATERIALIZED (
       SELECT k.lane, k.epoch FROM ${t.lane} k
-      WHERE k.owner IS DISTINCT FROM $1::text AND NOT EXISTS (
+      WHERE ${isOfBox(t, "k.lane")} AND k.owner IS DISTINCT FROM $1::text AND k.lane <> ALL ($7::smallint[]) AND NOT EXISTS (
         SELECT FROM ${t.member} m WHERE m.owner = k.owner AND ${lives("m")})
         AND EXISTS (SELECT FROM ${t.member} WHERE owner = $1::text AND expires_at > clock_timestamp())
         AND NOT EXISTS (SELECT FROM ${t.state} WHERE ${isPaused(t)})

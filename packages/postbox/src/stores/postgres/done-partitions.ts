@@ -1,4 +1,4 @@
-import { type BoxTables, boxTables } from "./names.js";
+import { type BoxTables, tablesNamed } from "./names.js";
 
 /*
  * `done` is partitioned by time, so that what is old is dropped at once, without a dead row. Partitions are named after when
@@ -25,7 +25,7 @@ const hoursAhead = 48;
 
 /** Those that should be there from now on and overlap none that is. */
 export function missingPartitions(
-  box: string,
+  box: "outbox",
   now: number,
   widthMs: number,
   present: readonly Partition[],
@@ -38,7 +38,7 @@ export function missingPartitions(
 }
 
 /** `outbox_done_2026013112`: the hour it begins with, in UTC. */
-function partitionName(box: string, from: number): string {
+function partitionName(box: "outbox", from: number): string {
   return `${box}_done_${new Date(from).toISOString().slice(0, 13).replace(/\D/g, "")}`;
 }
 
@@ -70,7 +70,7 @@ function boundsSql(t: BoxTables): string {
 }
 
 /** Those that were cut off, and not dropped yet; the oldest first. */
-export function cutOffSql(schema: string, box: string): string {
+export function cutOffSql(schema: string, box: "outbox"): string {
   return `
     SELECT relname AS name FROM pg_class
     WHERE relnamespace = '"${schema}"'::regnamespace AND relkind = 'r' AND NOT relispartition
@@ -79,8 +79,8 @@ export function cutOffSql(schema: string, box: string): string {
 }
 
 /** Both in one transaction. Attaching an empty table, made before, disturbs no settle; making it as a partition would. */
-export function attachSql(schema: string, box: string, { name, from, to }: Partition): string {
-  const t = boxTables(schema, box);
+export function attachSql(schema: string, box: "outbox", { name, from, to }: Partition): string {
+  const t = tablesNamed(schema, box);
   const at = (ms: number) => `'${new Date(ms).toISOString()}'`;
   return `
     CREATE TABLE IF NOT EXISTS "${schema}"."${name.replaceAll('"', '""')}" (LIKE ${t.done} INCLUDING DEFAULTS);
@@ -88,12 +88,12 @@ export function attachSql(schema: string, box: string, { name, from, to }: Parti
 }
 
 /** What a partition is called once it is cut off, whoever had named it. */
-export function cutOffName(box: string, { from }: Partition): string {
+export function cutOffName(box: "outbox", { from }: Partition): string {
   return partitionName(box, from).replace(`${box}_done_`, `${box}_cut_off_`);
 }
 
-export function cutOffPartitionSql(schema: string, box: string, partition: Partition): string {
-  const { done } = boxTables(schema, box);
+export function cutOffPartitionSql(schema: string, box: "outbox", partition: Partition): string {
+  const { done } = tablesNamed(schema, box);
   const table = `"${schema}"."${partition.name.replaceAll('"', '""')}"`;
   return `
     ALTER TABLE ${done} DETACH PARTITION ${table};
@@ -101,7 +101,7 @@ export function cutOffPartitionSql(schema: string, box: string, partition: Parti
 }
 
 /** Puts it back where it was. */
-export function reattachSql(schema: string, box: string, partition: Partition): string {
+export function reattachSql(schema: string, box: "outbox", partition: Partition): string {
   return `
     ALTER TABLE "${schema}"."${cutOffName(box, partition)}" RENAME TO "${partition.name.replaceAll('"', '""')}";
     ${attachSql(schema, box, partition)}`;

@@ -39,7 +39,7 @@ describeOnEach("postgres", ({ url }) => {
         await go.opened;
         return { rows, rowCount: rowCount ?? 0 };
       });
-    return { box: postgresBox(schema, "outbox", run, async () => {}), ran, go };
+    return { box: postgresBox(schema, tables, "outbox", run, async () => {}), ran, go };
   }
 
   const expireLease = () =>

@@ -1,5 +1,5 @@
 import { partitionsSql } from "./done-partitions.js";
-import type { BoxTables } from "./names.js";
+import { type BoxTables, isOfBox } from "./names.js";
 
 /*
  * What a look at the health of a box asks. Each answers with one JSON text, in which times are ms, and reads a few rows
@@ -18,6 +18,7 @@ export function boxSightSql(t: BoxTables): string {
     WITH lanes AS MATERIALIZED (
       SELECT l.lane, m.owner IS NULL AS unowned
       FROM ${t.lane} l LEFT JOIN ${t.member} m ON m.owner = l.owner AND m.expires_at > ${now}
+      WHERE ${isOfBox(t, "l.lane")}
     ), unsent AS MATERIALIZED (
       SELECT l.unowned, 'pending' AS status, p.id, p.topic, p.created_at AS since
       FROM lanes l CROSS JOIN LATERAL (
@@ -30,7 +31,7 @@ export function boxSightSql(t: BoxTables): string {
           SELECT id, topic FROM ${t.wait} WHERE lane = h.lane AND hold_key = h.key ORDER BY position LIMIT 1) AS w
         WHERE h.lane = l.lane AND h.due_at <= ${now} ORDER BY h.due_at LIMIT 1) AS w
     ), late AS MATERIALIZED (
-      SELECT lane, id, topic, due_at FROM ${t.scheduled} WHERE due_at <= ${now} ORDER BY due_at, position LIMIT 1
+      SELECT lane, id, topic, due_at FROM ${t.scheduled} WHERE due_at <= ${now} AND ${isOfBox(t, "lane")} ORDER BY due_at, position LIMIT 1
     ), held AS MATERIALIZED (
       SELECT h.key FROM lanes l CROSS JOIN LATERAL (
         SELECT key FROM ${t.hold} WHERE lane = l.lane AND due_at = 'infinity' AND left(key, 1) <> chr(1) LIMIT $2::integer) AS h
@@ -44,10 +45,10 @@ export function boxSightSql(t: BoxTables): string {
       'unsentUnowned', EXISTS (SELECT FROM unsent WHERE unowned) OR EXISTS (SELECT FROM late JOIN lanes USING (lane) WHERE unowned),
       'relays', (SELECT json_agg(json_build_object('owner', m.owner, 'order', m.relay_order,
                    'lanes', (SELECT count(*) FROM ${t.lane} l WHERE l.owner = m.owner)))
-                 FROM ${t.member} m WHERE m.expires_at > ${now}),
+                 FROM ${t.member} m WHERE m.expires_at > ${now} AND m.first_lane = ${t.firstLane}),
       'paused', (SELECT json_build_object('at', extract(epoch FROM paused_at) * 1000, 'forMs', ${since("paused_at")})
                  FROM ${t.state} WHERE name = ${t.name} AND paused_at IS NOT NULL),
-      'parked', (SELECT count(*) FROM (SELECT FROM ${t.parked} LIMIT $1::integer) AS p),
+      'parked', (SELECT count(*) FROM (SELECT FROM ${t.parked} WHERE ${isOfBox(t, "lane")} LIMIT $1::integer) AS p),
       'heldForGood', (SELECT count(*) FROM held),
       'heldKeys', (SELECT json_agg(key) FROM (SELECT key FROM held LIMIT 10) AS h)
     )::text AS sight`;

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { describeOnEach, testMessage } from "@postbox/testkit";
+import { describeOnEach, remember, testMessage } from "@postbox/testkit";
 import pg from "pg";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { migrationSql, postgresStore } from "./index.js";
@@ -113,7 +113,7 @@ describeOnEach("postgres", ({ url }) => {
     const store = storeOnNothing();
     const answer = await store.transaction(async (tx) => {
       await expect(store.append(tx, "outbox", [testMessage("m1")])).rejects.toThrow("schema-missing");
-      await expect(store.remember(tx, "billing", testMessage("m1"))).rejects.toThrow("schema-missing");
+      await expect(remember(store, tx, "billing", testMessage("m1"))).rejects.toThrow("schema-missing");
       return (await tx.query("SELECT 42 AS answer")).rows[0].answer;
     });
     expect(answer).toBe(42);

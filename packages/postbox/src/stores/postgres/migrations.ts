@@ -1,16 +1,18 @@
 import { laneCount } from "../../internal/lane.js";
 import { checkOptions } from "../../options.js";
+import { createSlots, slotOf } from "./inbox-slots.js";
 import {
   auditTable,
   boxStateTable,
-  boxTables,
+  consumerTable,
   defaultSchema,
   inboxTable,
   migrationTable,
   schemaRule,
+  tablesNamed,
 } from "./names.js";
 import { createPublishFunctions } from "./publish-function.js";
-import { createViews } from "./views.js";
+import { createInboxView, createViews } from "./views.js";
 
 /*
  * The schema, as numbered steps. A step that was released never changes: the next one mends it.
@@ -50,8 +52,8 @@ const vacuumSoon = ["", "toast."]
  * All tables of one box, also what only later versions will use (`scheduled`, `floor`): large tables are easier made than
  * altered. `hold_key` is what a waiting row is held under: its key, or for one that waits alone its id behind chr(1).
  */
-function createBox(schema: string, box: string): string {
-  const t = boxTables(schema, box);
+function createBox(schema: string, box: "outbox" | "inbox"): string {
+  const t = tablesNamed(schema, box);
   return `
     CREATE TABLE ${t.pending} (
       lane smallint NOT NULL,
@@ -148,8 +150,8 @@ function createInboxMemory(schema: string): string {
  * finds no partition. Relays of the version before know no overflow: where they keep what they sent, they get partitions
  * to go on with.
  */
-function partitionDone(schema: string, box: string): string {
-  const t = boxTables(schema, box);
+function partitionDone(schema: string, box: "outbox" | "inbox"): string {
+  const t = tablesNamed(schema, box);
   return `
     ALTER TABLE ${t.done} RENAME TO "${box}_overflow";
     CREATE INDEX ON ${t.overflow} (position);
@@ -177,8 +179,8 @@ function partitionDone(schema: string, box: string): string {
  *
  * After everything that takes its time: from here on, nobody can append until the end.
  */
-function keepHistory(schema: string, box: string): string {
-  const t = boxTables(schema, box);
+function keepHistory(schema: string, box: "outbox" | "inbox"): string {
+  const t = tablesNamed(schema, box);
   return `
     ALTER TABLE ${t.scheduled} SET (${vacuumSoon});
     CREATE INDEX ON ${t.scheduled} (position);
@@ -219,6 +221,55 @@ function createOperations(schema: string): string {
 `;
 }
 
+/**
+ * Inboxes of their own for all consumers, and a memory that can be emptied in pieces. What was remembered so far goes to where its
+ * message's time says, which is in its id if that is of version 7; else its arrival has to do.
+ */
+function createInboxes(schema: string): string {
+  const memory = inboxTable(schema);
+  const before = `"${schema}".inbox_message_before`;
+  return `
+    ALTER TABLE "${schema}".outbox_member ADD COLUMN first_lane integer NOT NULL DEFAULT 0;
+    ALTER TABLE "${schema}".inbox_member ADD COLUMN first_lane integer NOT NULL DEFAULT 0;
+    CREATE TABLE ${consumerTable(schema)} (
+      name text PRIMARY KEY,
+      number integer NOT NULL UNIQUE,
+      retention_ms double precision
+    );
+
+    DROP VIEW "${schema}".inbox_messages;
+    ALTER TABLE ${memory} RENAME TO inbox_message_before;
+    ALTER TABLE ${before} RENAME CONSTRAINT inbox_message_pkey TO inbox_message_before_pkey;
+    CREATE SEQUENCE "${schema}".inbox_message_position;
+    CREATE TABLE ${memory} (
+      slot smallint NOT NULL,
+      consumer text NOT NULL,
+      id text NOT NULL,
+      type text NOT NULL,
+      source text NOT NULL,
+      topic text NOT NULL,
+      event_version text,
+      partition text,
+      "offset" text,
+      correlation_id text,
+      handler text,
+      hash text,
+      data bytea,
+      position bigint NOT NULL DEFAULT nextval('"${schema}".inbox_message_position'),
+      received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+      processed_at timestamptz,
+      PRIMARY KEY (consumer, id, slot)
+    ) PARTITION BY LIST (slot);
+${createSlots(schema)}
+    INSERT INTO ${memory} (slot, consumer, id, type, source, topic, correlation_id, received_at, processed_at)
+    SELECT ${slotOf("time")}, consumer, id, type, source, topic, correlation_id, received_at, processed_at
+    FROM (SELECT *, CASE WHEN id ~ '^[0-9a-f]{8}-[0-9a-f]{4}-7'
+                    THEN to_timestamp((('x' || left(replace(id, '-', ''), 12))::bit(48)::bigint) / 1000.0)
+                    ELSE received_at END AS time FROM ${before}) AS b;
+    DROP TABLE ${before};
+${createInboxView(schema)}`;
+}
+
 const steps: readonly ((schema: string) => string)[] = [
   (schema) => createBox(schema, "outbox") + createBox(schema, "inbox") + createInboxMemory(schema),
   (schema) =>
@@ -229,6 +280,7 @@ const steps: readonly ((schema: string) => string)[] = [
     keepHistory(schema, "outbox") +
     createPublishFunctions(schema) +
     createViews(schema),
+  createInboxes,
 ];
 
 /** The version of the schema that this code works with. */

@@ -1,5 +1,6 @@
-import { ConfigError } from "../../errors.js";
+import { laneCount } from "../../internal/lane.js";
 import type { OptionRule } from "../../options.js";
+import { consumerOf } from "../box-names.js";
 
 const identifier = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
 
@@ -11,13 +12,14 @@ export const schemaRule: OptionRule = {
 
 export const defaultSchema = "postbox";
 
-/** The boxes that the migrations make. */
-const boxNames = ["outbox", "inbox"] as const;
-
 /** Every name is quoted and carries its schema: no statement depends on a session's `search_path`. */
 export interface BoxTables {
   /** The box's own name, as a literal. */
   readonly name: string;
+  /** The consumer whose inbox it is, as a literal. Absent: it is the outbox. */
+  readonly consumer?: string;
+  /** The inboxes of all consumers share their tables: each has its lanes there, from this one on. */
+  readonly firstLane: number;
   readonly pending: string;
   readonly wait: string;
   readonly hold: string;
@@ -31,12 +33,34 @@ export interface BoxTables {
   /** Of all boxes, as the next one. */
   readonly state: string;
   readonly audit: string;
+  /** What consumers have taken over. */
+  readonly memory: string;
 }
 
-export function boxTables(schema: string, box: string): BoxTables {
+/** The tables of a box; of a consumer's inbox, with its number. */
+export function boxTables(schema: string, box: string, number = 0): BoxTables {
+  const consumer = consumerOf(box);
+  const tables = tablesNamed(schema, consumer === undefined ? "outbox" : "inbox");
+  if (consumer === undefined) return { ...tables, name: literal(box), firstLane: 0 };
+  return { ...tables, name: literal(box), consumer: literal(consumer), firstLane: number * laneCount };
+}
+
+/** Whether a row is of this box and no other one in the same table. */
+export function isOfBox({ consumer, firstLane }: BoxTables, lane: string): string {
+  return consumer === undefined ? "true" : `${lane} BETWEEN ${firstLane} AND ${firstLane + laneCount - 1}`;
+}
+
+/** Any text, whatever `standard_conforming_strings` says. */
+function literal(text: string): string {
+  return `E'${text.replaceAll("\\", "\\\\").replaceAll("'", "''")}'`;
+}
+
+export function tablesNamed(
+  schema: string,
+  box: "outbox" | "inbox",
+): Omit<BoxTables, "name" | "consumer" | "firstLane"> {
   const table = (part: keyof BoxTables) => `"${schema}"."${box}_${part}"`;
   return {
-    name: `'${box}'`,
     pending: table("pending"),
     wait: table("wait"),
     hold: table("hold"),
@@ -48,6 +72,7 @@ export function boxTables(schema: string, box: string): BoxTables {
     overflow: table("overflow"),
     state: boxStateTable(schema),
     audit: auditTable(schema),
+    memory: inboxTable(schema),
   };
 }
 
@@ -66,15 +91,12 @@ export function auditTable(schema: string): string {
   return `"${schema}"."audit"`;
 }
 
-/** What consumers have handled. */
-export function inboxTable(schema: string): string {
-  return `"${schema}"."inbox_message"`;
+/** The consumers that have an inbox. */
+export function consumerTable(schema: string): string {
+  return `"${schema}"."inbox_consumer"`;
 }
 
-/** Throws unless there is such a box: a statement on tables that do not exist would abort the caller's transaction. */
-export function requireBox(box: string): void {
-  if ((boxNames as readonly string[]).includes(box)) return;
-  throw new ConfigError("option-invalid", `there is no box '${box}'; there are ${boxNames.join(", ")}`, {
-    path: "box",
-  });
+/** What consumers have taken over: handled, or kept in their boxes. */
+export function inboxTable(schema: string): string {
+  return `"${schema}"."inbox_message"`;
 }

@@ -40,8 +40,9 @@ import {
   takeTokenSql,
   tokenReachSql,
 } from "./admin-sql.js";
+import type { BoxFinder } from "./consumers.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
-import { type BoxTables, boxTables, requireBox } from "./names.js";
+import type { BoxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 
@@ -62,16 +63,14 @@ const all = 0x7ffffffe;
 /** The operator's side of a store in Postgres. Looking is one statement at a time; each batch of a change is a transaction. */
 export function postgresAdmin(
   schema: string,
+  boxes: BoxFinder,
   run: StatementRunner,
   onPool: TransactionLibrary<ClientBase>,
   checkSchema: SchemaCheck,
 ): Admin {
   const runtime = runtimeWith(undefined);
 
-  function tablesOf(box: string): BoxTables {
-    requireBox(box);
-    return boxTables(schema, box);
-  }
+  const tablesOf = (box: string): Promise<BoxTables> => guarded("find the box", () => boxes.existing(box));
 
   async function guarded<R>(what: string, work: () => Promise<R>): Promise<R> {
     try {
@@ -98,7 +97,7 @@ export function postgresAdmin(
     const once = action === "replay";
     // One more tells whether there are more.
     const reach = { limit: limit + 1 };
-    const picked = selectSql(statement, tablesOf(box), { status, filter, reach, list: "m.position", once });
+    const picked = selectSql(statement, await tablesOf(box), { status, filter, reach, list: "m.position", once });
     const until = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS until";
     const [row] = await look(
       "count messages",
@@ -113,7 +112,7 @@ export function postgresAdmin(
 
   async function change(checked: CheckedChange): Promise<{ readonly count: number }> {
     const { box, status, filter, by, reason, selection, action } = checked;
-    const t = tablesOf(box);
+    const t = await tablesOf(box);
     const { bounds } = checked;
     // What has one of these ids later on, by a replay, is not meant.
     const upTo = filter.ids === undefined ? bounds.upTo : Math.min(bounds.upTo, (await reachOf(checked, all)).upTo);
@@ -156,13 +155,13 @@ export function postgresAdmin(
   return {
     async stats(options) {
       const { box, done } = checkStats(options);
-      const [row] = await look("count messages", statsSql(tablesOf(box)), [done]);
+      const [row] = await look("count messages", statsSql(await tablesOf(box)), [done]);
       return statsFrom(JSON.parse(String(row?.stats)), done);
     },
 
     async list(options) {
       const { box, filter, limit, after, ...asked } = checkList(options);
-      const t = tablesOf(box);
+      const t = await tablesOf(box);
       const found: StoredMessage[] = [];
       const from = after === undefined ? 0 : asked.statuses.indexOf(after.status);
       for (const status of asked.statuses.slice(from)) {
@@ -171,7 +170,7 @@ export function postgresAdmin(
         // One more tells whether there is another page.
         const reach = { ...before, limit: limit - found.length + 1 };
         const text = selectSql(statement, t, { status, filter, reach, list: summary, newest: true });
-        for (const row of await look("list messages", text, statement.params)) found.push(storedFrom(status, row));
+        for (const row of await look("list messages", text, statement.params)) found.push(storedFrom(status, row, t));
         if (found.length > limit) break;
       }
       const messages = found.slice(0, limit);
@@ -183,13 +182,13 @@ export function postgresAdmin(
 
     async get(given, options) {
       const { id, box } = checkGet(given, options);
-      const t = tablesOf(box);
+      const t = await tablesOf(box);
       const found: StoredMessageDetails[] = [];
       for (const status of statuses) {
         const statement = new Statement();
         const filter = { ids: [id] };
         const text = selectSql(statement, t, { status, filter, reach: { limit: 1000 }, list: details, newest: true });
-        for (const row of await look("get a message", text, statement.params)) found.push(detailsFrom(status, row));
+        for (const row of await look("get a message", text, statement.params)) found.push(detailsFrom(status, row, t));
       }
       return found;
     },
@@ -197,7 +196,7 @@ export function postgresAdmin(
     async audit(options) {
       const { box, limit, before } = checkAudit(options);
       const params = [limit, String(before ?? "9223372036854775807")];
-      return (await look("read the audit", auditSql(tablesOf(box)), params)).map(auditFrom);
+      return (await look("read the audit", auditSql(await tablesOf(box)), params)).map(auditFrom);
     },
 
     retry: async (selection, options) => change(checkChange("retry", selection, options)),
@@ -212,18 +211,18 @@ export function postgresAdmin(
 
     async pause(options) {
       const { box, by, reason } = checkOperator("pause", options);
-      await look("pause the box", pauseSql(tablesOf(box), "pause"), [by, reason ?? null]);
+      await look("pause the box", pauseSql(await tablesOf(box), "pause"), [by, reason ?? null]);
     },
 
     async resume(options) {
       const { box, by, reason } = checkOperator("resume", options);
-      await look("resume the box", pauseSql(tablesOf(box), "resume"), [by, reason ?? null]);
+      await look("resume the box", pauseSql(await tablesOf(box), "resume"), [by, reason ?? null]);
     },
 
     async release(given, options) {
       const { key, box, by, reason } = checkRelease(given, options);
-      const t = tablesOf(box);
-      const lane = laneOf(key);
+      const t = await tablesOf(box);
+      const lane = t.firstLane + laneOf(key);
       return guarded("release a key", () =>
         inTransaction(async (client) => {
           await client.query(lockLanesSql(t), [[lane]]);
@@ -280,12 +279,12 @@ function statsFrom({ counts, held, paused, unowned, owners }: StatsRecord, done:
   };
 }
 
-function storedFrom(status: Status, row: Row): StoredMessage {
+function storedFrom(status: Status, row: Row, { firstLane }: BoxTables): StoredMessage {
   const { key, last_error: lastError, due_at: dueAt, published_at: publishedAt } = row;
   return {
     status,
     position: Number(row.position),
-    lane: Number(row.lane),
+    lane: Number(row.lane) - firstLane,
     id: String(row.id),
     type: String(row.type),
     topic: String(row.topic),
@@ -302,10 +301,10 @@ function storedFrom(status: Status, row: Row): StoredMessage {
   };
 }
 
-function detailsFrom(status: Status, row: Row): StoredMessageDetails {
+function detailsFrom(status: Status, row: Row, t: BoxTables): StoredMessageDetails {
   const failures = JSON.parse(String(row.failures ?? "[]")) as { attempt: number; at: string; error: string }[];
   return {
-    ...storedFrom(status, row),
+    ...storedFrom(status, row, t),
     message: messageFrom(row as unknown as MessageRecord),
     failures: failures.map(({ attempt, at, error }): Failure => ({ attempt, at: new Date(at), error })),
   };

@@ -6,7 +6,7 @@ import { dueSql, lateSql, leaveSql, ownSql, promoteSql, readSql, releaseSql, ren
 import { openPartitionSql } from "./done-partitions.js";
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
-import { boxTables } from "./names.js";
+import type { BoxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 import { type KeptIn, settleSentSql, settleSql, suspectSql } from "./settle-sql.js";
@@ -15,8 +15,13 @@ import { type KeptIn, settleSentSql, settleSql, suspectSql } from "./settle-sql.
  * A box in Postgres. Each verb is one statement in a transaction of its own: a crash leaves all of it or nothing, and a
  * verb whose answer was lost may be called again.
  */
-export function postgresBox(schema: string, name: string, run: StatementRunner, checkSchema: SchemaCheck): Box {
-  const tables = boxTables(schema, name);
+export function postgresBox(
+  schema: string,
+  tables: BoxTables,
+  name: string,
+  run: StatementRunner,
+  checkSchema: SchemaCheck,
+): Box {
   const statements = {
     own: ownSql(tables),
     renew: renewSql(tables),
@@ -75,9 +80,9 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
       };
     },
 
-    async own(owner, most, { dead = [], all = false } = {}) {
+    async own(owner, most, { dead = [], all = false, except = [] } = {}) {
       const [owners, beats] = [dead.map((member) => member.owner), dead.map(({ beat }) => beat)];
-      return lanesFrom(await query("own", [owner, most, laneOf(owner), owners, beats, all]));
+      return lanesFrom(await query("own", [owner, most, laneOf(owner), owners, beats, all, except]));
     },
 
     async release(owner, lanes) {
@@ -136,7 +141,11 @@ export function postgresBox(schema: string, name: string, run: StatementRunner, 
       const settleInto = async (keptIn: KeptIn) => {
         if (!onlySent) {
           return settledIn(
-            await query("settle", [...fence, ...settlementColumns(settlements), keep, alone, turns], settle[keptIn]),
+            await query(
+              "settle",
+              [...fence, ...settlementColumns(settlements), keep, alone, turns, settlements.map(holdKeyOf)],
+              settle[keptIn],
+            ),
           );
         }
         const [of, at] = [arrayOf(settlements, ({ row }) => row.lane), arrayOf(settlements, ({ row }) => row.position)];
@@ -215,6 +224,12 @@ function memberFrom({ owner, relay_order, beat, lease_ms, lives, shares }: State
     lives: lives === true,
     shares: shares === true,
   };
+}
+
+/** What a row waited under that was sent and may be gone already: nothing else may wait for it. */
+function holdKeyOf({ row, to }: Settlement): string | null {
+  if (to !== "sent" || !row.waiting) return null;
+  return row.message.key ?? `\u0001${row.message.id}`;
 }
 
 /** One array per column: lane, position, waiting, fate, tries, retry_in_ms, error. */

@@ -1,17 +1,20 @@
 import type { Pool, PoolClient } from "pg";
+import { ConfigError } from "../../errors.js";
 import type { Health, HealthOptions, HealthProblem } from "../../health.js";
 import { runtimeWith } from "../../internal/runtime.js";
 import { scrub } from "../../internal/scrub.js";
 import { withTimeout } from "../../internal/with-timeout.js";
 import type { Executor } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
+import { requireBox } from "../box-names.js";
 import { type BoxSight, boxProblems, countedBeyond, healthOf } from "../box-problems.js";
 import { duration } from "../figures.js";
 import { type CheckedHealth, checkHealth } from "../health-options.js";
+import type { BoxFinder } from "./consumers.js";
 import { plainTimes } from "./done-partitions.js";
 import { boxSightSql, upkeepSql } from "./health-sql.js";
 import { schemaVersion } from "./migrations.js";
-import { boxTables, requireBox } from "./names.js";
+import type { BoxTables } from "./names.js";
 import { type SchemaFault, schemaFault, schemaMissingText, undefinedTable } from "./schema-check.js";
 import { type Upkeep, upkeepProblems } from "./upkeep-problems.js";
 
@@ -24,7 +27,11 @@ interface Seen {
 }
 
 /** `Store.health` in Postgres: a read-only transaction of a few short statements. */
-export function postgresHealth(schema: string, pool: Pool): (options?: HealthOptions) => Promise<Health> {
+export function postgresHealth(
+  schema: string,
+  pool: Pool,
+  boxes: BoxFinder,
+): (options?: HealthOptions) => Promise<Health> {
   const runtime = runtimeWith(undefined);
   /** Looks that have run out of time and not ended: while there are any, no other one queues up for a connection. */
   let stuck: Promise<unknown> = Promise.resolve();
@@ -43,7 +50,7 @@ export function postgresHealth(schema: string, pool: Pool): (options?: HealthOpt
         async (signal) => {
           await stuck;
           if (signal.aborted) return;
-          const looking = look(pool, schema, limits, seen, signal);
+          const looking = look(pool, schema, boxes, limits, seen, signal);
           signal.addEventListener("abort", () => {
             stuck = Promise.allSettled([stuck, looking]);
           });
@@ -51,6 +58,7 @@ export function postgresHealth(schema: string, pool: Pool): (options?: HealthOpt
         },
       );
     } catch (error) {
+      if (error instanceof ConfigError) throw error;
       if (sqlState(error) === undefinedTable) seen.fault = { code: "schema-missing", text: schemaMissingText(schema) };
       else failures.push(failureOf(error === late ? undefined : error, seen, limits, pool));
     }
@@ -61,8 +69,14 @@ export function postgresHealth(schema: string, pool: Pool): (options?: HealthOpt
 /**
  * Upkeep first: where vacuum is held back, what asks for the oldest message may take too long, and that would be its reason.
  */
-async function look(pool: Pool, schema: string, limits: CheckedHealth, seen: Seen, signal: AbortSignal): Promise<void> {
-  const t = boxTables(schema, limits.box);
+async function look(
+  pool: Pool,
+  schema: string,
+  boxes: BoxFinder,
+  limits: CheckedHealth,
+  seen: Seen,
+  signal: AbortSignal,
+): Promise<void> {
   await inTransaction(pool, limits.timeoutMs, signal, async (execute) => {
     seen.connected = true;
     const fault = await schemaFault(execute, schema);
@@ -70,6 +84,7 @@ async function look(pool: Pool, schema: string, limits: CheckedHealth, seen: See
       seen.fault = fault;
       return;
     }
+    const t: BoxTables = await boxes.existing(limits.box, execute);
     seen.upkeep = String((await execute(upkeepSql(t), [])).rows[0]?.upkeep);
     const counting = [limits.parked + countedBeyond + 1, countedBeyond + 1];
     seen.sight = String((await execute(boxSightSql(t), counting)).rows[0]?.sight);

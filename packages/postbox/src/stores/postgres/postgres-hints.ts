@@ -3,8 +3,8 @@ import type { Pool } from "pg";
 import { coalesced } from "../../internal/coalesced.js";
 import { runtimeWith } from "../../internal/runtime.js";
 import type { HintListener, Hints } from "../../store.js";
+import { requireBox } from "../box-names.js";
 import { listen } from "./listen.js";
-import { requireBox } from "./names.js";
 import type { OpenConnection } from "./own-connection.js";
 
 export interface PostgresHintsOptions<Tx> {
@@ -61,8 +61,10 @@ export function postgresHints<Tx>({ pool, open, schema, afterCommit }: PostgresH
   };
 }
 
-/** Postgres refuses a channel of more than 63 bytes. */
+/** Postgres refuses a channel of more than 63 bytes; and what a consumer is called does not belong into a statement as it stands. */
 function channelOf(schema: string, box: string): string {
   const name = `postbox:${schema}:${box}`;
-  return name.length <= 63 ? name : `postbox:${createHash("sha256").update(name).digest("hex").slice(0, 40)}`;
+  return /^[\w:/.-]{1,63}$/.test(name)
+    ? name
+    : `postbox:${createHash("sha256").update(name).digest("hex").slice(0, 40)}`;
 }

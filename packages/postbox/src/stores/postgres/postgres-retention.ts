@@ -6,6 +6,7 @@ import { runtimeWith, sleep } from "../../internal/runtime.js";
 import type { TransactionLibrary } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { checkPurge } from "../admin-options.js";
+import type { BoxFinder } from "./consumers.js";
 import {
   attachSql,
   cutOffName,
@@ -18,8 +19,9 @@ import {
   plainTimes,
   reattachSql,
 } from "./done-partitions.js";
+import { oldSlotsSql, slotTable, untimedSlot } from "./inbox-slots.js";
 import { type MessageRecord, messageFrom, messageSelection } from "./message-columns.js";
-import { boxTables, requireBox } from "./names.js";
+import { consumerTable } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 
@@ -31,11 +33,14 @@ const rest = 9;
 const lockTimeoutMs = 300;
 const lockTries = 5;
 const lockNotAvailable = "55P03";
+/** Of a consumer that has not said. */
+const usualRetentionMs = 30 * 24 * 3_600_000;
 const insufficientPrivilege = "42501";
 
 /** `Store.purge` in Postgres. It works in steps, each of which may be the last: the next call goes on. */
 export function postgresRetention(
   schema: string,
+  boxes: BoxFinder,
   run: StatementRunner,
   onPool: TransactionLibrary<ClientBase>,
   checkSchema: SchemaCheck,
@@ -44,8 +49,7 @@ export function postgresRetention(
 
   return async (options) => {
     const { box, retentionMs, archive, partitions, signal } = checkPurge(options);
-    requireBox(box);
-    const t = boxTables(schema, box);
+    const t = await boxes.existing(box);
     const cleaner = randomUUID();
     const purged = { busy: false, removed: 0, partitionsMade: 0, partitionsDropped: 0 };
 
@@ -119,19 +123,19 @@ export function postgresRetention(
     /** One after the other: what is not archived yet can be seen and replayed as ever. */
     async function cleanPartitions(): Promise<void> {
       const { found, now } = await present();
-      for (const partition of missingPartitions(box, now, partitionWidth(retentionMs), found)) {
+      for (const partition of missingPartitions("outbox", now, partitionWidth(retentionMs), found)) {
         if (!(await mayGoOn())) return;
-        if (await patiently(attachSql(schema, box, partition))) purged.partitionsMade++;
+        if (await patiently(attachSql(schema, "outbox", partition))) purged.partitionsMade++;
       }
       // What somebody had cut off who died.
-      for (const { name } of (await run(cutOffSql(schema, box), [])).rows) if (!(await drop(String(name)))) return;
+      for (const { name } of (await run(cutOffSql(schema, "outbox"), [])).rows) if (!(await drop(String(name)))) return;
       const old = found.filter(({ to }) => to <= now - retentionMs).sort((a, b) => a.from - b.from);
       for (const partition of old) {
         if (!(await mayGoOn())) return;
-        if (!(await patiently(cutOffPartitionSql(schema, box, partition)))) continue;
-        const putBack = () => patiently(reattachSql(schema, box, partition)).catch(() => {});
+        if (!(await patiently(cutOffPartitionSql(schema, "outbox", partition)))) continue;
+        const putBack = () => patiently(reattachSql(schema, "outbox", partition)).catch(() => {});
         try {
-          if (await drop(cutOffName(box, partition))) continue;
+          if (await drop(cutOffName("outbox", partition))) continue;
         } catch (error) {
           await putBack();
           throw error;
@@ -163,14 +167,52 @@ export function postgresRetention(
       }
     }
 
+    /** Inboxes share their memory: what is forgotten is what nobody wants to remember any more. */
+    async function cleanMemory(): Promise<void> {
+      const consumers = consumerTable(schema);
+      await run(`UPDATE ${consumers} SET retention_ms = $1 WHERE name = ${t.consumer}`, [retentionMs]);
+      const longest = `SELECT max(coalesce(retention_ms, ${usualRetentionMs})) AS ms FROM ${consumers}`;
+      const [most] = (await run(longest, [])).rows;
+      const keptMs = Math.max(retentionMs, Number(most?.ms));
+      const { rows: old } = await run(oldSlotsSql, [keptMs]);
+      for (const { slot } of old) {
+        const table = slotTable(schema, Number(slot));
+        if (!(await mayGoOn())) return;
+        const count = Number((await run(`SELECT count(*) AS count FROM ${table}`, [])).rows[0]?.count);
+        if (count === 0) continue;
+        if (!partitions) await forget(table, "true", []);
+        else if (await patiently(`TRUNCATE ${table}`)) {
+          purged.removed += count;
+          purged.partitionsDropped++;
+        }
+      }
+      const where = "received_at < statement_timestamp() - $1::double precision * interval '1 millisecond'";
+      await forget(slotTable(schema, untimedSlot), where, [keptMs]);
+    }
+
+    /** In small batches. */
+    async function forget(table: string, where: string, params: readonly unknown[]): Promise<void> {
+      while (await mayGoOn()) {
+        const startedAt = runtime.monotonic();
+        const rows = `SELECT ctid FROM ${table} WHERE ${where} LIMIT ${batch}`;
+        const { rowCount } = await run(`DELETE FROM ${table} WHERE ctid = ANY (ARRAY(${rows}))`, params);
+        purged.removed += rowCount;
+        if (rowCount === 0) return;
+        await sleep(runtime, rest * (runtime.monotonic() - startedAt), signal);
+      }
+    }
+
     try {
       await checkSchema(run);
       if (!(await mayGoOn())) return { ...purged, busy: !signal?.aborted };
       try {
-        // First what needs no right but to delete.
-        await cleanRows(t.overflow);
-        if (partitions) await cleanPartitions();
-        else await cleanRows(t.done);
+        if (t.consumer !== undefined) await cleanMemory();
+        else {
+          // First what needs no right but to delete.
+          await cleanRows(t.overflow);
+          if (partitions) await cleanPartitions();
+          else await cleanRows(t.done);
+        }
       } finally {
         await run(
           `UPDATE ${t.state} SET cleaner = NULL, cleaner_until = NULL WHERE name = ${t.name} AND cleaner = $1`,
@@ -205,7 +247,7 @@ function purgeError(error: unknown, box: string): unknown {
   if (error instanceof PostboxError || state === undefined) return error;
   const advice =
     state === insufficientPrivilege
-      ? "; the owner of the tables may make and drop partitions, anybody who may delete can do with partitions: false"
+      ? "; the owner of the tables may make, drop and empty partitions, anybody who may delete can do with partitions: false"
       : "";
   return new PostboxError(
     "store-failed",

@@ -1,4 +1,4 @@
-import { describeOnEach, postgresTestData, testMessage, testMessages } from "@postbox/testkit";
+import { describeOnEach, postgresTestData, remember, testMessage, testMessages } from "@postbox/testkit";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { laneOf } from "../../internal/lane.js";
@@ -21,7 +21,7 @@ describe("postgresStore", () => {
 
   it("refuses a box that it does not have", async () => {
     const store = postgresStore({ pool });
-    expect(() => store.box('x"')).toThrow("there are outbox, inbox");
+    expect(() => store.box('x"')).toThrow("there is no box 'x\"'; there is 'outbox', and one for each consumer");
     await expect(store.append({} as pg.ClientBase, "outbx", [])).rejects.toThrow("there is no box 'outbx'");
   });
 
@@ -88,7 +88,7 @@ describeOnEach("postgres", ({ url }) => {
     await store.transaction(async (tx) => {
       await store.append(tx, "outbox", [first]);
       await store.append(tx, "outbox", [second, testMessage("none")]);
-      await store.remember(tx, "billing", first);
+      await remember(store, tx, "billing", first);
     });
     const versions = await pool.query(
       `DELETE FROM ${data.schema}.outbox_pending RETURNING id, event_version, created_at`,

@@ -1,23 +1,28 @@
 import type { ClientBase, Pool } from "pg";
 import type { Message } from "../../message/message.js";
 import { checkOptions, type OptionRule, object, text } from "../../options.js";
-import type { Store, TransactionLibrary } from "../../store.js";
+import type { Box, Store, TransactionLibrary } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
+import { sqlState } from "../../transactions/sql-state.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
+import { consumerOf, requireBox } from "../box-names.js";
+import { boxFoundBy, boxFromLane } from "./box-lanes.js";
+import { boxFinder } from "./consumers.js";
 import { keyLocks } from "./key-lock.js";
 import { columnsOf, messageColumns, messageValues, usualColumns } from "./message-columns.js";
 import { migrationSteps } from "./migrations.js";
-import { defaultSchema, requireBox, schemaRule } from "./names.js";
+import { type BoxTables, boxTables, defaultSchema, schemaRule } from "./names.js";
 import { ownConnections } from "./own-connection.js";
 import { postgresAdmin } from "./postgres-admin.js";
 import { postgresBox } from "./postgres-box.js";
 import { postgresHealth } from "./postgres-health.js";
 import { postgresHints } from "./postgres-hints.js";
+import { postgresInbox } from "./postgres-inbox.js";
 import { postgresRetention } from "./postgres-retention.js";
 import { withReservedConnections } from "./reserved-connection.js";
 import { type StatementRunner, statementRunner } from "./run-statement.js";
 import { schemaCheck, schemaError } from "./schema-check.js";
-import { appendSql, rememberSql } from "./write-sql.js";
+import { appendSql } from "./write-sql.js";
 
 export interface PostgresStoreOptions {
   /**
@@ -50,6 +55,9 @@ export interface PostgresStore<Tx> extends Store<Tx> {
   readonly schema: string;
 }
 
+/** A serialization failure, and a deadlock. */
+const conflicts: ReadonlySet<string | undefined> = new Set(["40001", "40P01"]);
+
 /**
  * A store in PostgreSQL. Without `transactions` its transactions are those of `pg`, on the same pool; with
  * it they are that library's, which must work on the same database.
@@ -76,14 +84,15 @@ export function postgresStore(
   const checkSchema = schemaCheck(schema);
   const { transaction, current, afterCommit } = surroundingTransactions(name, library);
   const open = ownConnections(pool, options.directUrl);
+  const boxes = boxFinder(schema, run, checkSchema);
 
   /** One statement in the user's transaction. The library's errors stay as they are: the user knows them. */
-  async function write(tx: unknown, text: string, params: readonly unknown[]): Promise<number> {
+  async function write(tx: unknown, text: string, params: readonly unknown[]) {
     const execute = library.executor(tx);
     try {
       const checking = checkSchema(execute);
       if (checking !== undefined) await checking;
-      return (await execute(text, params)).rows.length;
+      return (await execute(text, params)).rows;
     } catch (error) {
       throw schemaError(error, schema);
     }
@@ -91,8 +100,8 @@ export function postgresStore(
 
   /** The statements of each box, made once. */
   const statements = new Map<string, ReturnType<typeof appendSql>>();
-  function appending(box: string): ReturnType<typeof appendSql> {
-    const made = statements.get(box) ?? appendSql(schema, box);
+  async function appending(box: string, tx: unknown): Promise<ReturnType<typeof appendSql>> {
+    const made = appendSql(await boxes.tables(box, library.executor(tx)));
     statements.set(box, made);
     return made;
   }
@@ -107,43 +116,51 @@ export function postgresStore(
     async append(tx, box, messages, { strictKeyOrder = false } = {}) {
       requireBox(box);
       const [first] = messages;
+      const { firstLane, ...sql } = statements.get(box) ?? (await appending(box, tx));
       const locks = strictKeyOrder ? keyLocks(schema, box, messages) : [];
       const inTurn = locks.length > 0;
       if (first === undefined) library.executor(tx);
       else if (messages.some(({ deliverAt }) => deliverAt !== undefined)) {
-        const { timed, timedInTurn } = appending(box);
-        await write(tx, inTurn ? timedInTurn : timed, [
-          manyMessages(messages),
+        await write(tx, inTurn ? sql.timedInTurn : sql.timed, [
+          manyMessages(messages, firstLane),
           ...(inTurn ? [JSON.stringify(locks)] : []),
         ]);
       } else if (messages.length === 1) {
-        const { one, usual, oneInTurn } = appending(box);
         const columns = inTurn ? messageColumns : columnsOf(first);
-        const text = inTurn ? oneInTurn : columns === usualColumns ? usual : one;
-        await write(tx, text, [...oneMessage(first, columns), ...locks]);
+        const text = inTurn ? sql.oneInTurn : columns === usualColumns ? sql.usual : sql.one;
+        await write(tx, text, [...oneMessage(first, columns, firstLane), ...locks]);
       } else {
-        const { many, manyInTurn } = appending(box);
-        await write(tx, inTurn ? manyInTurn : many, [
-          manyMessages(messages),
+        await write(tx, inTurn ? sql.manyInTurn : sql.many, [
+          manyMessages(messages, firstLane),
           ...(inTurn ? [JSON.stringify(locks)] : []),
         ]);
       }
     },
 
-    async remember(tx, consumer, { id, type, source, topic, extensions }) {
-      const params = [consumer, id, type, source, topic, extensions.correlationid ?? null];
-      return (await write(tx, rememberSql(schema), params)) === 1 ? "new" : "duplicate";
-    },
+    inbox: postgresInbox({ schema, boxes, run, onPool, write }),
+    isConflict: (error) => conflicts.has(sqlState(error)),
 
     box(box) {
       requireBox(box);
-      const boxOn = (execute: StatementRunner) => postgresBox(schema, box, execute, checkSchema);
-      return open === undefined ? boxOn(run) : withReservedConnections(`${schema}.${box}`, boxOn, run, open);
+      const make = (t: BoxTables): Box => {
+        const boxOn = (execute: StatementRunner) => postgresBox(schema, t, box, execute, checkSchema);
+        const made = open === undefined ? boxOn(run) : withReservedConnections(`${schema}.${box}`, boxOn, run, open);
+        return boxFromLane(t.firstLane, made);
+      };
+      if (consumerOf(box) === undefined) return make(boxTables(schema, box));
+      let found: Promise<Box> | undefined;
+      return boxFoundBy(() => {
+        found ??= boxes.tables(box).then(make, (error) => {
+          found = undefined;
+          throw error;
+        });
+        return found;
+      });
     },
 
-    admin: postgresAdmin(schema, run, onPool, checkSchema),
-    purge: postgresRetention(schema, run, onPool, checkSchema),
-    health: postgresHealth(schema, pool),
+    admin: postgresAdmin(schema, boxes, run, onPool, checkSchema),
+    purge: postgresRetention(schema, boxes, run, onPool, checkSchema),
+    health: postgresHealth(schema, pool, boxes),
 
     async migrate() {
       try {
@@ -155,20 +172,21 @@ export function postgresStore(
   };
 }
 
-function oneMessage(message: Message, columns: typeof messageColumns): unknown[] {
+function oneMessage(message: Message, columns: typeof messageColumns, firstLane: number): unknown[] {
   const values = messageValues(message);
-  const params: unknown[] = [values.lane];
+  const params: unknown[] = [firstLane + values.lane];
   for (const [name, type] of columns) {
     params.push(type === "jsonb" ? JSON.stringify(values[name]) : (values[name] ?? null));
   }
   return params;
 }
 
-function manyMessages(messages: readonly Message[]): string {
+function manyMessages(messages: readonly Message[], firstLane: number): string {
   return JSON.stringify(
     messages.map((message) => {
       const values = messageValues(message);
-      return { ...values, due_at: message.deliverAt, data: (values.data as Buffer).toString("base64") };
+      const lane = firstLane + values.lane;
+      return { ...values, lane, due_at: message.deliverAt, data: (values.data as Buffer).toString("base64") };
     }),
   );
 }

@@ -1,4 +1,4 @@
-import { describeOnEach, postgresTestData, testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData, remember, testMessage } from "@postbox/testkit";
 import pg from "pg";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { TransactionLibrary } from "../../store.js";
@@ -25,7 +25,7 @@ describeOnEach("postgres", ({ url }) => {
   it("remembers a message by the rows that come back, whatever the library counts", async () => {
     const { pool, schema } = data;
     const store = postgresStore({ pool, schema, transactions: countingNothing(pool) });
-    const remember = () => store.transaction((tx) => store.remember(tx, "billing", testMessage("m1")));
-    expect([await remember(), await remember()]).toEqual(["new", "duplicate"]);
+    const handle = () => store.transaction((tx) => remember(store, tx, "billing", testMessage("m1")));
+    expect([await handle(), await handle()]).toEqual(["new", "duplicate"]);
   });
 });

@@ -43,7 +43,8 @@ function failures(before: string): string {
 
 /**
  * Settles rows in one statement: $1 and $2 are the lanes and their epochs, $3 to $9 the rows and what becomes of
- * them, $10 whether those that were sent are kept, $11 whether each that waits does so by itself, $12 the rows' turns.
+ * them, $10 whether those that were sent are kept, $11 whether each that waits does so by itself, $12 the rows' turns, $13 what
+ * those were held under that were sent from `wait`: whoever handled one may have taken it out already, and not its hold.
  *
  * - `fence` locks the lanes whose epoch still stands. A take-over in progress is waited for, and then the epoch no longer
  *   matches; one that comes later waits for this statement. Nothing below touches a lane outside of it. A mere look at
@@ -64,8 +65,8 @@ export function settleSql(t: BoxTables, keptIn: KeptIn): string {
     WITH fence AS MATERIALIZED (${fence(t)}), item AS MATERIALIZED (
       SELECT i.*
       FROM unnest($3::smallint[], $4::bigint[], $5::boolean[], $6::text[], $7::integer[], $8::double precision[], $9::text[],
-                  $12::integer[])
-        AS i (lane, position, waiting, fate, tries, retry_in_ms, error, turn)
+                  $12::integer[], $13::text[])
+        AS i (lane, position, waiting, fate, tries, retry_in_ms, error, turn, waited_under)
       JOIN fence USING (lane)
     ), from_pending AS (
       DELETE FROM ${t.pending} p USING item i
@@ -135,7 +136,11 @@ export function settleSql(t: BoxTables, keptIn: KeptIn): string {
       ON CONFLICT (lane, key) DO NOTHING
     ), left_key AS MATERIALIZED (
       SELECT g.*, (SELECT h.changes FROM ${t.hold} h WHERE h.lane = g.lane AND h.key = g.hold_key) AS changes
-      FROM (SELECT lane, hold_key, count(*) AS rows FROM from_wait GROUP BY lane, hold_key) AS g
+      FROM (SELECT lane, hold_key, sum(rows) AS rows
+            FROM (SELECT lane, hold_key, 1 AS rows FROM from_wait
+                  UNION ALL
+                  SELECT lane, waited_under, 0 FROM item WHERE waited_under IS NOT NULL) AS l
+            GROUP BY lane, hold_key) AS g
     ), released AS (
       DELETE FROM ${t.hold} h USING left_key g
       WHERE h.lane = g.lane AND h.key = g.hold_key AND h.changes = g.changes

@@ -1,4 +1,4 @@
-import { describeOnEach, postgresTestData, testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData, remember, testMessage } from "@postbox/testkit";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { pgTransactions } from "../../transactions/pg.js";
@@ -28,9 +28,9 @@ describeOnEach("postgres", ({ url }) => {
     const more = { extensions: { correlationid: "c", dataversion: "2" }, headers: { h: "x" }, subject: "s", key: "k" };
     await store.transaction(async (tx) => {
       await store.append(tx, "outbox", [testMessage("m", more), testMessage("alone")]);
-      await store.append(tx, "inbox", [testMessage("m", more)]);
-      await store.remember(tx, "billing", testMessage("m", more));
-      await store.remember(tx, "shipping", testMessage("m", more));
+      await store.append(tx, "inbox/other", [testMessage("m", more)]);
+      await remember(store, tx, "billing", testMessage("m", more));
+      await remember(store, tx, "shipping", testMessage("m", more));
     });
     const columns = `id, source, type, subject, time, content_type, data_schema, event_version, topic, key, extensions,
       headers, data, created_at`;
@@ -111,7 +111,7 @@ describeOnEach("postgres", ({ url }) => {
       key: null,
       data: null,
     });
-    const { rowCount } = await pool.query(`SELECT FROM ${box("inbox_messages")} WHERE consumer IS NULL`);
+    const { rowCount } = await pool.query(`SELECT FROM ${box("inbox_messages")} WHERE consumer = 'other'`);
     expect(rowCount).toBe(7);
   });
 
@@ -122,7 +122,9 @@ describeOnEach("postgres", ({ url }) => {
       const ran = plan["Actual Loops"] === undefined || Number(plan["Actual Loops"]) > 0;
       const below = (plan.Plans as Record<string, unknown>[] | undefined) ?? [];
       const table = typeof own === "string" ? own.replace(`${name}_`, "").replace(/^done_.*/, "done") : undefined;
-      return [...(table !== undefined && ran ? [table] : []), ...below.flatMap((one) => tablesIn(one, name))];
+      // Whose a row of an inbox is stands in a small table of its own.
+      const read = table !== undefined && table !== "consumer" && ran;
+      return [...(read ? [table] : []), ...below.flatMap((one) => tablesIn(one, name))];
     }
     const explained = async (name: string, explain: string, client: pg.ClientBase | pg.Pool = pool) => {
       const { rows } = await client.query(explain);

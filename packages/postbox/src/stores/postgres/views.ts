@@ -1,4 +1,5 @@
-import { boxTables, inboxTable } from "./names.js";
+import { laneCount } from "../../internal/lane.js";
+import { consumerTable, inboxTable, tablesNamed } from "./names.js";
 
 /*
  * All tables of a box as one, to look at: `outbox_messages` and `inbox_messages`. Every branch has its status as a constant, so
@@ -34,14 +35,26 @@ export function createViews(schema: string): string {
     COMMENT ON VIEW "${schema}".outbox_messages IS 'All messages of the outbox, with their status.';
 
     CREATE VIEW "${schema}".inbox_messages AS${boxBranches(schema, "inbox", "NULL::text AS consumer, ")}
-    UNION ALL${processed(schema)};
+    UNION ALL${processed(schema, {})};
     COMMENT ON VIEW "${schema}".inbox_messages IS
       'All messages of the durable inbox, with their status; and as ''processed'', once per consumer, what was handled.';
 `;
 }
 
-function boxBranches(schema: string, box: string, before: string): string {
-  const t = boxTables(schema, box);
+/** Since every consumer has its own lanes there. */
+export function createInboxView(schema: string): string {
+  const consumer = `(SELECT c.name FROM ${consumerTable(schema)} c WHERE c.number = m.lane / ${laneCount}) AS consumer, `;
+  const more = { version: "m.event_version", data: "m.data", where: "WHERE m.processed_at IS NOT NULL" };
+  return `
+    CREATE VIEW "${schema}".inbox_messages AS${boxBranches(schema, "inbox", consumer)}
+    UNION ALL${processed(schema, more)};
+    COMMENT ON VIEW "${schema}".inbox_messages IS
+      'What the consumers keep in their inboxes, with its status; and as ''processed'' what they have handled, as far as it is remembered.';
+`;
+}
+
+function boxBranches(schema: string, box: "outbox" | "inbox", before: string): string {
+  const t = tablesNamed(schema, box);
   const done = { status: "done", attempts: "m.attempts", updatedAt: "m.done_at", publishedAt: "m.done_at" };
   const branches: readonly Branch[] = [
     {
@@ -95,11 +108,14 @@ function select(branch: Branch, before: string): string {
 }
 
 /** What a consumer remembers of a message is that it has handled it, and not the message: the rest is unknown. */
-function processed(schema: string): string {
+function processed(
+  schema: string,
+  { version = "NULL::text", data = "NULL::bytea", where = "" }: { version?: string; data?: string; where?: string },
+): string {
   return `
     SELECT m.consumer, 'processed'::text AS status, NULL::bigint, NULL::smallint, m.id, m.type, m.topic, NULL::text, m.source,
       m.correlation_id, NULL::integer, NULL::integer, NULL::text,
       m.received_at, m.processed_at, NULL::timestamptz, m.processed_at,
-      NULL::text, NULL::text, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::bytea, NULL::jsonb
-    FROM ${inboxTable(schema)} m`;
+      NULL::text, NULL::text, NULL::text, NULL::text, ${version}, NULL::jsonb, NULL::jsonb, ${data}, NULL::jsonb
+    FROM ${inboxTable(schema)} m ${where}`;
 }

@@ -1,5 +1,5 @@
 import { messageColumns, usualColumns } from "./message-columns.js";
-import { boxTables, inboxTable } from "./names.js";
+import type { BoxTables } from "./names.js";
 
 /*
  * What is written in the user's transaction.
@@ -18,15 +18,16 @@ export const numbered = "pg_current_xact_id() IS NOT NULL";
 const numberedLane = `CASE WHEN ${numbered} THEN $1::smallint END`;
 
 /** The statements that append to a box: one message, one of the usual kind, many; and in turn with others of their keys. */
-export function appendSql(schema: string, box: string) {
+export function appendSql(t: BoxTables) {
   return {
-    one: appendOneSql(schema, box, messageColumns),
-    usual: appendOneSql(schema, box, usualColumns),
-    oneInTurn: appendOneInTurnSql(schema, box),
-    many: appendManySql(schema, box),
-    manyInTurn: appendManyInTurnSql(schema, box),
-    timed: appendTimedSql(schema, box, ""),
-    timedInTurn: appendTimedSql(schema, box, "locked, "),
+    firstLane: t.firstLane,
+    one: appendOneSql(t, messageColumns),
+    usual: appendOneSql(t, usualColumns),
+    oneInTurn: appendOneInTurnSql(t),
+    many: appendFrom(t, ""),
+    manyInTurn: appendManyInTurnSql(t),
+    timed: appendTimedSql(t, ""),
+    timedInTurn: appendTimedSql(t, "locked, "),
   } as const;
 }
 
@@ -34,10 +35,10 @@ export function appendSql(schema: string, box: string) {
  * One message: $1 is its lane, then come its columns in order, JSON as text. Without their types, which are those of the
  * columns: there is less to parse.
  */
-function appendOneSql(schema: string, box: string, columns: typeof messageColumns): string {
+function appendOneSql(t: BoxTables, columns: typeof messageColumns): string {
   const params = columns.map((_, index) => `$${index + 2}`);
   return `
-    INSERT INTO ${boxTables(schema, box).pending} (lane, ${columns.map(([name]) => name).join(", ")})
+    INSERT INTO ${t.pending} (lane, ${columns.map(([name]) => name).join(", ")})
     VALUES (${numberedLane}, ${params.join(", ")})`;
 }
 
@@ -45,26 +46,18 @@ function appendOneSql(schema: string, box: string, columns: typeof messageColumn
  * The same, behind the lock that the last parameter names. The row comes out of the lock's own, so that it gets its
  * position after the lock was got, however long that took.
  */
-function appendOneInTurnSql(schema: string, box: string): string {
+function appendOneInTurnSql(t: BoxTables): string {
   return `
     WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock($${oneMessage.length + 1}::bigint))
-    INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
+    INSERT INTO ${t.pending} (lane, ${names.join(", ")})
     SELECT ${oneMessage.join(", ")} FROM locked WHERE ${numbered}`;
 }
 
-/**
- * Many messages: $1 is a JSON array of objects, their data in base64. The order of the array is that of the positions,
- * since an identity column is filled after the sort.
- */
-function appendManySql(schema: string, box: string): string {
-  return appendFrom(schema, box, "");
-}
-
-/** The same, behind the locks that $2 lists, a JSON array; got in its order, and before any position, as above. */
-function appendManyInTurnSql(schema: string, box: string): string {
+/** Many, as `appendFrom` says, behind the locks that $2 lists, a JSON array; got in its order, and before any position, as above. */
+function appendManyInTurnSql(t: BoxTables): string {
   return `
     WITH ${locked}
-    ${appendFrom(schema, box, "locked, ")}`;
+    ${appendFrom(t, "locked, ")}`;
 }
 
 const locked = `locked AS MATERIALIZED (
@@ -74,8 +67,7 @@ const locked = `locked AS MATERIALIZED (
  * Many, some of which have a moment to be sent at, `due_at`: those whose moment has come as ever, the others are scheduled. By the
  * database's clock, and by one reading of it, or one message could be on both sides of now.
  */
-function appendTimedSql(schema: string, box: string, first: "" | "locked, "): string {
-  const { pending, scheduled } = boxTables(schema, box);
+function appendTimedSql({ pending, scheduled }: BoxTables, first: "" | "locked, "): string {
   const isDue = "coalesce(due_at <= statement_timestamp(), true)";
   return `
     WITH ${first === "" ? "" : `${locked}, `}m AS MATERIALIZED (
@@ -94,24 +86,16 @@ function appendTimedSql(schema: string, box: string, first: "" | "locked, "): st
 const fields = messageColumns.map(([name, type]) => `${name} ${type === "bytea" ? "text" : type}`);
 const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(${name}, 'base64') AS ${name}` : name));
 
-function appendFrom(schema: string, box: string, first: string): string {
+/**
+ * Many messages: $1 is a JSON array of objects, their data in base64. The order of the array is that of the positions,
+ * since an identity column is filled after the sort.
+ */
+function appendFrom(t: BoxTables, first: string): string {
   return `
-    INSERT INTO ${boxTables(schema, box).pending} (lane, ${names.join(", ")})
+    INSERT INTO ${t.pending} (lane, ${names.join(", ")})
     SELECT lane, ${values.join(", ")}
     FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane smallint, ${fields.join(", ")}))
       WITH ORDINALITY AS m (lane, ${names.join(", ")}, place)
     WHERE ${numbered}
     ORDER BY place`;
-}
-
-/**
- * Remembers a message, or inserts nothing when it is remembered already. While another transaction that remembers the
- * same one is open, it waits for that one's end. A plain INSERT would abort the transaction on a duplicate.
- */
-export function rememberSql(schema: string): string {
-  return `
-    INSERT INTO ${inboxTable(schema)} (consumer, id, type, source, topic, correlation_id)
-    VALUES ($1::text, $2::text, $3::text, $4::text, $5::text, $6::text)
-    ON CONFLICT DO NOTHING
-    RETURNING id`;
 }

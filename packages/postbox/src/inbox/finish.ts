@@ -1,0 +1,29 @@
+import { PostboxError } from "../errors.js";
+import type { Runtime } from "../internal/runtime.js";
+import type { Claim } from "../outbox/source.js";
+import type { Outputs } from "../router/context.js";
+import type { Arrival, Inbox } from "../store.js";
+
+/**
+ * Handles what came out of the box, and takes it out in the same transaction. Last of all: until then its lane may be lost, and
+ * whoever has it would wait for this handler.
+ */
+export async function finish<Tx>(
+  inbox: Inbox<Tx>,
+  tx: Tx,
+  arrival: Arrival,
+  claim: Claim,
+  runtime: Runtime,
+  next: () => Promise<Outputs>,
+): Promise<Outputs> {
+  const outputs = await next();
+  if (!(await inbox.handled(tx, arrival, claim.row, claim.epoch))) {
+    throw new PostboxError(
+      "lane-lost",
+      `message ${arrival.id} is another's by now, who handles it: the lease ran out, or somebody has moved it; this transaction rolls back`,
+    );
+  }
+  if (runtime.failpoint) await runtime.failpoint("inbox.finished");
+  claim.handled = true;
+  return outputs;
+}

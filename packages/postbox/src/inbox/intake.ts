@@ -1,0 +1,140 @@
+import { PermanentError, PostboxError } from "../errors.js";
+import { sleep } from "../internal/runtime.js";
+import { scrub } from "../internal/scrub.js";
+import { createWake } from "../internal/wake.js";
+import type { KeeperOptions } from "../router/keeper.js";
+import type { Arrival, Inbox } from "../store.js";
+import type { Delivery } from "../transport.js";
+import { arrivalOf, refusalOf } from "./arrivals.js";
+import type { CheckedInbox } from "./inbox-options.js";
+
+/** Stores deliveries in the box of their consumer, in the order in which they come, and acks them then. */
+export interface Intake {
+  /** Resolves when there is room for another. */
+  take(delivery: Delivery): Promise<void>;
+  /** Until the signal is aborted; what is not stored by then is given back. */
+  run(signal: AbortSignal): Promise<void>;
+}
+
+export interface IntakeOptions extends CheckedInbox, KeeperOptions {
+  readonly inbox: Inbox<never>;
+  /** Something was stored. */
+  kept(): void;
+}
+
+export function createIntake(options: IntakeOptions): Intake {
+  const { inbox, consumer, batchSize, runtime, telemetry, remember } = options;
+  const arrived = createWake(runtime);
+  const queue: Delivery[] = [];
+  const waiters: (() => void)[] = [];
+  let ended = false;
+
+  const failed = (error: unknown) =>
+    telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
+
+  async function ack(delivery: Delivery): Promise<void> {
+    const { id } = delivery.message;
+    try {
+      await delivery.ack();
+      telemetry({ name: "delivery.acked", consumer, id });
+    } catch (error) {
+      // It comes again, and is known.
+      failed(error);
+      await delivery.release().catch(() => {});
+    }
+  }
+
+  /** What can never be kept as it is, is parked: in the box, where that is possible. What could not be parked comes again. */
+  async function park(delivery: Delivery, error: Error, arrival?: Arrival): Promise<void> {
+    const { id } = delivery.message;
+    try {
+      if (arrival === undefined) await delivery.park(error);
+      else {
+        const aside = { to: "parked", attempts: 0, error: scrub(error.message), anyway: true } as const;
+        await inbox.setAside(arrival, aside, remember);
+        await ack(delivery);
+      }
+      telemetry({ name: "delivery.parked", consumer, id, error });
+    } catch (thrown) {
+      failed(thrown);
+      await delivery.release().catch(() => {});
+    }
+  }
+
+  async function skip(delivery: Delivery): Promise<void> {
+    telemetry({ name: "delivery.skipped", consumer, id: delivery.message.id });
+    await ack(delivery);
+  }
+
+  /** Stores all of these, and settles each; or throws, and then none is settled. */
+  async function keep(batch: readonly Delivery[]): Promise<void> {
+    const settling: (() => Promise<void>)[] = [];
+    const arrivals: Arrival[] = [];
+    const first = new Map<string, number>();
+    for (const delivery of batch) {
+      try {
+        const arrival = arrivalOf({ ...delivery, consumer }, options);
+        const before = first.get(arrival.id);
+        if (before !== undefined) {
+          // Twice in one batch: known without asking.
+          const differs = arrivals[before]?.hash !== arrival.hash;
+          settling.push(() => (differs ? park(delivery, refusalOf("differs", arrival), arrival) : skip(delivery)));
+          continue;
+        }
+        const index = arrivals.push(arrival) - 1;
+        first.set(arrival.id, index);
+        settling.push(() => {
+          const found = remembered[index] ?? "new";
+          if (found === "new") return ack(delivery);
+          return found === "duplicate" ? skip(delivery) : park(delivery, refusalOf(found, arrival), arrival);
+        });
+      } catch (error) {
+        if (!(error instanceof PermanentError)) throw error;
+        settling.push(() => park(delivery, error));
+      }
+    }
+    const remembered = await inbox.keep(arrivals, remember);
+    if (runtime.failpoint) await runtime.failpoint("inbox.kept");
+    if (remembered.includes("new")) options.kept();
+    await Promise.all(settling.map((settle) => settle()));
+  }
+
+  async function release(deliveries: readonly Delivery[]): Promise<void> {
+    await Promise.all(deliveries.map((delivery) => delivery.release().catch(failed)));
+  }
+
+  return {
+    async take(delivery) {
+      if (ended) return release([delivery]);
+      const { message, attempt } = delivery;
+      telemetry({ name: "delivery.received", consumer, id: message.id, attempt });
+      queue.push(delivery);
+      arrived.wake();
+      if (queue.length >= 2 * batchSize) await new Promise<void>((resolve) => waiters.push(resolve));
+    },
+
+    async run(signal) {
+      for (let failures = 0; !signal.aborted; ) {
+        if (queue.length === 0) {
+          await arrived.wait(signal);
+          continue;
+        }
+        // After a failure one at a time: if one of them is the reason, the others get through.
+        const batch = queue.splice(0, failures === 0 ? batchSize : 1);
+        for (const resolve of waiters.splice(0)) resolve();
+        try {
+          await keep(batch);
+          failures = 0;
+        } catch (error) {
+          failed(error);
+          // As long as the store does not answer, they wait here, and the broker with them.
+          queue.unshift(...batch);
+          await sleep(runtime, options.backoff(++failures, runtime.random), signal);
+        }
+      }
+      ended = true;
+      for (const resolve of waiters.splice(0)) resolve();
+      await release(queue.splice(0));
+    },
+  };
+}

@@ -1,0 +1,130 @@
+import { ConfigError, PostboxError } from "../errors.js";
+import { following } from "../internal/following.js";
+import { sleep } from "../internal/runtime.js";
+import { scrub } from "../internal/scrub.js";
+import { createPump } from "../outbox/pump.js";
+import { createSource } from "../outbox/source.js";
+import type { Keeper, KeeperOptions, Verdict } from "../router/keeper.js";
+import { type Aside, inboxOf, type Store } from "../store.js";
+import type { Delivery, Receiver, Subscription } from "../transport.js";
+import { arrivalOf } from "./arrivals.js";
+import type { Claims } from "./claims.js";
+import type { CheckedInbox } from "./inbox-options.js";
+import { createIntake, type IntakeOptions } from "./intake.js";
+
+/**
+ * Keeps in the box of a consumer what is not handled at once, and hands it over from there. `first` says which deliveries are
+ * kept before they are handled: all, or those that came before, since one of them may have ended a process.
+ */
+export function createKeeper<Tx>(
+  store: Store<Tx>,
+  first: "all" | "redelivered",
+  claims: Claims,
+  inbox: CheckedInbox,
+  options: KeeperOptions,
+): Keeper {
+  const { consumer, runtime, telemetry } = options;
+  const { retentionMs, cleanIntervalMs, partitions, pollIntervalMs, leaseMs } = inbox;
+  const pump = createPump(store, {
+    box: inboxOf(consumer),
+    order: "key",
+    holdParked: inbox.onPark === "hold",
+    expired: "send",
+    batchSize: 100,
+    maxInFlight: 2 * options.concurrency,
+    maxInFlightBytes: 16 * 1024 * 1024,
+    maxAttempts: options.maxAttempts,
+    pollIntervalMs,
+    publishTimeoutMs: leaseMs / 4,
+    leaseMs,
+    keep: false,
+    backoff: options.backoff,
+    scheduled: false,
+    retention: { retentionMs, cleanIntervalMs, ...(partitions !== undefined && { partitions }) },
+    runtime,
+    telemetry,
+  });
+  const source = createSource(
+    `the inbox of ${consumer}`,
+    (carrier, signal) => pump.run(carrier, signal),
+    (claim) => claims.add(claim),
+  );
+  const intakeOptions: IntakeOptions = { ...inbox, ...options, inbox: store.inbox, kept: () => pump.hinted() };
+
+  /** Whether what fails is stored already. */
+  let stores = false;
+
+  return {
+    over(receiver) {
+      checkWindow(consumer, receiver, retentionMs);
+      stores = receiver.storesFailures === true;
+      return {
+        name: `${receiver.name}, behind the inbox of ${consumer}`,
+        async receive(subscription, signal) {
+          const intake = createIntake(intakeOptions);
+          const isFirstKept = (delivery: Delivery) => first === "all" || (delivery.attempt > 1 && !stores);
+          const arrive: Subscription["deliver"] = (delivery) =>
+            isFirstKept(delivery) ? intake.take(delivery) : subscription.deliver(delivery);
+          // What arrives is stored as long as the receiver waits for it to be settled.
+          const [stop, end] = [following(signal), new AbortController()];
+          const receiving = receiver.receive({ ...subscription, deliver: arrive }, stop.signal);
+          const parts = [
+            receiving.finally(() => end.abort()),
+            intake.run(end.signal),
+            source.receive(subscription, stop.signal),
+          ];
+          try {
+            await Promise.all(parts);
+          } finally {
+            stop.abort();
+            end.abort();
+            await Promise.allSettled(parts);
+          }
+        },
+      };
+    },
+
+    async take(delivery, verdict, signal) {
+      if (stores || claims.of(delivery.message) !== undefined) return false;
+      let arrival: ReturnType<typeof arrivalOf>;
+      try {
+        arrival = arrivalOf({ ...delivery, consumer }, inbox);
+      } catch {
+        // Nothing that it could be known by: the broker has to park it.
+        return false;
+      }
+      for (let failures = 1; ; failures++) {
+        try {
+          await store.inbox.setAside(arrival, asideOf(verdict), inbox.remember);
+          if (verdict.to === "retry") pump.dueIn(verdict.retryInMs);
+          return true;
+        } catch (error) {
+          telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
+          if (signal.aborted) throw error;
+          await sleep(runtime, options.backoff(failures, runtime.random), signal);
+          if (signal.aborted) throw error;
+        }
+      }
+    },
+  };
+}
+
+/** The codes of refusals: what these are about is known already, or cannot be. */
+const known: ReadonlySet<string> = new Set(["message-differs", "message-too-old"]);
+
+function asideOf(verdict: Verdict): Aside {
+  const error = scrub(verdict.error.message);
+  if (verdict.to === "retry") return { to: "wait", attempts: 1, retryInMs: verdict.retryInMs, error };
+  const { code } = PostboxError.from(verdict.error);
+  return { to: "parked", attempts: 1, error, anyway: known.has(code) };
+}
+
+function checkWindow(consumer: string, { name, redeliveryWindowMs }: Receiver, retentionMs: number): void {
+  if (redeliveryWindowMs === undefined || redeliveryWindowMs <= retentionMs) return;
+  throw new ConfigError(
+    "option-invalid",
+    `the inbox of ${consumer} forgets after ${retentionMs} ms what ${name} may deliver again for ${redeliveryWindowMs} ms; ` +
+      "raise retentionMs to at least that",
+    { path: "retentionMs" },
+  );
+}

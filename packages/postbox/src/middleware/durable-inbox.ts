@@ -1,0 +1,40 @@
+import { ConfigError } from "../errors.js";
+import { arrivalOf } from "../inbox/arrivals.js";
+import { createClaims } from "../inbox/claims.js";
+import { finish } from "../inbox/finish.js";
+import { checkInbox, type DurableInboxOptions } from "../inbox/inbox-options.js";
+import { createKeeper } from "../inbox/keeper.js";
+import type { BaseContext, InTransaction } from "../router/context.js";
+import type { Middleware, Next, None } from "../router/middleware.js";
+import type { Store } from "../store.js";
+
+/**
+ * Stores every message in the consumer's box, `inbox/<consumer>`, as it comes, acks it, and handles it from there, once: it is taken
+ * out of the box in the handler's own transaction. The effects of one key happen in the order of delivery, whatever fails.
+ */
+export function durableInbox<Tx>(
+  store: Store<Tx>,
+  options: DurableInboxOptions = {},
+): Middleware<"durableInbox", InTransaction<Tx>, None, "published"> {
+  const checked = checkInbox("durableInbox", options, 100);
+  const claims = createClaims();
+  return {
+    name: "durableInbox",
+    needs: ["tx"],
+    adds: [],
+    refuses: ["published"],
+    store,
+    keeper: (given) => createKeeper(store, "all", claims, checked, given),
+    async run(context: BaseContext & InTransaction<Tx>, next: Next) {
+      const { tx, message, runtime } = context;
+      const claim = claims.of(message);
+      if (claim === undefined) {
+        throw new ConfigError(
+          "middleware-order",
+          "durableInbox(store) handles what its own router has stored, and nothing else",
+        );
+      }
+      return finish(store.inbox, tx, arrivalOf(context, checked), claim, runtime, next);
+    },
+  };
+}

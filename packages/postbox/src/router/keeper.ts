@@ -1,0 +1,32 @@
+import type { Backoff } from "../backoff.js";
+import type { Runtime } from "../internal/runtime.js";
+import type { Telemetry } from "../telemetry/events.js";
+import type { Delivery, Receiver } from "../transport.js";
+
+/** What a router tells whoever keeps messages for it. */
+export interface KeeperOptions {
+  readonly consumer: string;
+  readonly concurrency: number;
+  readonly maxAttempts: number;
+  readonly backoff: Backoff;
+  readonly telemetry: Telemetry;
+  readonly runtime: Runtime;
+}
+
+/** What becomes of a message whose handling failed. */
+export type Verdict =
+  | { readonly to: "retry"; readonly retryInMs: number; readonly error: Error }
+  | { readonly to: "park"; readonly error: Error };
+
+/**
+ * Keeps messages of a router in a place of its own, so that the broker can forget them. One for each run.
+ */
+export interface Keeper {
+  /** The receiver to run on: what the given one brings, as far as it is not kept first, and what was kept. */
+  over(receiver: Receiver): Receiver;
+  /**
+   * Takes over a message that failed. False: it was kept before, so let its delivery decide. Rejects when it could not, until the
+   * signal is aborted: then the message is still the broker's.
+   */
+  take(delivery: Pick<Delivery, "message" | "origin">, verdict: Verdict, signal: AbortSignal): Promise<boolean>;
+}

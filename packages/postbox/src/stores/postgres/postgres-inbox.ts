@@ -1,0 +1,168 @@
+import type { ClientBase } from "pg";
+import { laneOf } from "../../internal/lane.js";
+import { type Arrival, type Inbox, inboxOf, type Remembered, type TransactionLibrary } from "../../store.js";
+import { sqlState } from "../../transactions/sql-state.js";
+import { busyError } from "../inbox-errors.js";
+import { lockLanesSql } from "./admin-sql.js";
+import type { BoxFinder } from "./consumers.js";
+import { errorText } from "./error-text.js";
+import { fieldOf, handledSql, hashSql, keepSql, memoryColumns, rememberSql, setAsideSql } from "./inbox-sql.js";
+import { messageColumns, messageValues } from "./message-columns.js";
+import { type BoxTables, inboxTable } from "./names.js";
+import type { StatementRunner } from "./run-statement.js";
+import { schemaError } from "./schema-check.js";
+
+export interface PostgresInboxOptions<Tx> {
+  readonly schema: string;
+  readonly boxes: BoxFinder;
+  readonly run: StatementRunner;
+  readonly onPool: TransactionLibrary<ClientBase>;
+  /** One statement in a user's transaction. */
+  write(tx: Tx, text: string, params: readonly unknown[]): Promise<readonly Readonly<Record<string, unknown>>[]>;
+}
+
+const lockNotAvailable = "55P03";
+
+/** `Store.inbox` in Postgres. */
+export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: PostgresInboxOptions<Tx>): Inbox<Tx> {
+  const [remember, hash] = [rememberSql(inboxTable(schema)), hashSql(inboxTable(schema))];
+  /** Made once for each consumer. */
+  const made = new Map<string, ReturnType<typeof statementsOf>>();
+  async function statements(consumer: string): Promise<ReturnType<typeof statementsOf>> {
+    const known = made.get(consumer) ?? statementsOf(await boxes.tables(inboxOf(consumer)));
+    made.set(consumer, known);
+    return known;
+  }
+
+  async function patiently<R>(arrival: Arrival | undefined, waitMs: number, work: () => Promise<R>): Promise<R> {
+    try {
+      return await work();
+    } catch (thrown) {
+      if (arrival !== undefined && sqlState(thrown) === lockNotAvailable) throw busyError(arrival, waitMs, thrown);
+      throw schemaError(thrown, schema);
+    }
+  }
+
+  /** Of one that is known: whether it is the same. */
+  async function compared(
+    arrival: Arrival,
+    ask: (text: string, params: readonly unknown[]) => Promise<readonly Readonly<Record<string, unknown>>[]>,
+  ): Promise<"duplicate" | "differs"> {
+    const { consumer, id, hash: own } = arrival;
+    if (own === undefined) return "duplicate";
+    const [row] = await ask(hash, [consumer, id, timeOf(arrival)]);
+    return (row?.hash ?? own) === own ? "duplicate" : "differs";
+  }
+
+  return {
+    async remember(tx, arrival, { retentionMs, waitMs }) {
+      const payload = arrival.storePayload ? messageValues(arrival.message).data : null;
+      const params = [...memoryValues(arrival), payload, timeOf(arrival), retentionMs, limitOf(waitMs)];
+      const [row] = await patiently(arrival, waitMs, () => write(tx, remember, params));
+      if (row?.old === true) return "too-old";
+      if (Number(row?.new) === 1) return "new";
+      return compared(arrival, (text, given) => write(tx, text, given));
+    },
+
+    async keep(arrivals, { retentionMs, waitMs }) {
+      const [first] = arrivals;
+      if (first === undefined) return [];
+      const { keep, firstLane } = await statements(first.consumer);
+      const given = JSON.stringify(arrivals.map((arrival) => recordOf(arrival, firstLane)));
+      const { rows } = await patiently(first, waitMs, () => run(keep, [given, retentionMs, limitOf(waitMs)]));
+      const found: Remembered[] = [];
+      for (const [index, arrival] of arrivals.entries()) {
+        const row = rows[index];
+        if (row?.old === true) found.push("too-old");
+        else if (row?.new === true) found.push("new");
+        else found.push(await compared(arrival, async (text, params) => (await run(text, params)).rows));
+      }
+      return found;
+    },
+
+    async setAside(arrival, aside, { retentionMs, waitMs }) {
+      const { firstLane, lockLanes, ...to } = await statements(arrival.consumer);
+      const anyway = aside.to === "parked" && aside.anyway === true;
+      const record = recordOf(arrival, firstLane);
+      const retryInMs = aside.to === "wait" ? aside.retryInMs : null;
+      const params = [
+        JSON.stringify([record]),
+        anyway,
+        retentionMs,
+        aside.attempts,
+        errorText(aside.error),
+        retryInMs,
+        limitOf(waitMs),
+      ];
+      const rows = await patiently(arrival, waitMs, () =>
+        onPool.begin(
+          async (client) => {
+            await client.query(lockLanes, [[record.lane]]);
+            return (await client.query(to[aside.to], params)).rows;
+          },
+          { isolation: "read committed" },
+        ),
+      );
+      if (rows[0]?.old === true) return "too-old";
+      if (Number(rows[0]?.new) === 1) return "new";
+      return compared(arrival, async (text, given) => (await run(text, given)).rows);
+    },
+
+    async handled(tx, arrival, row, epoch) {
+      const { firstLane, pending, waiting } = await statements(arrival.consumer);
+      const params = [firstLane + row.lane, epoch, row.position, row.turn ?? 0];
+      const what = [arrival.consumer, arrival.id, timeOf(arrival), arrival.handler ?? null];
+      const [gone] = await write(tx, row.waiting ? waiting : pending, [...params, ...what]);
+      return Number(gone?.count) === 1;
+    },
+  };
+}
+
+function statementsOf(t: BoxTables) {
+  return {
+    firstLane: t.firstLane,
+    keep: keepSql(t),
+    wait: setAsideSql(t, "wait"),
+    parked: setAsideSql(t, "parked"),
+    pending: handledSql(t, "pending"),
+    waiting: handledSql(t, "wait"),
+    lockLanes: lockLanesSql(t),
+  };
+}
+
+/** The time that never changes, in ms; none where it cannot be read. */
+function timeOf({ message: { time } }: Arrival): number | null {
+  const ms = time === undefined ? Number.NaN : Date.parse(time);
+  return Number.isNaN(ms) ? null : ms;
+}
+
+/** A timeout of 0 would be none at all. */
+function limitOf(ms: number): string {
+  return `${Math.max(1, Math.ceil(ms))}ms`;
+}
+
+function memoryValues({ consumer, id, message, origin, handler, hash }: Arrival): (string | null)[] {
+  const { type, source, topic, extensions } = message;
+  const { dataversion, correlationid } = extensions;
+  const optional = [dataversion, origin?.partition, origin?.offset, correlationid, handler, hash];
+  return [consumer, id, type, source, topic, ...optional.map((value) => (value === undefined ? null : String(value)))];
+}
+
+/** As `keepSql` reads it. */
+function recordOf(arrival: Arrival, firstLane: number): Readonly<Record<string, unknown>> & { readonly lane: number } {
+  const { message, storePayload = false } = arrival;
+  const values = messageValues(message);
+  const memory = memoryValues(arrival);
+  return {
+    ...Object.fromEntries(memoryColumns.map(([name], index) => [fieldOf(name), memory[index]])),
+    payload: storePayload,
+    at: timeOf(arrival),
+    lane: firstLane + laneOf(message.key ?? message.id),
+    ...Object.fromEntries(
+      messageColumns.map(([name, type]) => [
+        `m_${name}`,
+        type === "bytea" ? (values[name] as Buffer).toString("base64") : values[name],
+      ]),
+    ),
+  };
+}
