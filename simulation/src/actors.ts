@@ -2,6 +2,7 @@ import {
   createOutbox,
   createRelay,
   createRouter,
+  durableInbox,
   inbox,
   outboxOutputs,
   PermanentError,
@@ -126,9 +127,11 @@ function routerFor(stage: Stage, { process, store, telemetry, runtime }: Booted,
     return [(name.startsWith(" ") ? Handled.keyless : Handled.keyed).message({ name })];
   };
   const wanted = consumer === "billing" ? Placed : Handled;
+  const { leaseMs, pollIntervalMs } = plan.relay;
+  const timing = { leaseMs, pollIntervalMs, cleanIntervalMs: 10_000 };
   return createRouter(consumer, { telemetry, runtime, backoff, concurrency: handler.concurrency, maxAttempts: 1_000 })
     .use(transaction(store))
-    .use(inbox(store))
+    .use(plan.durable ? durableInbox(store, timing) : inbox(store, timing))
     .use(outboxOutputs(outbox))
     .on(wanted.keyed, ({ name }, { tx, message }) => handle(name, tx, message.id))
     .on(wanted.keyless, ({ name }, { tx, message }) => handle(name, tx, message.id));

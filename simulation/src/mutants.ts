@@ -120,18 +120,34 @@ export const mutants: readonly Mutant[] = [
     guard: "the inbox remembers in the handler's transaction",
     file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
     changes: [
-      ["tx.onRollback(() => this.#rows.delete(row));", ""],
-      ["by === tx || by.committed", "by === tx || !by.open"],
+      ["tx.onRollback(() => this.#rows.delete(name));", ""],
+      ["found.by === tx || found.by.committed", "found.by === tx || !found.by.open"],
     ],
   },
   {
     guard: "the inbox knows what was handled",
     file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
+    changes: [['return differs ? "differs" : "duplicate";', 'return "new";']],
+  },
+  {
+    guard: "what was handled from an inbox leaves it in the handler's transaction",
+    file: "node_modules/postbox/dist/inbox/finish.js",
     changes: [
-      [
-        'if (by === tx || by.committed)\n                return "duplicate";',
-        'if (by === tx || by.committed)\n                return "new";',
-      ],
+      ["await inbox.handled(tx, arrival, claim.row, claim.epoch)", "true"],
+      ["claim.handled = true;", ""],
     ],
+  },
+  {
+    guard: "whoever lost a lane of an inbox does not commit",
+    file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
+    changes: [
+      ["if (!from.has(row, epoch))\n                    return false;", ""],
+      ["tx.beforeCommit(", "void ("],
+    ],
+  },
+  {
+    guard: "what fails is kept in the inbox before the broker forgets it",
+    file: "node_modules/postbox/dist/inbox/keeper.js",
+    changes: [["await store.inbox.setAside(arrival, asideOf(verdict), inbox.remember);", ""]],
   },
 ];

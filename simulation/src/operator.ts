@@ -23,13 +23,13 @@ export async function operate({ database, recorder, world, facts }: Stage, opera
   switch (operation.what) {
     case "retry": {
       const { confirm } = await admin.dryRun("retry", {});
-      facts.held.clear();
+      facts.of(box).held.clear();
       return change("retried", () => admin.retry({}, { ...by, confirm }));
     }
     case "discard": {
       const selection = { status: operation.status };
       const { confirm } = await admin.dryRun("discard", selection);
-      if (operation.status === "parked") facts.held.clear();
+      if (operation.status === "parked") facts.of(box).held.clear();
       return change("discarded", () => admin.discard(selection, { ...by, confirm }));
     }
     case "replay": {
@@ -38,7 +38,7 @@ export async function operate({ database, recorder, world, facts }: Stage, opera
     }
     case "release":
       if (!(await admin.release(operation.key, by))) return;
-      facts.held.delete(operation.key);
+      facts.of(box).held.delete(operation.key);
       recorder.record({ what: "released", box, key: operation.key });
       recorder.meet("an operator has released a key");
       return;

@@ -16,6 +16,8 @@ export interface Plan {
   readonly keepsOrder: boolean;
   /** Whether consumers take messages from the box itself, without relays and a broker. */
   readonly direct: boolean;
+  /** Whether consumers store what comes before they handle it. Defaults to false. */
+  readonly durable?: boolean;
   readonly handler: HandlerPlan;
   readonly transactions: readonly PlannedTransaction[];
   readonly faults: readonly Fault[];
@@ -98,7 +100,8 @@ const troubleMs = 4_000;
 export function planOf(seed: number): Plan {
   const chance = createChance(seed);
   const plan = chance.is(0.2) ? crowd(seed, chance) : anything(seed, chance);
-  return operated(plan, createChance(seed ^ 0x0be7a7e));
+  const whole = operated(plan, createChance(seed ^ 0x0be7a7e));
+  return { ...whole, durable: !whole.direct && createChance(seed ^ 0xd0ab1e).is(0.3) };
 }
 
 /** Some have an operator, some have schedules, whatever else goes on. */

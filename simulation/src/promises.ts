@@ -6,7 +6,8 @@ import { box } from "./stage.js";
 export function promisesOf(plan: Plan): Promises {
   const { order, mode, onPark } = plan.relay;
   // From the box itself, a message that fails holds up those behind it.
-  const undisturbed = plan.consumers === 1 && !plan.faults.some(disturbsConsumers);
+  const disturbs = plan.durable ? disturbsArrival : disturbsConsumers;
+  const undisturbed = plan.consumers === 1 && !plan.faults.some(disturbs);
   const effectsInOrder = plan.direct ? order !== "none" : order === "key" && undisturbed;
   return {
     boxes: [
@@ -29,6 +30,11 @@ export function promisesOf(plan: Plan): Promises {
 function disturbsConsumers(fault: Fault): boolean {
   const kinds: readonly Fault["kind"][] = ["handlers fail", "commits unknown", "store weather", "connection lost"];
   return kinds.includes(fault.kind) || ("role" in fault && fault.role === "consumer");
+}
+
+/** Where everything is stored first, only the order in which it comes matters. */
+function disturbsArrival(fault: Fault): boolean {
+  return fault.kind === "connection lost" || ("role" in fault && fault.role === "consumer");
 }
 
 function isOf(type: string) {

@@ -1,5 +1,5 @@
 import { checkHistory, type Violation } from "@postbox/testkit/history";
-import { createOutbox, type Failpoint } from "postbox";
+import { createOutbox, type Failpoint, inboxOf } from "postbox";
 import { type Actor, startActor } from "./actors.js";
 import { operate } from "./operator.js";
 import { consumers, Placed } from "./orders.js";
@@ -20,6 +20,8 @@ interface Leak {
   readonly rule: "leak" | "stuck";
   readonly text: string;
 }
+
+const inboxes = consumers.map(inboxOf);
 
 /** More than enough for leases, retries, restarts and a look all the way down. */
 const patienceMs = 4 * 60_000;
@@ -102,7 +104,9 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
     // One whose client is dead or has given up may still commit.
     if (stage.facts.open.size > 0) return false;
     const { pending, wait, scheduled } = database.contents(box);
-    return scheduled.length === 0 && [...pending, ...wait].every(({ key }) => stage.facts.held.has(key));
+    const { held } = stage.facts.of(box);
+    if (scheduled.length > 0 || ![...pending, ...wait].every(({ key }) => held.has(key))) return false;
+    return inboxes.every((name) => database.contents(name).pending.length + database.contents(name).wait.length === 0);
   }
 
   for (let index = 0; index < plan.relays; index++) start("relay", index, 1);
@@ -186,6 +190,11 @@ async function stopAll({ world }: Stage, actors: readonly Actor[]): Promise<Leak
 function recordRest({ recorder, broker, database }: Stage): void {
   for (const consumer of consumers) {
     for (const id of broker.parked(consumer)) recorder.record({ what: "refused", consumer, id });
+  }
+  for (const consumer of consumers) {
+    for (const { message } of database.contents(inboxOf(consumer)).parked) {
+      recorder.record({ what: "refused", consumer, id: message.id });
+    }
   }
   const { pending, wait, parked, done } = database.contents(box);
   const ids = (messages: readonly { readonly id: string }[]) => messages.map(({ id }) => id);

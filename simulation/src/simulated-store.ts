@@ -1,18 +1,30 @@
-import type { Box, Row, Settlement, Store } from "postbox";
+import { type Box, inboxOf, type Row, type Settlement, type Store } from "postbox";
 import { type MemoryDatabase, type MemoryTransaction, memoryStore } from "postbox/memory";
 import type { Chance } from "./chance.js";
 import type { Link } from "./link.js";
+import { consumers } from "./orders.js";
 import { nameOf, type Recorder, sightingOf } from "./recorder.js";
 
-/** What is known of a database from outside: who owns which lane, and what has left `pending`. */
-export class DatabaseFacts {
+/** What is known of a box from outside: who owns which lane, and what has left `pending`. */
+class BoxFacts {
   readonly epochs = new Map<number, number>();
   readonly settled = new Set<number>();
   /** The keys that parked messages hold, until somebody does something. */
   readonly held = new Set<string | undefined>();
+}
+
+/** What is known of a database from outside. */
+export class DatabaseFacts {
+  readonly #boxes = new Map<string, BoxFacts>();
   /** The transactions that have neither committed nor been rolled back. */
   readonly open = new Set<string>();
   #transactions = 0;
+
+  of(box: string): BoxFacts {
+    const facts = this.#boxes.get(box) ?? new BoxFacts();
+    this.#boxes.set(box, facts);
+    return facts;
+  }
 
   nextTransaction(): string {
     return `t${++this.#transactions}`;
@@ -112,9 +124,30 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
       }),
     inbox: {
       remember: (tx, ...args) => link.call(() => inner.inbox.remember(tx, ...args)),
-      keep: (...args) => link.call(() => inner.inbox.keep(...args)),
-      setAside: (...args) => link.call(() => inner.inbox.setAside(...args)),
-      handled: (tx, ...args) => link.call(() => inner.inbox.handled(tx, ...args)),
+      keep: (...args) =>
+        link.call(async () => {
+          const kept = await inner.inbox.keep(...args);
+          if (kept.includes("duplicate")) recorder.meet("an inbox knew what came again");
+          return kept;
+        }),
+      setAside: (arrival, aside, asideOptions) =>
+        link.call(async () => {
+          const remembered = await inner.inbox.setAside(arrival, aside, asideOptions);
+          const { consumer, message } = arrival;
+          recorder.meet("an inbox has kept what failed");
+          if (aside.to === "parked" && remembered === "new") {
+            recorder.record({ what: "refused", consumer, id: message.id });
+          }
+          return remembered;
+        }),
+      handled: (tx, ...args) =>
+        link.call(async () => {
+          const handled = await inner.inbox.handled(tx, ...args);
+          recorder.meet(
+            handled ? "a message was handled from an inbox" : "a message of an inbox was another's by then",
+          );
+          return handled;
+        }),
     },
     isConflict: (error) => inner.isConflict(error),
     box: (name) => simulatedBox(inner.box(name), name, options),
@@ -140,7 +173,10 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
   };
 }
 
-function simulatedBox(inner: Box, box: string, { facts, link, recorder, direct }: SimulatedStoreOptions): Box {
+function simulatedBox(inner: Box, box: string, options: SimulatedStoreOptions): Box {
+  const { link, recorder, direct } = options;
+  const facts = options.facts.of(box);
+  const consumer = consumers.find((each) => box === inboxOf(each));
   const brought = (rows: readonly Row[], settledBefore: number) => {
     if (
       facts.settled.size > settledBefore &&
@@ -213,6 +249,10 @@ function simulatedBox(inner: Box, box: string, { facts, link, recorder, direct }
   function became(settlement: Settlement): void {
     const { row, to } = settlement;
     if (!row.waiting && to !== "pending") facts.settled.add(row.position);
+    if (consumer !== undefined) {
+      if (to === "parked") recorder.record({ what: "refused", consumer, id: row.message.id });
+      return;
+    }
     if (to === "sent" && direct) {
       recorder.meet("a box was handled without a broker");
       recorder.record({ what: "accepted", box, message: sightingOf(row.message) });
