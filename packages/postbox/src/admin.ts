@@ -156,6 +156,14 @@ export interface Changed {
   readonly count: number;
 }
 
+export interface RetrySelection extends Selection {
+  /**
+   * Where from. `parked` ones are tried again; `waiting` ones now instead of later; and with `pending`, whoever has had them
+   * on their way for too long loses them. Defaults to "parked".
+   */
+  readonly status?: "parked" | "waiting" | "pending";
+}
+
 export interface DiscardSelection extends Selection {
   /** Where from; not from `done`, which is history. Defaults to "parked". */
   readonly status?: Exclude<Status, "done">;
@@ -202,9 +210,10 @@ export interface Admin {
 
   /**
    * Sends parked messages again, with their attempts counted anew. One whose key is held goes back to its place, before all
-   * that wait there, and if it was what held it the key goes on; any other is appended anew.
+   * that wait there, and if it was what held it the key goes on; any other is appended anew. What waits or is stuck stays in its
+   * place: see `RetrySelection`.
    */
-  retry(selection: Selection, options: ChangeOptions): Promise<Changed>;
+  retry(selection: RetrySelection, options: ChangeOptions): Promise<Changed>;
   /**
    * Removes messages for good. What a relay has on its way may still be sent. A key that waited for one of them, parked or
    * waiting, goes on now.
@@ -212,11 +221,12 @@ export interface Admin {
   discard(selection: DiscardSelection, options: ChangeOptions): Promise<Changed>;
   /**
    * Sends what is done once more, each message once, in their order, with the same ids: consumers with an inbox skip what they
-   * have handled. With the same `confirm` again it goes on where it ended, and does nothing twice.
+   * have handled. An inbox keeps nothing that was handled, so its outbox is where to replay. With the same `confirm` again it goes on where it ended, and does nothing twice.
    */
   replay(selection: Selection, options: ReplayOptions): Promise<Changed>;
   /** What a change would do, without doing it. */
-  dryRun(action: "retry" | "replay", selection: Selection, options?: DryRunOptions): Promise<DryRun>;
+  dryRun(action: "replay", selection: Selection, options?: DryRunOptions): Promise<DryRun>;
+  dryRun(action: "retry", selection: RetrySelection, options?: DryRunOptions): Promise<DryRun>;
   dryRun(action: "discard", selection: DiscardSelection, options?: DryRunOptions): Promise<DryRun>;
 
   /** Lets relays finish what is on its way and send nothing more, within a third of their lease. Appending goes on. */

@@ -21,6 +21,7 @@ export type {
   Purged,
   PurgeOptions,
   ReplayOptions,
+  RetrySelection,
   Selection,
   StatsOptions,
   Status,

@@ -148,10 +148,11 @@ async function contentsOf(pool: Pool, schema: string, name: string): Promise<Sto
   const holds = await pool.query(
     `SELECT ltrim(key, chr(1)) AS key FROM ${schema}.${box}_hold WHERE ${own} ORDER BY key`,
   );
-  const done = await pool.query(
-    `SELECT id FROM (SELECT id, position FROM ${schema}.${box}_done
-                     UNION ALL SELECT id, position FROM ${schema}.${box}_overflow) AS kept ORDER BY position`,
-  );
+  const kept =
+    consumer === undefined
+      ? `SELECT id, position FROM ${schema}.${box}_done UNION ALL SELECT id, position FROM ${schema}.${box}_overflow`
+      : `SELECT id, position FROM ${schema}.inbox_message WHERE consumer = '${consumer}' AND processed_at IS NOT NULL`;
+  const done = await pool.query(`SELECT id FROM (${kept}) AS kept ORDER BY position`);
   const parked = await pool.query(
     `SELECT id, reason AS error FROM ${schema}.${box}_parked WHERE ${own} ORDER BY position`,
   );

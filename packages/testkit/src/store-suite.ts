@@ -6,6 +6,7 @@ import { hintFacts } from "./store-suite/hint-facts.js";
 import { holdingFacts } from "./store-suite/holding-facts.js";
 import { hostileInputFacts } from "./store-suite/hostile-input-facts.js";
 import { inboxFacts } from "./store-suite/inbox-facts.js";
+import { keptFacts } from "./store-suite/kept-facts.js";
 import { lookingFacts } from "./store-suite/looking-facts.js";
 import { migrationFacts } from "./store-suite/migration-facts.js";
 import { ownershipFacts } from "./store-suite/ownership-facts.js";
@@ -30,6 +31,7 @@ export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     holdingFacts(fact);
     ownershipFacts(fact);
     inboxFacts(fact);
+    keptFacts(fact);
     hintFacts(fact);
     lookingFacts(fact);
     changingFacts(fact);

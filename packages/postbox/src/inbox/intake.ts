@@ -66,6 +66,14 @@ export function createIntake(options: IntakeOptions): Intake {
     await ack(delivery);
   }
 
+  /** Another process handles it right now: let others pass. */
+  async function later(delivery: Delivery, error: PostboxError): Promise<void> {
+    const retryInMs = options.backoff(1, runtime.random);
+    const { id } = delivery.message;
+    telemetry({ name: "delivery.retried", consumer, id, attempt: delivery.attempt, retryInMs, error });
+    await delivery.retry(retryInMs, error).catch(failed);
+  }
+
   /** Stores all of these, and settles each; or throws, and then none is settled. */
   async function keep(batch: readonly Delivery[]): Promise<void> {
     const settling: (() => Promise<void>)[] = [];
@@ -126,6 +134,11 @@ export function createIntake(options: IntakeOptions): Intake {
           await keep(batch);
           failures = 0;
         } catch (error) {
+          const [alone] = batch;
+          if (batch.length === 1 && alone !== undefined && isBusy(error)) {
+            await later(alone, error);
+            continue;
+          }
           failed(error);
           // As long as the store does not answer, they wait here, and the broker with them.
           queue.unshift(...batch);
@@ -137,4 +150,8 @@ export function createIntake(options: IntakeOptions): Intake {
       await release(queue.splice(0));
     },
   };
+}
+
+function isBusy(error: unknown): error is PostboxError {
+  return error instanceof PostboxError && error.code === "inbox-busy";
 }

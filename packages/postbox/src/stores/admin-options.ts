@@ -10,6 +10,7 @@ import type {
   Operator,
   PurgeOptions,
   ReplayOptions,
+  RetrySelection,
   Selection,
   StatsOptions,
   Status,
@@ -234,9 +235,16 @@ const everything: ChangeBounds = { most: unbounded, upTo: unbounded, until: unbo
 /** Where a change takes messages from; discarding is asked for it. */
 const origins = { retry: "parked", replay: "done", discard: "parked" } as const;
 
+/** Where from, where that can be said. */
+const changeable: Readonly<Record<ChangeAction, readonly Status[] | undefined>> = {
+  retry: ["parked", "waiting", "pending"],
+  discard: statuses.filter((each) => each !== "done"),
+  replay: undefined,
+};
+
 export function checkDryRun(
   action: ChangeAction,
-  selection: Selection | DiscardSelection,
+  selection: Selection | DiscardSelection | RetrySelection,
   options: DryRunOptions = {},
 ): CheckedDryRun {
   checked("admin.dryRun", { action }, { action: oneOf("retry", "discard", "replay") }, ["action"]);
@@ -246,7 +254,7 @@ export function checkDryRun(
 
 export function checkChange(
   action: ChangeAction,
-  selection: Selection | DiscardSelection,
+  selection: Selection | DiscardSelection | RetrySelection,
   options: ChangeOptions | ReplayOptions,
 ): CheckedChange {
   const owner = `admin.${action}`;
@@ -263,11 +271,22 @@ export function checkChange(
   );
 }
 
-function checkSelection(owner: string, action: ChangeAction, given: Selection | DiscardSelection): CheckedSelection {
-  const status = oneOf(...statuses.filter((each) => each !== "done"));
-  const rules = { ...filterRules, ...boxRules, ...(action === "discard" && { status }) };
+function checkSelection(
+  owner: string,
+  action: ChangeAction,
+  given: Selection | DiscardSelection | RetrySelection,
+): CheckedSelection {
+  const status = changeable[action];
+  const rules = { ...filterRules, ...boxRules, ...(status && { status: oneOf(...status) }) };
   const selection: DiscardSelection = checked<DiscardSelection>(owner, given, rules);
   const { box = defaultBox } = selection;
+  if (action === "replay" && box !== defaultBox) {
+    throw new ConfigError(
+      "option-invalid",
+      `${owner}: '${box}' keeps nothing that was handled; replay it from the outbox that sent it`,
+      { path: "box" },
+    );
+  }
   const filter = filterOf(selection);
   const from = selection.status ?? origins[action];
   return { action, box, status: from, filter, selection: canonical({ ...filter, status: from }) };

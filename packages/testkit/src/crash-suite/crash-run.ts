@@ -122,7 +122,12 @@ export async function crashRun<Tx>(
   for (const role of roles) await living[role].end();
   await auditor.end();
   const [effects, contents] = [await harness.effects(), await harness.contents("outbox")];
-  for (const consumer of ["handle", "audit"]) expect(await harness.contents(inboxOf(consumer))).toEqual(emptyBox);
+  for (const consumer of ["handle", "audit"]) {
+    const { done, ...left } = await harness.contents(inboxOf(consumer));
+    const { done: _, ...nothing } = emptyBox;
+    expect(left).toEqual(nothing);
+    expect(done).toHaveLength(orders.length);
+  }
   return { orders, effects, contents, unreached: [...unreached] };
 }
 

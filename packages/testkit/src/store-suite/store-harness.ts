@@ -55,7 +55,7 @@ export interface StoreHarnessContents {
   readonly holds: readonly string[];
   readonly scheduled: readonly string[];
   readonly parked: readonly { readonly id: string; readonly error: string }[];
-  /** What was sent and kept. */
+  /** What was sent and kept; of an inbox, what was handled. */
   readonly done: readonly string[];
 }
 

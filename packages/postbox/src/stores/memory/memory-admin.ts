@@ -86,8 +86,7 @@ export function memoryAdmin(data: MemoryData): Admin {
       return { count: counted.length, more, confirm: writeConfirmToken(checked, bounds) };
     },
 
-    retry: async (selection, options) =>
-      change(checkChange("retry", selection, options), (box, row) => box.retryParked(row)),
+    retry: async (selection, options) => change(checkChange("retry", selection, options), (box, row) => box.retry(row)),
     discard: async (selection, options) =>
       change(checkChange("discard", selection, options), (box, row) => box.remove(row)),
     replay: async (selection, options) =>

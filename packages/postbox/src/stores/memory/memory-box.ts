@@ -67,6 +67,7 @@ export class MemoryBox implements Box {
   readonly #parked = new OrderedRows<StoredRow>();
   readonly #done = new OrderedRows<StoredRow>();
   readonly #audit: WriteAudit;
+  readonly #processed: (() => StoredRow[]) | undefined;
   /** The appends whose transactions have not ended. */
   readonly #open = new Set<number>();
   #lastAppend = 0;
@@ -76,8 +77,10 @@ export class MemoryBox implements Box {
   /** Whether somebody removes what is done. */
   cleaning = false;
 
-  constructor(now: () => number, audit: WriteAudit) {
+  /** With `processed`, what is done is what that says. */
+  constructor(now: () => number, audit: WriteAudit, processed?: () => StoredRow[]) {
     this.#now = now;
+    this.#processed = processed;
     this.#audit = audit;
     this.#owners = new MemoryOwners(now);
   }
@@ -195,11 +198,6 @@ export class MemoryBox implements Box {
     lane.freeHolds(row.message);
   }
 
-  /** Takes the lanes of these rows from their owners: whoever takes one next reads it anew. */
-  disown(lanes: readonly number[]): void {
-    this.#owners.disown(lanes);
-  }
-
   async promote(limit: number): Promise<Promoted> {
     const now = this.#now();
     const due = this.#schedule.takeDue(limit, now);
@@ -232,7 +230,7 @@ export class MemoryBox implements Box {
       case "parked":
         return this.#parked.first(Number.POSITIVE_INFINITY);
       case "done":
-        return this.#done.first(Number.POSITIVE_INFINITY);
+        return this.#processed?.() ?? this.#done.first(Number.POSITIVE_INFINITY);
     }
   }
 
@@ -260,8 +258,15 @@ export class MemoryBox implements Box {
     this.#lane(row.lane).add(row);
   }
 
+  /** Lets a row be tried again: a parked one anew, a waiting one now, and one that is pending by somebody else. */
+  retry(row: StatusRow): void {
+    if (row.status === "parked") this.#retryParked(row);
+    else if (row.status === "waiting") this.#lane(row.lane).retryNow(row.position, row.message, this.#now());
+    else this.#owners.disown([row.lane]);
+  }
+
   /** A row that holds its key goes back to its place: appended anew it would come after those that wait for it. */
-  retryParked(row: StatusRow): void {
+  #retryParked(row: StatusRow): void {
     const now = this.#now();
     const { status: _, holds: __, ...stored } = row;
     const { key } = row.message;

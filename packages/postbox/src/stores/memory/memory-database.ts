@@ -1,7 +1,7 @@
 import { ConfigError } from "../../errors.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { checkOptions, object } from "../../options.js";
-import { requireBox } from "../box-names.js";
+import { consumerOf, requireBox } from "../box-names.js";
 import { MemoryAudit } from "./memory-audit.js";
 import { type BoxContents, MemoryBox } from "./memory-box.js";
 import { MemoryHints } from "./memory-hints.js";
@@ -45,12 +45,13 @@ export class MemoryData implements MemoryDatabase {
   }
 
   box(name: string): MemoryBox {
-    requireBox(name);
+    const consumer = consumerOf(name);
     let box = this.#boxes.get(name);
     if (box === undefined) {
       box = new MemoryBox(
         () => this.now(),
         (entry) => this.audit.write(name, this.now(), entry),
+        consumer === undefined ? undefined : () => this.inbox.processed(consumer),
       );
       this.#boxes.set(name, box);
     }
@@ -64,7 +65,7 @@ export class MemoryData implements MemoryDatabase {
     if (box !== undefined) return box;
     throw new ConfigError(
       "option-invalid",
-      `there is no box '${name}'; there are ${[...this.#boxes.keys()].join(", ")}`,
+      `there is no box '${name}', since no such consumer has run; there are ${[...this.#boxes.keys()].join(", ")}`,
       {
         path: "box",
       },

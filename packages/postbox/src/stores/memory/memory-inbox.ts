@@ -5,13 +5,14 @@ import type { Arrival, Inbox, Remembered, RememberOptions } from "../../store.js
 import { inboxOf } from "../../store.js";
 import { busyError } from "../inbox-errors.js";
 import type { MemoryBox } from "./memory-box.js";
+import type { StoredRow } from "./memory-lane.js";
 import { type MemoryTransaction, OpenTransaction } from "./memory-transaction.js";
 import type { MemoryWaits } from "./memory-waits.js";
 
 interface Memory {
   readonly by: OpenTransaction;
-  readonly arrival: Omit<Arrival, "message">;
-  readonly type: string;
+  readonly arrival: Arrival;
+  readonly position: number;
   /** From when on it is counted how long it is remembered. */
   readonly since: number;
   readonly receivedAt: number;
@@ -33,20 +34,23 @@ export interface MemoryInboxOptions {
  */
 export class MemoryInbox {
   readonly #rows = new Map<string, Memory>();
+  #lastPosition = 0;
 
   /** The seam, for one store. */
   on({ waits, runtime, now, box, open }: MemoryInboxOptions): Inbox<MemoryTransaction> {
     /** One row, as a database inserts it. */
     const insert = async (tx: OpenTransaction, arrival: Arrival, options: RememberOptions): Promise<Remembered> => {
-      const { message, ...rest } = arrival;
+      const { message, storePayload = false } = arrival;
       const name = nameOf(arrival);
       const time = message.time === undefined ? undefined : Date.parse(message.time);
       if (time !== undefined && time < now() - options.retentionMs) return "too-old";
       for (;;) {
         const found = this.#rows.get(name);
         if (found === undefined) {
-          const row = { by: tx, arrival: rest, type: message.type, since: time ?? now(), receivedAt: now() };
-          this.#rows.set(name, row);
+          const data = storePayload ? message.data : new Uint8Array();
+          const kept = { ...arrival, message: { ...message, data } };
+          const position = ++this.#lastPosition;
+          this.#rows.set(name, { by: tx, arrival: kept, position, since: time ?? now(), receivedAt: now() });
           tx.onRollback(() => this.#rows.delete(name));
           return "new";
         }
@@ -131,9 +135,11 @@ export class MemoryInbox {
     };
   }
 
-  /** Forgets what is older than so long. Answers with how many these were. */
-  forget(before: number): number {
-    const old = [...this.#rows].filter(([, { by, since }]) => by.committed && since < before);
+  /** Forgets what a consumer has taken over before that time. Answers with how many these were. */
+  forget(consumer: string, before: number): number {
+    const old = [...this.#rows].filter(
+      ([, { by, arrival, since }]) => by.committed && arrival.consumer === consumer && since < before,
+    );
     for (const [name] of old) this.#rows.delete(name);
     return old.length;
   }
@@ -142,13 +148,14 @@ export class MemoryInbox {
     return [...this.#rows].filter(([, { by }]) => by.committed).map(([name, { by: _, ...row }]) => [name, row]);
   }
 
-  /** What one consumer has taken over and handled. */
-  processed(consumer: string): readonly { readonly id: string; readonly type: string; readonly processedAt: number }[] {
-    return [...this.#rows.values()].flatMap(({ by, arrival, type, processedAt }) =>
-      by.committed && arrival.consumer === consumer && processedAt !== undefined
-        ? [{ id: arrival.id, type, processedAt }]
-        : [],
-    );
+  /** What one consumer has handled, as far as it is remembered. */
+  processed(consumer: string): StoredRow[] {
+    return [...this.#rows.values()].flatMap(({ by, arrival, position, receivedAt, processedAt }) => {
+      if (!by.committed || arrival.consumer !== consumer || processedAt === undefined) return [];
+      const { message } = arrival;
+      const times = { createdAt: receivedAt, updatedAt: processedAt };
+      return [{ lane: 0, position, message, attempts: 1, crashes: 0, failures: [], ...times }];
+    });
   }
 }
 

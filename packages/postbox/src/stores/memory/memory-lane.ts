@@ -173,6 +173,16 @@ export class MemoryLane {
     return hold !== undefined;
   }
 
+  /** Lets a waiting row be tried now, unless somebody holds its key for good. */
+  retryNow(position: number, message: Message, now: number): void {
+    for (const hold of this.#holdsOver(message)) {
+      const row = hold.rows.get(position);
+      if (row === undefined) continue;
+      hold.rows.set(position, { ...row, attempts: 0 });
+      if (hold.dueAt !== Number.POSITIVE_INFINITY) hold.dueAt = Math.min(hold.dueAt, now);
+    }
+  }
+
   /** Takes a row out for good. */
   remove(position: number, message: Message, waiting: boolean, now: number): void {
     for (const hold of waiting ? this.#holdsOver(message) : []) {

@@ -10,13 +10,14 @@ import { copyOf } from "./memory-lane.js";
 export async function purgeMemory(data: MemoryData, options: PurgeOptions): Promise<Purged> {
   const { box: name, retentionMs, archive, signal } = checkPurge(options);
   const box = data.existingBox(name);
+  const consumer = consumerOf(name);
   const purged = { busy: box.cleaning, removed: 0, partitionsMade: 0, partitionsDropped: 0 };
   if (box.cleaning) return purged;
   box.cleaning = true;
   try {
     const until = box.now - retentionMs;
-    if (consumerOf(name) !== undefined) purged.removed += data.inbox.forget(until);
-    const old = box.rows("done").filter(({ updatedAt }) => updatedAt <= until);
+    if (consumer !== undefined) purged.removed += data.inbox.forget(consumer, until);
+    const old = (consumer === undefined ? box.rows("done") : []).filter(({ updatedAt }) => updatedAt <= until);
     for (let at = 0; at < old.length && !signal?.aborted; at += changeBatch) {
       const batch = old.slice(at, at + changeBatch);
       await archive?.(batch.map(archived), signal ?? new AbortController().signal);

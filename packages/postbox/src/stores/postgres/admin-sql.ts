@@ -214,6 +214,34 @@ export function statsSql(t: BoxTables): string {
     )::text AS stats`;
 }
 
+/**
+ * Lets the waiting rows ($1, $2) be tried now, with their attempts counted anew, in locked lanes; but for those that somebody holds
+ * for good. From $3 on it is for the audit.
+ */
+export function retryWaitingSql(t: BoxTables): string {
+  return `
+    WITH changed AS (
+      UPDATE ${t.wait} w SET attempts = 0 FROM unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
+      WHERE w.lane = i.lane AND w.position = i.position
+      RETURNING w.id, w.position, w.lane, w.hold_key
+    ), due AS (
+      UPDATE ${t.hold} h SET changes = changes + 1, due_at = least(due_at, clock_timestamp())
+      FROM (SELECT DISTINCT lane, hold_key FROM changed) AS k
+      WHERE h.lane = k.lane AND h.key = k.hold_key AND h.due_at <> 'infinity'
+    ), ${audited(t, "retry", 3)}
+    ${answer}`;
+}
+
+/** Writes down that the pending rows ($1, $2) are taken from whoever has them. From $3 on it is for the audit. */
+export function retryPendingSql(t: BoxTables): string {
+  return `
+    WITH changed AS (
+      SELECT p.id, p.position FROM ${t.pending} p JOIN unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
+        ON p.lane = i.lane AND p.position = i.position
+    ), ${audited(t, "retry", 3)}
+    ${answer}`;
+}
+
 /** Takes the lanes $1 from their owners: whoever takes one next reads anew what was on its way there. They are locked. */
 export function disownSql(t: BoxTables): string {
   return `UPDATE ${t.lane} SET epoch = epoch + 1, owner = NULL, clean = true WHERE lane = ANY ($1::smallint[])`;

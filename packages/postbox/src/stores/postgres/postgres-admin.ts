@@ -25,6 +25,7 @@ import {
   auditSql,
   details,
   discardSql,
+  disownSql,
   endHoldsSql,
   freeKeysSql,
   lockLanesSql,
@@ -32,7 +33,9 @@ import {
   releaseKeySql,
   replayed,
   replaySql,
+  retryPendingSql,
   retrySql,
+  retryWaitingSql,
   Statement,
   selectSql,
   statsSql,
@@ -141,8 +144,11 @@ export function postgresAdmin(
           const column = (name: string) => rows.map((row) => row[name]);
           const [lanes, positions, keys] = [column("lane"), column("position"), column("hold_key")];
           await client.query(lockLanesSql(t), [[...new Set(lanes)]]);
-          const changing = action === "retry" ? retrySql(t) : discardSql(t, status as Exclude<Status, "done">);
+          const changing = action === "retry" ? retryFrom(t, status) : discardSql(t, status as Exclude<Status, "done">);
           const changed = await client.query(changing, [lanes, positions, ...audit]);
+          if (action === "retry" && status === "pending") await client.query(disownSql(t), [[...new Set(lanes)]]);
+          if (action === "retry" && status !== "parked")
+            return { found: rows.length, count: Number(changed.rows[0].count), last: Number(positions.at(-1) ?? 0) };
           if (status === "parked") await client.query(freeKeysSql(t), [lanes, keys]);
           if (status === "waiting") await client.query(advanceKeysSql(t), [lanes, keys, positions]);
           if (status === "parked" || status === "waiting") await client.query(endHoldsSql(t), [lanes, keys]);
@@ -233,6 +239,11 @@ export function postgresAdmin(
       );
     },
   };
+}
+
+function retryFrom(t: BoxTables, status: Status): string {
+  if (status === "waiting") return retryWaitingSql(t);
+  return status === "pending" ? retryPendingSql(t) : retrySql(t);
 }
 
 interface StatsRecord {

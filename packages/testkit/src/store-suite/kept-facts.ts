@@ -1,0 +1,322 @@
+import { type Aside, inboxOf, laneCount, type Message, type Row, type Store } from "postbox";
+import { describe, expect } from "vitest";
+import { gate } from "../gate.js";
+import { testMessage, testMessages } from "../messages.js";
+import { arrivalOf, remember, remembering } from "./remembering.js";
+import type { StoreFact } from "./store-facts.js";
+import { emptyBox, type StoreHarness } from "./store-harness.js";
+
+const consumer = "billing";
+const box = inboxOf(consumer);
+const ann = { by: "ann" };
+
+/** The box of a consumer: what is kept there once, put aside there, and taken out in the handler's transaction. */
+export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
+  const keep = (store: Store<Tx>, ...messages: Message[]) =>
+    store.inbox.keep(
+      messages.map((message) => arrivalOf(consumer, message)),
+      remembering,
+    );
+  const setAside = (store: Store<Tx>, message: Message, aside: Aside) =>
+    store.inbox.setAside(arrivalOf(consumer, message), aside, remembering);
+  const later: Aside = { to: "wait", attempts: 1, retryInMs: 60_000, error: "not now" };
+  const never: Aside = { to: "parked", attempts: 1, error: "never" };
+
+  /** Owns all lanes of the box, and reads what is there. */
+  async function owned({ store }: StoreHarness<Tx>, owner = "me") {
+    const own = store.box(box);
+    await own.renew(owner, 60_000, "key");
+    const epochs = new Map((await own.own(owner, laneCount)).map(({ lane, epoch }) => [lane, epoch]));
+    const lanes = [...epochs.keys()].map((lane) => ({ lane, limit: 100 }));
+    const rows = [...(await own.read(lanes)).rows, ...(await own.due(lanes))];
+    const epochOf = ({ lane }: Row) => epochs.get(lane) ?? 0;
+    return { own, rows, epochOf, due: () => own.due(lanes) };
+  }
+  /** As a handler does that has come to its end. */
+  const finish = (store: Store<Tx>, row: Row, epoch: number, then: (tx: Tx) => Promise<void> = async () => {}) =>
+    store.transaction(async (tx) => {
+      const handled = await store.inbox.handled(tx, arrivalOf(consumer, row.message), row, epoch);
+      await then(tx);
+      return handled;
+    });
+
+  describe("an inbox keeps", () => {
+    fact("what is new, in order, and nothing twice", async ({ store, contents, another }) => {
+      const messages = testMessages("m", 5, { key: "k" });
+      expect(await keep(store, ...messages.slice(0, 3))).toEqual(["new", "new", "new"]);
+      expect(await keep(another(), ...messages.slice(1).reverse())).toEqual(["new", "new", "duplicate", "duplicate"]);
+      expect((await contents(box)).pending).toEqual(["m-0", "m-1", "m-2", "m-4", "m-3"]);
+      expect(await keep(store)).toEqual([]);
+    });
+
+    fact("a message as it came", async (harness) => {
+      const message = testMessage("full", {
+        key: "k",
+        subject: "s",
+        time: new Date(),
+        headers: { h: "ü" },
+        extensions: { correlationid: "c", dataversion: "2" },
+        data: Uint8Array.of(0, 1, 255),
+      });
+      await keep(harness.store, message);
+      const { rows } = await owned(harness);
+      expect({ ...rows[0]?.message, data: [0, 1, 255] }).toEqual({ ...message, data: [0, 1, 255] });
+      expect([...(rows[0]?.message.data ?? [])]).toEqual([0, 1, 255]);
+    });
+
+    fact("for each consumer, apart from the others and from the outbox", async ({ store, contents }) => {
+      const message = testMessage("m");
+      await keep(store, message);
+      const forShipping = arrivalOf("shipping", message);
+      expect(await store.inbox.keep([forShipping], remembering)).toEqual(["new"]);
+      expect((await contents(box)).pending).toEqual(["m"]);
+      expect((await contents(inboxOf("shipping"))).pending).toEqual(["m"]);
+      expect(await contents("outbox")).toEqual(emptyBox);
+      for (const name of [box, inboxOf("shipping")]) {
+        expect((await store.admin.stats({ box: name })).pending.count).toBe(1);
+        expect((await store.admin.stats({ box: name })).lanes.unowned).toBe(laneCount);
+        await store.box(name).renew(`of ${name}`, 60_000, "key");
+        expect(await store.box(name).own(`of ${name}`, 2 * laneCount)).toHaveLength(laneCount);
+      }
+    });
+
+    fact("a consumer of any name", async ({ store }) => {
+      const odd = `it's "\\ / ünïcode; -- $1`;
+      expect(await store.inbox.keep([arrivalOf(odd, testMessage("m"))], remembering)).toEqual(["new"]);
+      const { messages } = await store.admin.list({ box: inboxOf(odd) });
+      expect(messages.map(({ id, status }) => [id, status])).toEqual([["m", "pending"]]);
+      await store.admin.pause({ ...ann, box: inboxOf(odd) });
+      expect((await store.admin.stats({ box: inboxOf(odd) })).paused).toBe(true);
+    });
+
+    fact("nothing that was handled, and handles nothing that is kept", async ({ store, contents }) => {
+      const [handled, kept] = testMessages("m", 2) as [Message, Message];
+      await store.transaction((tx) => remember(store, tx, consumer, handled));
+      expect(await keep(store, handled, kept)).toEqual(["duplicate", "new"]);
+      const again = store.transaction((tx) => remember(store, tx, consumer, kept));
+      expect(await again).toBe("duplicate");
+      expect((await contents(box)).pending).toEqual(["m-1"]);
+    });
+
+    fact(
+      "waits no longer than it is told for a handler of the same message",
+      "concurrentTransactions",
+      async (harness) => {
+        const { store } = harness;
+        const [remembered, go] = [gate(), gate()];
+        const message = testMessage("m");
+        const first = store.transaction(async (tx) => {
+          await remember(store, tx, consumer, message);
+          remembered.open();
+          await go.opened;
+        });
+        await Promise.race([remembered.opened, first]);
+        const impatient = { ...remembering, waitMs: 50 };
+        const arrival = arrivalOf(consumer, message);
+        const busy = expect.objectContaining({ code: "inbox-busy" });
+        await expect(store.inbox.keep([arrival], impatient)).rejects.toEqual(busy);
+        await expect(store.inbox.setAside(arrival, later, impatient)).rejects.toEqual(busy);
+        await expect(store.transaction((tx) => store.inbox.remember(tx, arrival, impatient))).rejects.toEqual(busy);
+        go.open();
+        await first;
+        expect(await keep(store, message)).toEqual(["duplicate"]);
+      },
+    );
+
+    fact("what has another body than the one that is known, for somebody to look at", async ({ store, contents }) => {
+      const arrival = (hash: string) => arrivalOf(consumer, testMessage("m"), { hash });
+      expect(await store.inbox.keep([arrival("one")], remembering)).toEqual(["new"]);
+      expect(await store.inbox.keep([arrival("one")], remembering)).toEqual(["duplicate"]);
+      expect(await store.inbox.keep([arrival("two")], remembering)).toEqual(["differs"]);
+      const handle = (hash: string) => store.transaction((tx) => store.inbox.remember(tx, arrival(hash), remembering));
+      expect(await handle("one")).toBe("duplicate");
+      expect(await handle("two")).toBe("differs");
+      expect(await store.inbox.setAside(arrival("two"), never, remembering)).toBe("differs");
+      expect((await contents(box)).parked).toEqual([]);
+      await store.inbox.setAside(arrival("two"), { ...never, anyway: true }, remembering);
+      expect((await contents(box)).parked).toEqual([{ id: "m", error: "never" }]);
+    });
+
+    fact("nothing that is older than it remembers: one second more, and one less", async ({ store, contents }) => {
+      const aged = (id: string, ms: number) => testMessage(id, { time: new Date(Date.now() - ms) });
+      const { retentionMs } = remembering;
+      const [old, young] = [aged("old", retentionMs + 1_000), aged("young", retentionMs - 1_000)];
+      expect(await keep(store, old, young)).toEqual(["too-old", "new"]);
+      expect(await store.transaction((tx) => remember(store, tx, "shipping", old))).toBe("too-old");
+      expect(await store.transaction((tx) => remember(store, tx, "shipping", young))).toBe("new");
+      expect(await setAside(store, aged("older", 2 * retentionMs), never)).toBe("too-old");
+      await setAside(store, aged("oldest", 3 * retentionMs), { ...never, anyway: true });
+      const { pending, parked } = await contents(box);
+      expect([pending, parked]).toEqual([["young"], [{ id: "oldest", error: "never" }]]);
+    });
+  });
+
+  describe("an inbox forgets", () => {
+    const day = 24 * 3_600_000;
+    const forget = (store: Store<Tx>, retentionMs: number, partitions: boolean) =>
+      store.purge({ box, retentionMs, partitions });
+    for (const partitions of [true, false]) {
+      const how = partitions ? "" : ", without partitions";
+      fact(`what is older than it remembers, and never what is not${how}`, async ({ store }) => {
+        const at = (days: number, id = `${days}`) => testMessage(id, { time: new Date(Date.now() - days * day) });
+        const ages = [0, 1, 20, 29, 45, 60, 75];
+        const longest = { ...remembering, retentionMs: 90 * day };
+        for (const days of ages) {
+          const arrival = arrivalOf(consumer, at(days));
+          await store.transaction((tx) => store.inbox.remember(tx, arrival, longest));
+        }
+        await store.box(box).release("nobody");
+        await forget(store, 30 * day, partitions);
+        const known = async (days: number) =>
+          (await store.inbox.keep([arrivalOf(consumer, at(days))], longest))[0] === "duplicate";
+        const answers: boolean[] = [];
+        for (const days of ages) answers.push(await known(days));
+        expect(answers).toEqual([true, true, true, true, false, false, false]);
+      });
+    }
+
+    fact("nothing that another consumer still wants to remember", async ({ store }) => {
+      const old = testMessage("m", { time: new Date(Date.now() - 45 * day) });
+      const longest = { ...remembering, retentionMs: 90 * day };
+      const handle = (name: string) =>
+        store.transaction((tx) => store.inbox.remember(tx, arrivalOf(name, old), longest));
+      await store.box(inboxOf("shipping")).release("nobody");
+      await store.purge({ box: inboxOf("shipping"), retentionMs: 60 * day });
+      await handle("shipping");
+      await store.purge({ box: inboxOf("other"), retentionMs: day });
+      expect(await handle("shipping")).toBe("duplicate");
+    });
+
+    fact("a message without a time by when it came", async (harness) => {
+      const { store } = harness;
+      const handle = (id: string) => store.transaction((tx) => remember(store, tx, consumer, testMessage(id)));
+      await store.box(box).release("nobody");
+      await handle("early");
+      await harness.advance(40 * day);
+      await handle("late");
+      await store.purge({ box, retentionMs: 30 * day });
+      expect([await handle("late"), await handle("early")]).toEqual(["duplicate", "new"]);
+    });
+  });
+
+  describe("an inbox puts aside", () => {
+    fact("what failed, until it is due, with its reason", async (harness) => {
+      const { store, contents } = harness;
+      expect(await setAside(store, testMessage("m", { key: "k" }), later)).toBe("new");
+      expect(await setAside(store, testMessage("m", { key: "k" }), later)).toBe("duplicate");
+      expect(await contents(box)).toEqual({ ...emptyBox, wait: ["m"], holds: ["k"] });
+      const { rows, due } = await owned(harness);
+      expect(rows).toEqual([]);
+      const [shown] = (await store.admin.list({ box })).messages;
+      expect(shown).toMatchObject({ status: "waiting", attempts: 1, lastError: "not now" });
+      expect((await store.admin.get("m", { box }))[0]?.failures).toMatchObject([{ attempt: 1, error: "not now" }]);
+      await harness.advance(60_000);
+      expect((await due()).map(({ message, attempts }) => [message.id, attempts])).toEqual([["m", 1]]);
+    });
+
+    fact("what can never be handled, where an operator finds it and retries it", async (harness) => {
+      const { store, contents } = harness;
+      await setAside(store, testMessage("m"), never);
+      expect(await contents(box)).toEqual({ ...emptyBox, parked: [{ id: "m", error: "never" }] });
+      expect(await keep(store, testMessage("m"))).toEqual(["duplicate"]);
+      expect(await store.admin.retry({ box, ids: ["m"] }, ann)).toEqual({ count: 1 });
+      expect((await contents(box)).pending).toEqual(["m"]);
+      expect(await store.admin.audit({ box })).toMatchObject([{ action: "retry", by: "ann", ids: ["m"] }]);
+    });
+
+    fact("behind what waits for the same key, which stays due when it was", async (harness) => {
+      const { store } = harness;
+      await setAside(store, testMessage("first", { key: "k" }), later);
+      await setAside(store, testMessage("second", { key: "k" }), { ...later, retryInMs: 1 });
+      await harness.advance(60_000);
+      const { rows } = await owned(harness);
+      expect(rows.map(({ message }) => message.id)).toEqual(["first", "second"]);
+    });
+  });
+
+  describe("what an inbox keeps is handled", () => {
+    fact("once, with everything else in its transaction", async (harness) => {
+      const { store, effect, effects, contents } = harness;
+      await keep(store, testMessage("m", { key: "k" }));
+      const { rows, epochOf } = await owned(harness);
+      const row = rows[0] as Row;
+      const failing = finish(store, row, epochOf(row), async (tx) => {
+        await effect(tx, "rolled back");
+        throw new Error("no stock");
+      });
+      await expect(failing).rejects.toThrow("no stock");
+      expect((await contents(box)).pending).toEqual(["m"]);
+      expect(await finish(store, row, epochOf(row), (tx) => effect(tx, "handled"))).toBe(true);
+      expect(await effects()).toEqual(["handled"]);
+      expect(await contents(box)).toEqual({ ...emptyBox, done: ["m"] });
+      expect(await finish(store, row, epochOf(row))).toBe(false);
+      const { messages } = await store.admin.list({ box, status: "done" });
+      expect(messages).toMatchObject([{ id: "m", status: "done", publishedAt: expect.any(Date) }]);
+      expect((await store.admin.stats({ box, done: true })).done?.count).toBe(1);
+    });
+
+    fact("not by one whose lane is another's", async (harness) => {
+      const { store, contents } = harness;
+      await keep(store, testMessage("m", { key: "k" }));
+      const { rows, epochOf } = await owned(harness);
+      const row = rows[0] as Row;
+      await harness.advance(60_000);
+      await owned(harness, "another");
+      expect(await finish(store, row, epochOf(row))).toBe(false);
+      expect((await contents(box)).pending).toEqual(["m"]);
+    });
+
+    fact("also when it has waited, and its key goes on then", async (harness) => {
+      const { store, contents } = harness;
+      await setAside(store, testMessage("first", { key: "k" }), { ...later, retryInMs: 0 });
+      const { own, rows, epochOf } = await owned(harness);
+      const row = rows[0] as Row;
+      expect(row.waiting).toBe(true);
+      expect(await finish(store, row, epochOf(row))).toBe(true);
+      await own.settle([{ lane: row.lane, epoch: epochOf(row) }], [{ row, to: "sent" }]);
+      expect(await contents(box)).toEqual({ ...emptyBox, done: ["first"] });
+    });
+
+    fact("in its turn: settling one does not let go those that still wait", async (harness) => {
+      const { store, contents } = harness;
+      for (const id of ["first", "second"])
+        await setAside(store, testMessage(id, { key: "k" }), { ...later, retryInMs: 0 });
+      const { own, rows, epochOf } = await owned(harness);
+      const row = rows[0] as Row;
+      await finish(store, row, epochOf(row));
+      await own.settle([{ lane: row.lane, epoch: epochOf(row) }], [{ row, to: "sent" }]);
+      expect(await contents(box)).toMatchObject({ wait: ["second"], holds: ["k"], done: ["first"] });
+    });
+
+    fact("by somebody else, when an operator takes it from one who is stuck with it", async (harness) => {
+      const { store } = harness;
+      await keep(store, testMessage("m", { key: "k" }));
+      const { rows, epochOf } = await owned(harness);
+      const row = rows[0] as Row;
+      const stuck = { box, status: "pending" as const, createdBefore: new Date(Date.now() + 1_000) };
+      const { confirm, count } = await store.admin.dryRun("retry", stuck);
+      expect(count).toBe(1);
+      expect(await store.admin.retry(stuck, { ...ann, confirm })).toEqual({ count: 1 });
+      expect(await finish(store, row, epochOf(row))).toBe(false);
+      await store.box(box).renew("another", 60_000, "key");
+      const taken = await store.box(box).own("another", laneCount);
+      expect(taken.map(({ lane }) => lane)).toEqual([row.lane]);
+      expect(await finish(store, row, taken[0]?.epoch ?? 0)).toBe(true);
+    });
+
+    fact("now instead of later, when an operator says so", async (harness) => {
+      const { store } = harness;
+      await setAside(store, testMessage("m", { key: "k" }), { ...later, attempts: 3 });
+      expect(await store.admin.retry({ box, ids: ["m"], status: "waiting" }, ann)).toEqual({ count: 1 });
+      const { rows } = await owned(harness);
+      expect(rows.map(({ message, attempts }) => [message.id, attempts])).toEqual([["m", 0]]);
+      expect(await store.admin.audit({ box })).toMatchObject([{ action: "retry", ids: ["m"] }]);
+    });
+
+    fact("and not replayed from where nothing is kept", async ({ store }) => {
+      const refused = expect.objectContaining({ code: "option-invalid" });
+      await expect(store.admin.replay({ box, ids: ["m"] }, ann)).rejects.toEqual(refused);
+      await expect(store.admin.stats({ box: inboxOf("nobody") })).rejects.toThrow("no such consumer has run");
+    });
+  });
+}
