@@ -148,6 +148,6 @@ export const mutants: readonly Mutant[] = [
   {
     guard: "what fails is kept in the inbox before the broker forgets it",
     file: "node_modules/postbox/dist/inbox/keeper.js",
-    changes: [["await store.inbox.setAside(arrival, asideOf(verdict), inbox.remember);", ""]],
+    changes: [["await store.inbox.setAside(arrival, aside, inbox.remember);", '"new";']],
   },
 ];

@@ -85,19 +85,21 @@ export function createKeeper<Tx>(
     },
 
     async take(delivery, verdict, signal) {
-      if (stores || claims.of(delivery.message) !== undefined) return false;
+      if (stores || claims.of(delivery.message) !== undefined) return undefined;
       let arrival: ReturnType<typeof arrivalOf>;
       try {
         arrival = arrivalOf({ ...delivery, consumer }, inbox);
       } catch {
         // Nothing that it could be known by: the broker has to park it.
-        return false;
+        return undefined;
       }
       for (let failures = 1; ; failures++) {
         try {
-          await store.inbox.setAside(arrival, asideOf(verdict), inbox.remember);
+          const aside = asideOf(verdict);
+          const remembered = await store.inbox.setAside(arrival, aside, inbox.remember);
+          if (remembered !== "new" && !("anyway" in aside && aside.anyway)) return "known";
           if (verdict.to === "retry") pump.dueIn(verdict.retryInMs);
-          return true;
+          return "kept";
         } catch (error) {
           telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
           if (signal.aborted) throw error;

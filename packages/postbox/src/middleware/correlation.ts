@@ -1,6 +1,6 @@
-import type { Draft } from "../event/define-event.js";
-import { type Lineage, withLineage } from "../internal/lineage.js";
+import { withLineage } from "../internal/lineage.js";
 import type { Middleware } from "../router/middleware.js";
+import { descending, lineageOf } from "./lineage.js";
 
 /**
  * Everything published while a message is handled, returned or published directly, carries that message's
@@ -14,14 +14,10 @@ export function correlation(): Middleware<"correlation"> {
     adds: [],
     refuses: [],
     async run({ message }, next) {
-      const lineage = { correlationid: message.extensions.correlationid ?? message.id, causationid: message.id };
+      const lineage = lineageOf(message);
       const outputs = await withLineage(lineage, next);
       // Outputs that are published further out leave this scope, so they take it along.
-      return outputs.map((draft) => withExtensions(draft, lineage));
+      return outputs.map((draft) => descending(draft, lineage));
     },
   };
-}
-
-function withExtensions(draft: Draft, lineage: Lineage): Draft {
-  return { ...draft, options: { ...draft.options, extensions: { ...lineage, ...draft.options.extensions } } };
 }

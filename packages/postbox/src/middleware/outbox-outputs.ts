@@ -1,8 +1,12 @@
 import type { Outbox } from "../outbox/outbox.js";
 import type { BaseContext, InTransaction, Outputs, WithOutputs } from "../router/context.js";
 import type { Middleware } from "../router/middleware.js";
+import { descending, lineageOf } from "./lineage.js";
 
-/** What the handler returns is published through the outbox, in the handler's transaction: all commits, or nothing. */
+/**
+ * What the handler returns is published through the outbox, in the handler's transaction: all commits, or nothing. It
+ * carries the handled message's `correlationid` (its id where it has none) and names it as `causationid`.
+ */
 export function outboxOutputs<Tx>(outbox: Outbox<Tx>): Middleware<"outboxOutputs", InTransaction<Tx>, WithOutputs> {
   return {
     name: "outboxOutputs",
@@ -10,10 +14,14 @@ export function outboxOutputs<Tx>(outbox: Outbox<Tx>): Middleware<"outboxOutputs
     adds: ["outputs"],
     refuses: [],
     store: outbox.store,
-    async run({ tx, runtime }: BaseContext & InTransaction<Tx>, next: (added: WithOutputs) => Promise<Outputs>) {
+    async run(
+      { tx, message, runtime }: BaseContext & InTransaction<Tx>,
+      next: (added: WithOutputs) => Promise<Outputs>,
+    ) {
       const outputs = await next({ outputs: true });
       if (outputs.length > 0) {
-        await outbox.in(tx).publishAll(outputs);
+        const lineage = lineageOf(message);
+        await outbox.in(tx).publishAll(outputs.map((draft) => descending(draft, lineage)));
         if (runtime.failpoint) await runtime.failpoint("outputs.appended");
       }
       return [];

@@ -110,7 +110,7 @@ function carryTo(
         const lost = () => reject(laneLost(verb, id));
         if (unsettled.get(row) !== "ours") {
           // What was handled has left the box, whoever has its lane now.
-          if (outcome.status === "handled") resolve();
+          if (claim.handled && verb === "ack") resolve();
           else lost();
         } else {
           storing.set(row, { stored: resolve, lost });
@@ -121,7 +121,8 @@ function carryTo(
     return {
       message: row.message,
       attempt: row.attempts + 1,
-      ack: () => settle("ack", { status: claim.handled ? "handled" : "sent" }),
+      // What waited leaves a hold behind, which a settle ends.
+      ack: () => settle("ack", { status: claim.handled && !row.waiting ? "handled" : "sent" }),
       retry: (delayMs, error = new Error("its consumer asked for another try")) =>
         settle("retry", { status: "failed", error: errorFrom(error), retryInMs: delayMs }),
       park: (error) => settle("park", { status: "rejected", error: errorFrom(error) }),

@@ -25,8 +25,12 @@ export interface Keeper {
   /** The receiver to run on: what the given one brings, as far as it is not kept first, and what was kept. */
   over(receiver: Receiver): Receiver;
   /**
-   * Takes over a message that failed. False: it was kept before, so let its delivery decide. Rejects when it could not, until the
-   * signal is aborted: then the message is still the broker's.
+   * Takes over a message that failed. `known`: another one of it was handled or kept meanwhile. Without an answer it is not kept
+   * here, so let its delivery decide. Tries until the signal is aborted, and rejects then: the message is still the broker's.
    */
-  take(delivery: Pick<Delivery, "message" | "origin">, verdict: Verdict, signal: AbortSignal): Promise<boolean>;
+  take(
+    delivery: Pick<Delivery, "message" | "origin">,
+    verdict: Verdict,
+    signal: AbortSignal,
+  ): Promise<"kept" | "known" | undefined>;
 }

@@ -141,7 +141,12 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
 
   /** Somebody may keep it: then the broker has done its part. */
   async function settleAs(delivery: TrackedDelivery, verdict: Verdict): Promise<void> {
-    if (await options.keeper?.take(delivery, verdict, stopping.signal)) return delivery.ack(verdict);
+    const taken = await options.keeper?.take(delivery, verdict, stopping.signal);
+    if (taken === "kept") return delivery.ack(verdict);
+    if (taken === "known") {
+      telemetry({ name: "delivery.skipped", consumer, id: delivery.message.id });
+      return delivery.ack();
+    }
     if (verdict.to === "park") return delivery.park(verdict.error);
     return delivery.retry(verdict.retryInMs, verdict.error);
   }

@@ -1,6 +1,7 @@
 import {
   crashSuite,
   describeOn,
+  inboxSuite,
   memoryStoreFeatures,
   memoryStoreHarness,
   relaySuite,
@@ -12,5 +13,6 @@ const memory = { name: "memory", features: memoryStoreFeatures, create: memorySt
 describeOn({ title: "memory" }, () => {
   storeSuite(memory);
   relaySuite(memory);
+  inboxSuite(memory);
   crashSuite(memory);
 });

@@ -4,6 +4,7 @@ import {
   crashSuite,
   describeOn,
   describeOnEach,
+  inboxSuite,
   type PostgresTestDataOptions,
   postgresStoreFeatures,
   postgresTestData,
@@ -47,6 +48,7 @@ function suite<Tx>(library: string, features: StoreFeatures, options: PostgresTe
     const postgres = { name: "postgres", features, create: data.create };
     storeSuite(postgres);
     relaySuite(postgres);
+    inboxSuite(postgres);
     crashSuite(postgres);
     afterAll(data.drop);
   });

@@ -107,6 +107,7 @@ export class MemoryConsumer {
     return {
       message: copyOf(message),
       attempt,
+      origin: { offset: String(entry.sequence) },
       ack: () => settle("ack", () => queue.remove()),
       release: () => settle("release", () => queue.giveBack(entry)),
       retry: (delayMs) =>

@@ -1,0 +1,74 @@
+import { describe, expect } from "vitest";
+import { gate } from "../gate.js";
+import type { StoreFact } from "../store-suite/store-facts.js";
+import { box, consuming, Keyed, orders, Placed, untilEffects, untilEmpty } from "./inbox-run.js";
+
+const mode = "durableInbox";
+
+/** What only an inbox that stores first can promise. */
+export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
+  describe("only a durable inbox", () => {
+    fact("keeps the order of effects of a key, whatever fails", async (harness) => {
+      const { broker, publisher } = orders();
+      const { start, stop } = consuming(harness, {
+        mode,
+        handle: ({ order, attempt }) => {
+          if (attempt <= Number(order) % 4) throw new Error("not yet");
+        },
+      });
+      const placed = Array.from({ length: 20 }, (_, n) => ({ order: String(n), key: `k${n % 2}` }));
+      for (const order of placed) await publisher.publish(Keyed, order);
+      start(broker.receiver());
+      await untilEffects(harness, placed.length);
+      await untilEmpty(harness);
+      await stop();
+      const effects = await harness.effects();
+      for (const parity of [0, 1]) {
+        const own = effects.map(Number).filter((n) => n % 2 === parity);
+        expect(own).toEqual([...own].sort((a, b) => a - b));
+      }
+      expect(effects).toHaveLength(placed.length);
+    });
+
+    fact("lets the broker forget what is not handled yet", async (harness) => {
+      const { broker, publisher } = orders();
+      const go = gate();
+      const { log, start, stop } = consuming(harness, { mode, concurrency: 1, handle: () => go.opened });
+      for (const order of ["1", "2", "3"]) await publisher.publish(Placed, { order });
+      start(broker.receiver());
+      await log.until("delivery.acked", 3);
+      expect(broker.depth("billing")).toBe(0);
+      expect(await harness.effects()).toEqual([]);
+      go.open();
+      await untilEffects(harness, 3);
+      await untilEmpty(harness);
+      await stop();
+    });
+
+    fact("stuck, listed, retried: handled by another, once", "concurrentTransactions", async (harness) => {
+      const { broker, publisher } = orders();
+      const [begun, stuck] = [gate(), gate()];
+      const hanging = consuming(harness, {
+        mode,
+        handle: () => {
+          begun.open();
+          return stuck.opened;
+        },
+      });
+      const { id } = await publisher.publish(Keyed, { order: "1", key: "k" });
+      hanging.start(broker.receiver());
+      await begun.opened;
+      const healthy = consuming(harness, { mode, store: harness.another() });
+      healthy.start(broker.receiver());
+      const selection = { box, status: "pending" as const, createdBefore: new Date(Date.now() + 1_000) };
+      const { messages } = await harness.store.admin.list(selection);
+      expect(messages.map((message) => message.id)).toEqual([id]);
+      await harness.store.admin.retry({ box, ids: [id], status: "pending" }, { by: "ann" });
+      await untilEffects(harness, 1);
+      expect(healthy.begun).toEqual(["1"]);
+      stuck.open();
+      await Promise.all([hanging.stop(), healthy.stop()]);
+      expect(await harness.effects()).toEqual(["1"]);
+    });
+  });
+}

@@ -1,0 +1,323 @@
+import { PermanentError, type Receiver, type Store } from "postbox";
+import { describe, expect } from "vitest";
+import { gate } from "../gate.js";
+import { testMessage } from "../messages.js";
+import type { StoreFact } from "../store-suite/store-facts.js";
+import { emptyBox } from "../store-suite/store-harness.js";
+import {
+  box,
+  consumer,
+  consuming,
+  type InboxMode,
+  orders,
+  Placed,
+  Unknown,
+  untilEffects,
+  untilEmpty,
+} from "./inbox-run.js";
+
+const ann = { by: "ann" };
+
+/** What holds behind both kinds of inbox. */
+export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
+  describe(`behind ${mode}`, () => {
+    fact("a message is handled, with what it writes and publishes in one transaction", async (harness) => {
+      const { broker, publisher } = orders();
+      const { log, start, stop } = consuming(harness, { mode });
+      const { id: placed } = await publisher.publish(Placed, { order: "1" }, { extensions: { correlationid: "c" } });
+      start(broker.receiver());
+      await log.until("delivery.handled");
+      await untilEmpty(harness);
+      await stop();
+      expect(await harness.effects()).toEqual(["1"]);
+      expect((await harness.contents(box)).done).toEqual([placed]);
+      const [invoice] = (await harness.store.admin.list()).messages;
+      const [details] = await harness.store.admin.get(invoice?.id ?? "");
+      expect(details?.message.extensions).toEqual({ causationid: placed, correlationid: "c" });
+      expect(broker.depth(consumer)).toBe(0);
+    });
+
+    fact("is acked after its transaction has committed, and not before", async (harness) => {
+      const acked: (readonly string[])[] = [];
+      const log: string[] = [];
+      const receiver: Receiver = {
+        name: "one",
+        receive: async ({ deliver }, signal) => {
+          await deliver({
+            message: testMessage("m", { type: Placed.type, data: new TextEncoder().encode('{"order":"1"}') }),
+            attempt: 1,
+            async ack() {
+              const { pending, done } = await harness.contents(box);
+              acked.push([...(await harness.effects()), ...pending, ...done]);
+              log.push("acked");
+            },
+            retry: async () => void log.push("retried"),
+            park: async () => void log.push("parked"),
+            release: async () => void log.push("released"),
+          });
+          await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
+        },
+      };
+      const run = consuming(harness, { mode });
+      run.start(receiver);
+      await run.log.until("delivery.acked");
+      await untilEffects(harness, 1);
+      await run.stop();
+      expect(log).toEqual(["acked"]);
+      // Committed: its effect, or that it is kept.
+      expect(acked[0]?.length).toBeGreaterThan(0);
+    });
+
+    fact("a duplicate is acked, told, and not handled", async (harness) => {
+      const { broker, publisher } = orders();
+      const { log, begun, start, stop } = consuming(harness, { mode });
+      for (const _ of [1, 2, 3]) await publisher.publish(Placed, { order: "1" }, { id: "same" });
+      start(broker.receiver());
+      await log.until("delivery.skipped", 2);
+      await untilEffects(harness, 1);
+      await stop();
+      expect([begun, await harness.effects()]).toEqual([["1"], ["1"]]);
+      expect(broker.depth(consumer)).toBe(0);
+    });
+
+    fact("ten of the same at once are one, though the first fails", async (harness) => {
+      const { broker, publisher } = orders();
+      let failures = 1;
+      const { begun, log, start, stop } = consuming(harness, {
+        mode,
+        handle: () => {
+          if (failures-- > 0) throw new Error("the first one fails");
+        },
+      });
+      for (let n = 0; n < 10; n++) await publisher.publish(Placed, { order: "1" }, { id: "same" });
+      start(broker.receiver());
+      await log.until("delivery.skipped", 9);
+      await untilEffects(harness, 1);
+      await untilEmpty(harness);
+      await stop();
+      expect([begun, await harness.effects()]).toEqual([["1", "1"], ["1"]]);
+      expect(broker.depth(consumer)).toBe(0);
+    });
+
+    fact("two consumers on one database handle a message each", async (harness) => {
+      const { broker, publisher, bind } = orders();
+      bind("shipping");
+      const runs = [consuming(harness, { mode }), consuming(harness, { mode, name: "shipping" })];
+      await publisher.publish(Placed, { order: "1" });
+      for (const { start } of runs) start(broker.receiver());
+      await untilEffects(harness, 2);
+      for (const { stop } of runs) await stop();
+      expect(await harness.effects()).toEqual(["1", "1"]);
+    });
+
+    fact("what fails is tried again from the box, and the broker is done with it", async (harness) => {
+      const { broker, publisher } = orders();
+      const attempts: number[] = [];
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        handle: ({ attempt }) => {
+          attempts.push(attempt);
+          if (attempt < 3) throw new Error("not yet: password=secret");
+        },
+      });
+      await publisher.publish(Placed, { order: "1" });
+      start(broker.receiver());
+      await log.until("delivery.handled");
+      await untilEmpty(harness);
+      await stop();
+      expect(attempts).toEqual([1, 2, 3]);
+      expect(await harness.effects()).toEqual(["1"]);
+      expect(log.of("delivery.retried")).toHaveLength(2);
+      expect([broker.depth(consumer), await harness.contents(box)]).toMatchObject([0, { wait: [], holds: [] }]);
+    });
+
+    fact("failed, listed, retried, processed", async (harness) => {
+      const { broker, publisher } = orders();
+      let mended = false;
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        maxAttempts: 2,
+        handle: () => {
+          if (!mended) throw new Error("no stock");
+        },
+      });
+      const { id } = await publisher.publish(Placed, { order: "1" }, { headers: { h: "x" } });
+      start(broker.receiver());
+      await log.until("delivery.parked");
+      const { admin } = harness.store;
+      const [parked] = (await admin.list({ box, status: "parked" })).messages;
+      expect(parked).toMatchObject({ id, attempts: 2, lastError: expect.stringContaining("no stock") });
+      const [details] = await admin.get(id, { box });
+      expect([details?.message.headers, Buffer.from(details?.message.data ?? []).toString()]).toEqual([
+        { h: "x" },
+        '{"order":"1"}',
+      ]);
+      // A duplicate of a parked message is acked, and not run.
+      await publisher.publish(Placed, { order: "1" }, { id });
+      await log.until("delivery.skipped");
+      mended = true;
+      await admin.retry({ box, ids: [id] }, ann);
+      await untilEffects(harness, 1);
+      await untilEmpty(harness);
+      await stop();
+      expect(await harness.contents(box)).toEqual({ ...emptyBox, done: [id] });
+      expect(await admin.audit({ box })).toMatchObject([{ action: "retry", by: "ann", ids: [id] }]);
+    });
+
+    fact("what can never be handled is parked at once, and so is what nobody handles", async (harness) => {
+      const { broker, publisher } = orders();
+      const { log, begun, start, stop } = consuming(harness, {
+        mode,
+        handle: () => {
+          throw new PermanentError("no such product");
+        },
+      });
+      await publisher.publish(Placed, { order: "1" }, { id: "never" });
+      await publisher.publish(Unknown, { order: "2" }, { id: "unknown" });
+      start(broker.receiver());
+      await log.until("delivery.parked", 2);
+      await stop();
+      const { parked } = await harness.contents(box);
+      expect(parked.map(({ id }) => id).sort()).toEqual(["never", "unknown"]);
+      expect(begun).toEqual(["1"]);
+      expect(broker.parked(consumer)).toEqual([]);
+    });
+
+    fact("a message with nothing to be known by is parked with its reason", async (harness) => {
+      const { broker, publisher } = orders();
+      const { log, begun, start, stop } = consuming(harness, { mode, options: { id: () => undefined } });
+      await publisher.publish(Placed, { order: "1" });
+      start(broker.receiver());
+      await log.until("delivery.parked");
+      await stop();
+      expect(begun).toEqual([]);
+      expect(broker.parked(consumer)).toMatchObject([{ reason: { code: "message-id-missing" } }]);
+    });
+
+    fact("a known id with another body is parked and told", async (harness) => {
+      const { broker, publisher } = orders();
+      const { log, begun, start, stop } = consuming(harness, { mode, options: { hash: true } });
+      start(broker.receiver());
+      await publisher.publish(Placed, { order: "1" }, { id: "same" });
+      await untilEffects(harness, 1);
+      await publisher.publish(Placed, { order: "1" }, { id: "same" });
+      await publisher.publish(Placed, { order: "2" }, { id: "same" });
+      const { error } = await log.until("delivery.parked");
+      expect(error).toMatchObject({ code: "message-differs" });
+      await stop();
+      expect([begun, await harness.effects()]).toEqual([["1"], ["1"]]);
+      expect((await harness.contents(box)).parked).toMatchObject([{ id: "same" }]);
+    });
+
+    fact(
+      "one that is older than what is remembered is parked, and handled when somebody retries it",
+      async (harness) => {
+        const { broker, publisher } = orders();
+        const { log, begun, start, stop } = consuming(harness, { mode, options: { retentionMs: 60_000 } });
+        const at = (ago: number) => new Date(Date.now() - ago);
+        await publisher.publish(Placed, { order: "old" }, { id: "old", time: at(61_000) });
+        await publisher.publish(Placed, { order: "young" }, { id: "young", time: at(30_000) });
+        start(broker.receiver());
+        const { error } = await log.until("delivery.parked");
+        expect(error).toMatchObject({ code: "message-too-old" });
+        await untilEffects(harness, 1);
+        expect(begun).toEqual(["young"]);
+        await harness.store.admin.retry({ box, ids: ["old"] }, ann);
+        await untilEffects(harness, 2);
+        await stop();
+        expect(await harness.effects()).toEqual(["young", "old"]);
+      },
+    );
+
+    fact("what was delivered before is stored before it is handled", "concurrentTransactions", async (harness) => {
+      const { broker, publisher } = orders();
+      const [first, second] = [broker.receiver(), broker.receiver()];
+      const received = gate();
+      await publisher.publish(Placed, { order: "1" }, { id: "killer" });
+      const dying = new AbortController();
+      const receiving = first.receive(
+        { consumer, events: [Placed], deliver: async () => received.open() },
+        dying.signal,
+      );
+      await received.opened;
+      first.crash();
+      dying.abort();
+      await receiving.catch(() => {});
+      const seen: (readonly string[])[] = [];
+      const { start, stop } = consuming(harness, {
+        mode,
+        handle: async () => void seen.push((await harness.contents(box)).pending),
+      });
+      start(second);
+      await untilEffects(harness, 1);
+      await stop();
+      expect(seen).toEqual([["killer"]]);
+    });
+
+    fact("a store that is away for a while costs no attempt, and loses nothing", async (harness) => {
+      const { broker, publisher } = orders();
+      const { store } = harness;
+      let [begins, asides, keeps] = [3, 3, 3];
+      const away = () => Object.assign(new Error("connection refused"), { code: "ECONNREFUSED" });
+      const flaky: Store<Tx> = {
+        ...store,
+        transaction: (work, options) => (begins-- > 0 ? Promise.reject(away()) : store.transaction(work, options)),
+        inbox: {
+          ...store.inbox,
+          setAside: (...args) => (asides-- > 0 ? Promise.reject(away()) : store.inbox.setAside(...args)),
+          keep: (...args) => (keeps-- > 0 ? Promise.reject(away()) : store.inbox.keep(...args)),
+        },
+      };
+      const attempts: number[] = [];
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        store: flaky,
+        maxAttempts: 2,
+        handle: ({ attempt }) => {
+          attempts.push(attempt);
+          if (attempt === 1) throw new Error("once");
+        },
+      });
+      await publisher.publish(Placed, { order: "1" });
+      start(broker.receiver());
+      await untilEffects(harness, 1);
+      await untilEmpty(harness);
+      await stop();
+      expect(attempts).toEqual([1, 2]);
+      expect([begins, mode === "inbox" ? asides : keeps].every((left) => left < 0)).toBe(true);
+      expect(log.of("router.failed").length).toBeGreaterThanOrEqual(3);
+      expect(log.of("delivery.parked")).toEqual([]);
+    });
+
+    fact("a transaction that ran into another one runs again, and is no failure", async (harness) => {
+      const { broker, publisher } = orders();
+      const conflict = new Error("deadlock detected");
+      let conflicts = 2;
+      const store: Store<Tx> = {
+        ...harness.store,
+        isConflict: (error) => error === conflict,
+      };
+      const { log, begun, start, stop } = consuming(harness, {
+        mode,
+        store,
+        maxAttempts: 1,
+        handle: () => {
+          if (conflicts-- > 0) throw conflict;
+        },
+      });
+      await publisher.publish(Placed, { order: "1" });
+      start(broker.receiver());
+      await log.until("delivery.handled");
+      await stop();
+      expect([begun, await harness.effects()]).toEqual([["1", "1", "1"], ["1"]]);
+      expect(log.of("delivery.retried")).toEqual([]);
+    });
+
+    fact("remembers no shorter than the broker may deliver again", async (harness) => {
+      const { broker } = orders();
+      const { router } = consuming(harness, { mode, options: { retentionMs: 1_000 } });
+      const receiver: Receiver = { ...broker.receiver(), redeliveryWindowMs: 2_000 };
+      await expect(router.run(receiver, AbortSignal.abort())).rejects.toThrow("raise retentionMs to at least that");
+    });
+  });
+}

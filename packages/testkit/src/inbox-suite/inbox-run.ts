@@ -1,0 +1,118 @@
+import {
+  constant,
+  createOutbox,
+  createPublisher,
+  createRouter,
+  defineEvent,
+  durableInbox,
+  type InboxOptions,
+  inbox,
+  inboxOf,
+  outboxOutputs,
+  type Receiver,
+  type RouterOptions,
+  type RunsReceiver,
+  type StandardSchema,
+  type Store,
+  transaction,
+} from "postbox";
+import { memoryBroker } from "postbox/memory";
+import type { StoreHarness } from "../store-suite/store-harness.js";
+import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
+
+export type InboxMode = "inbox" | "durableInbox";
+
+interface Order {
+  readonly order: string;
+}
+interface KeyedOrder extends Order {
+  readonly key: string;
+}
+function trusted<T>(): StandardSchema<T> {
+  return { "~standard": { version: 1, vendor: "testkit", validate: (value) => ({ value: value as T }) } };
+}
+const schema = trusted<Order>();
+export const Placed = defineEvent({ type: "inbox.Placed", schema });
+export const Keyed = defineEvent({ type: "inbox.Keyed", schema: trusted<KeyedOrder>(), key: ({ key }) => key });
+export const Invoiced = defineEvent({ type: "inbox.Invoiced", schema });
+/** Nobody has a handler for it. */
+export const Unknown = defineEvent({ type: "inbox.Unknown", schema });
+
+export const consumer = "billing";
+export const box = inboxOf(consumer);
+
+/** A broker with the consumer's queue, and who publishes to it. */
+export function orders() {
+  const broker = memoryBroker();
+  const bind = (name: string) => broker.bind(name, [Placed, Keyed, Unknown]);
+  bind(consumer);
+  const publisher = createPublisher(broker.sender(), { source: "/orders" });
+  return { broker, publisher, bind };
+}
+
+export interface Handling<Tx> {
+  readonly order: string;
+  readonly tx: Tx;
+  readonly attempt: number;
+  readonly signal: AbortSignal;
+}
+
+export interface ConsumingOptions<Tx> extends RouterOptions {
+  readonly mode: InboxMode;
+  readonly store?: Store<Tx>;
+  readonly name?: string;
+  readonly options?: InboxOptions;
+  /** After the effect was written. Defaults to nothing. */
+  handle?(handling: Handling<Tx>): Promise<void> | void;
+}
+
+export interface Consuming {
+  readonly router: RunsReceiver;
+  readonly log: TelemetryLog;
+  /** The orders whose handlers have begun. */
+  readonly begun: readonly string[];
+  start(receiver: Receiver): void;
+  stop(): Promise<void>;
+}
+
+/** A consumer that writes down each order that it has handled, and answers with an invoice. */
+export function consuming<Tx>(
+  harness: StoreHarness<Tx>,
+  { mode, store = harness.store, name = consumer, options = {}, handle, ...routerOptions }: ConsumingOptions<Tx>,
+): Consuming {
+  const log = telemetryLog();
+  const begun: string[] = [];
+  const untyped = store as Store;
+  const timing = { leaseMs: 3_000, pollIntervalMs: 20, ...options };
+  const answer = async (order: string, { tx, attempt, signal }: Omit<Handling<unknown>, "order">) => {
+    begun.push(order);
+    await harness.effect(tx as Tx, order);
+    await handle?.({ order, tx: tx as Tx, attempt, signal });
+    return [Invoiced.message({ order })];
+  };
+  const router = createRouter(name, { backoff: constant(1), ...routerOptions, telemetry: log.telemetry })
+    .use(transaction(untyped))
+    .use(mode === "inbox" ? inbox(untyped, timing) : durableInbox(untyped, timing))
+    .use(outboxOutputs(createOutbox(untyped, { source: "/billing" })))
+    .on(Placed, ({ order }, context) => answer(order, context))
+    .on(Keyed, ({ order }, context) => answer(order, context));
+  return { router, log, begun, start: (receiver) => router.start(receiver), stop: () => router.stop() };
+}
+
+/** Resolves when so much has an effect; the test's own time limit is the limit. */
+export async function untilEffects<Tx>({ effects }: StoreHarness<Tx>, count: number): Promise<readonly string[]> {
+  for (;;) {
+    const found = await effects();
+    if (found.length >= count) return found;
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+/** Resolves when the consumer's box is empty. */
+export async function untilEmpty<Tx>({ contents }: StoreHarness<Tx>): Promise<void> {
+  for (;;) {
+    const { pending, wait } = await contents(box);
+    if (pending.length + wait.length === 0) return;
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
