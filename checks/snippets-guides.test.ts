@@ -1,5 +1,4 @@
 import { randomBytes } from "node:crypto";
-import { mkdirSync, rmSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -22,7 +21,8 @@ import {
 import { type MemoryBroker, memoryBroker, memoryStore } from "postbox/memory";
 import { postgresStore } from "postbox/postgres";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
-import { compile, pageText, root, snippets, statements, until } from "./snippets.js";
+import { guideDatabases } from "./guide-database.js";
+import { pageText, snippets, statements, until } from "./snippets.js";
 
 const guide = "docs/guides/outbox.md";
 const operating = "docs/guides/operating.md";
@@ -141,30 +141,7 @@ describe("the tables of the guide to operating", () => {
 });
 
 describeOnEach("postgres", (server) => {
-  const admin = new pg.Pool({ connectionString: server.url, max: 1 });
-  const made: string[] = [];
-
-  /** A folder with these files, compiled, and an empty database that they find. */
-  async function prepare(files: Readonly<Record<string, string>>): Promise<{ folder: string; url: string }> {
-    const name = `guide_${randomBytes(6).toString("hex")}`;
-    const folder = join(root, ".tmp", name);
-    mkdirSync(folder, { recursive: true });
-    made.push(name);
-    await admin.query(`create database ${name}`);
-    await compile(folder, files);
-    const url = new URL(server.url);
-    url.pathname = name;
-    process.env.DATABASE_URL = url.href;
-    return { folder, url: url.href };
-  }
-
-  afterAll(async () => {
-    for (const name of made) {
-      rmSync(join(root, ".tmp", name), { recursive: true, force: true });
-      await admin.query(`drop database if exists ${name} with (force)`);
-    }
-    await admin.end();
-  });
+  const prepare = guideDatabases(server.url);
 
   it("the guide to the outbox does what it says", async () => {
     const { folder, url } = await prepare(snippets(guide));
