@@ -12,8 +12,8 @@ import type { CheckedInbox } from "./inbox-options.js";
 export interface Intake {
   /** Resolves when there is room for another. */
   take(delivery: Delivery): Promise<void>;
-  /** Until the signal is aborted; what is not stored by then is given back. */
-  run(signal: AbortSignal): Promise<void>;
+  /** Until `end`; what is not stored by then is given back, and from `stop` on what cannot be stored at once. */
+  run(stop: AbortSignal, end: AbortSignal): Promise<void>;
 }
 
 export interface IntakeOptions extends CheckedInbox, KeeperOptions {
@@ -121,10 +121,10 @@ export function createIntake(options: IntakeOptions): Intake {
       if (queue.length >= 2 * batchSize) await new Promise<void>((resolve) => waiters.push(resolve));
     },
 
-    async run(signal) {
-      for (let failures = 0; !signal.aborted; ) {
+    async run(stop, end) {
+      for (let failures = 0; !end.aborted; ) {
         if (queue.length === 0) {
-          await arrived.wait(signal);
+          await arrived.wait(end);
           continue;
         }
         // After a failure one at a time: if one of them is the reason, the others get through.
@@ -142,7 +142,8 @@ export function createIntake(options: IntakeOptions): Intake {
           failed(error);
           // As long as the store does not answer, they wait here, and the broker with them.
           queue.unshift(...batch);
-          await sleep(runtime, options.backoff(++failures, runtime.random), signal);
+          await sleep(runtime, options.backoff(++failures, runtime.random), stop);
+          if (stop.aborted) await release(queue.splice(0));
         }
       }
       ended = true;

@@ -70,7 +70,7 @@ export function createKeeper<Tx>(
           const receiving = receiver.receive({ ...subscription, deliver: arrive }, stop.signal);
           const parts = [
             receiving.finally(() => end.abort()),
-            intake.run(end.signal),
+            intake.run(stop.signal, end.signal),
             source.receive(subscription, stop.signal),
           ];
           try {

@@ -130,7 +130,9 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     }
     const retryInMs = options.backoff(delivery.attempt, runtime.random);
     // Nothing was wrong with the message: no attempt is spent, wherever they are counted.
-    if (isNobodysFault(error)) return delivery.retry(retryInMs, error);
+    if (isNobodysFault(error)) {
+      return stopping.signal.aborted ? delivery.release() : delivery.retry(retryInMs, error);
+    }
     if (isHopeless(error)) return settleAs(delivery, { to: "park", error });
     if (delivery.attempt >= options.maxAttempts) {
       const text = `${delivery.attempt} attempts failed, the last with: ${error.message}`;

@@ -289,6 +289,26 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(log.of("delivery.parked")).toEqual([]);
     });
 
+    fact(
+      "a store that stays away does not keep a consumer from stopping, which gives back what it has",
+      async (harness) => {
+        const { broker, publisher } = orders();
+        const { store } = harness;
+        const away = () => Promise.reject(new Error("connection refused"));
+        const gone: Store<Tx> = { ...store, transaction: away, inbox: { ...store.inbox, setAside: away, keep: away } };
+        const { log, start, stop } = consuming(harness, { mode, store: gone });
+        await publisher.publish(Placed, { order: "1" });
+        start(broker.receiver());
+        await log.until("router.failed", 2);
+        await stop();
+        expect([await harness.effects(), broker.depth(consumer)]).toEqual([[], 1]);
+        const heir = consuming(harness, { mode });
+        heir.start(broker.receiver());
+        await untilEffects(harness, 1);
+        await heir.stop();
+      },
+    );
+
     fact("a transaction that ran into another one runs again, and is no failure", async (harness) => {
       const { broker, publisher } = orders();
       const conflict = new Error("deadlock detected");

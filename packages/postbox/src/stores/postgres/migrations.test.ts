@@ -46,6 +46,29 @@ describeOnEach("postgres", ({ url }) => {
     expect((await pool.query(`SELECT id FROM "${store.schema}".outbox_pending`)).rows).toEqual([{ id: "m1" }]);
   });
 
+  it("remembers what an older version has handled", async () => {
+    const store = storeOnNothing();
+    await pool.query(`BEGIN; ${migrationSteps(store.schema, 2)} COMMIT`);
+    const time = new Date(Date.now() - 20 * 24 * 3_600_000);
+    const uuid7 = `${time
+      .getTime()
+      .toString(16)
+      .padStart(12, "0")
+      .replace(/^(.{8})/, "$1-")}-7000-8000-000000000000`;
+    const columns = "consumer, id, type, source, topic";
+    for (const id of [uuid7, "today"]) {
+      await pool.query(
+        `INSERT INTO "${store.schema}".inbox_message (${columns}) VALUES ('billing', '${id}', 'a.b', '/s', 'a')`,
+      );
+    }
+    await store.migrate();
+    const handle = (id: string, at?: Date) =>
+      store.transaction((tx) => remember(store, tx, "billing", testMessage(id, at && { time: at })));
+    expect(await handle(uuid7, time)).toBe("duplicate");
+    expect(await handle("today", new Date())).toBe("duplicate");
+    expect(await handle("tomorrow", new Date())).toBe("new");
+  });
+
   it("brings an older schema with everything in it up to date, and relays of that version go on", async () => {
     const store = storeOnNothing();
     const { schema, admin } = store;
