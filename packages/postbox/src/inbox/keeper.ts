@@ -40,7 +40,8 @@ export function createKeeper<Tx>(
     keep: false,
     backoff: options.backoff,
     scheduled: false,
-    retention: { retentionMs, cleanIntervalMs, ...(partitions !== undefined && { partitions }) },
+    // A consumer that never ran before has no box yet.
+    retention: { retentionMs, cleanIntervalMs, afterMs: leaseMs / 3, ...(partitions !== undefined && { partitions }) },
     runtime,
     telemetry,
   });

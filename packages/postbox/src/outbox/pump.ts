@@ -34,7 +34,7 @@ export interface PumpOptions {
   /** Whether anything is ever scheduled in this box. */
   readonly scheduled: boolean;
   /** Defaults to keeping everything. */
-  readonly retention?: Pick<RetentionOptions, "retentionMs" | "cleanIntervalMs" | "archive" | "partitions">;
+  readonly retention?: Pick<RetentionOptions, "retentionMs" | "cleanIntervalMs" | "afterMs" | "archive" | "partitions">;
   /** Listens to these. Defaults to looking only. */
   readonly hints?: Hints<never>;
   readonly runtime: Runtime;

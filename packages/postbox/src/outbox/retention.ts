@@ -7,6 +7,8 @@ export interface RetentionOptions extends Pick<PurgeOptions, "retentionMs" | "ar
   readonly store: Pick<Store, "purge">;
   readonly boxName: string;
   readonly cleanIntervalMs: number;
+  /** Not before. Defaults to at once. */
+  readonly afterMs?: number;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
   failed(error: unknown, retryInMs: number): void;
@@ -18,6 +20,7 @@ export interface RetentionOptions extends Pick<PurgeOptions, "retentionMs" | "ar
  */
 export async function keepClean(options: RetentionOptions, signal: AbortSignal): Promise<void> {
   const { store, boxName: box, retentionMs, archive, partitions, cleanIntervalMs, runtime, telemetry } = options;
+  if (options.afterMs !== undefined) await sleep(runtime, options.afterMs, signal);
   while (!signal.aborted) {
     try {
       const { busy, ...purged } = await store.purge({

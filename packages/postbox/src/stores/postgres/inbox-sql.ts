@@ -99,33 +99,11 @@ export function keepSql(t: BoxTables): string {
     FROM (SELECT count(*) FROM appended) AS a, given LEFT JOIN new ON new.id = r_id ORDER BY place`;
 }
 
-/**
- * Puts a message aside, $1 being its lane, which is locked, and a JSON array of one as above, $2 whether also if it is known; the rest
- * is what becomes of it: $4 tries, $5 the error, $6 in how many ms it is tried again. What waits has a hold; one that is there
- * already counts as changed, so that no settle ends it that has not seen this.
- */
-export function setAsideSql(t: BoxTables, to: "wait" | "parked"): string {
-  const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(m_${name}, 'base64')` : `m_${name}`));
-  const failures =
-    "jsonb_build_array(jsonb_build_object('attempt', $4::integer, 'at', clock_timestamp(), 'error', $5::text))";
-  const position = `nextval(pg_get_serial_sequence('${t.pending}', 'position'))`;
-  const waiting = `kept AS (
-      INSERT INTO ${t.wait} (lane, position, ${columns}, attempts, last_error, failures, hold_key)
-      SELECT lane, ${position}, ${values.join(", ")}, $4::integer, $5::text, ${failures}, coalesce(m_key, chr(1) || m_id)
-      FROM wanted RETURNING lane, hold_key
-    ), held AS (
-      INSERT INTO ${t.hold} AS h (lane, key, due_at)
-      SELECT lane, hold_key, clock_timestamp() + $6::double precision * interval '1 millisecond' FROM kept
-      ON CONFLICT (lane, key) DO UPDATE SET changes = h.changes + 1
-    )`;
-  const parking = `kept AS (
-      INSERT INTO ${t.parked} (lane, position, ${columns}, attempts, reason, failures)
-      SELECT lane, ${position}, ${values.join(", ")}, $4::integer, $5::text, ${failures}
-      FROM wanted WHERE $6::double precision IS NULL RETURNING lane
-    )`;
+/** One message, a JSON array of one as above: only remembers it. $2 and $3 as above. */
+export function adoptSql(t: BoxTables): string {
   return `
-    WITH ${patient("$7::text")}, given AS MATERIALIZED (
-      SELECT g.*, ${isOld("time", "$3::double precision")} AS old
+    WITH ${patient("$3::text")}, given AS MATERIALIZED (
+      SELECT g.*, ${isOld("time", "$2::double precision")} AS old
       FROM (SELECT m.*, to_timestamp(at / 1000) AS time
             FROM patience, json_to_recordset($1::json) AS m (${fields.join(", ")}) WHERE during IS NOT NULL) AS g
     ), new AS (
@@ -134,12 +112,37 @@ export function setAsideSql(t: BoxTables, to: "wait" | "parked"): string {
              CASE WHEN payload THEN decode(m_data, 'base64') END
       FROM given WHERE NOT old
       ON CONFLICT DO NOTHING
-      RETURNING id
-    ), wanted AS MATERIALIZED (
-      SELECT * FROM given WHERE $2::boolean OR EXISTS (SELECT FROM new)
-    ), ${to === "wait" ? waiting : parking}
-    SELECT old, known.new, ${impatient} FROM given, (SELECT count(*) AS new FROM new) AS known,
-      (SELECT count(*) FROM kept) AS k`;
+      RETURNING 1
+    )
+    SELECT old, known.new, ${impatient} FROM given, (SELECT count(*) AS new FROM new) AS known`;
+}
+
+/**
+ * Puts a message aside, a JSON array of one as above, in a lane that is locked. $2 are its tries, $3 the error, $4 in how many ms it
+ * is tried again. What waits has a hold; one that is there already counts as changed, so that no settle ends it that has not
+ * seen this.
+ */
+export function setAsideSql(t: BoxTables, to: "wait" | "parked"): string {
+  const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(m_${name}, 'base64')` : `m_${name}`));
+  const failures =
+    "jsonb_build_array(jsonb_build_object('attempt', $2::integer, 'at', clock_timestamp(), 'error', $3::text))";
+  const position = `nextval(pg_get_serial_sequence('${t.pending}', 'position'))`;
+  const given = `FROM json_to_recordset($1::json) AS m (${fields.join(", ")})`;
+  if (to === "parked") {
+    return `
+    INSERT INTO ${t.parked} (lane, position, ${columns}, attempts, reason, failures)
+    SELECT lane, ${position}, ${values.join(", ")}, $2::integer, $3::text, ${failures}
+    ${given} WHERE $4::double precision IS NULL`;
+  }
+  return `
+    WITH kept AS (
+      INSERT INTO ${t.wait} (lane, position, ${columns}, attempts, last_error, failures, hold_key)
+      SELECT lane, ${position}, ${values.join(", ")}, $2::integer, $3::text, ${failures}, coalesce(m_key, chr(1) || m_id)
+      ${given} RETURNING lane, hold_key
+    )
+    INSERT INTO ${t.hold} AS h (lane, key, due_at)
+    SELECT lane, hold_key, clock_timestamp() + $4::double precision * interval '1 millisecond' FROM kept
+    ON CONFLICT (lane, key) DO UPDATE SET changes = h.changes + 1`;
 }
 
 /**

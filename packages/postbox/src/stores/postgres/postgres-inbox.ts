@@ -6,7 +6,16 @@ import { busyError } from "../inbox-errors.js";
 import { lockLanesSql } from "./admin-sql.js";
 import type { BoxFinder } from "./consumers.js";
 import { errorText } from "./error-text.js";
-import { fieldOf, handledSql, hashSql, keepSql, memoryColumns, rememberSql, setAsideSql } from "./inbox-sql.js";
+import {
+  adoptSql,
+  fieldOf,
+  handledSql,
+  hashSql,
+  keepSql,
+  memoryColumns,
+  rememberSql,
+  setAsideSql,
+} from "./inbox-sql.js";
 import { messageColumns, messageValues } from "./message-columns.js";
 import { type BoxTables, inboxTable } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
@@ -69,7 +78,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       if (first === undefined) return [];
       const { keep, firstLane } = await statements(first.consumer);
       const given = JSON.stringify(arrivals.map((arrival) => recordOf(arrival, firstLane)));
-      const { rows } = await patiently(first, waitMs, () => run(keep, [given, retentionMs, limitOf(waitMs)]));
+      const { rows } = await patiently(first, waitMs, () => run(keep, [given, retentionMs, limitOf(waitMs)], true));
       const found: Remembered[] = [];
       for (const [index, arrival] of arrivals.entries()) {
         const row = rows[index];
@@ -81,31 +90,24 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     },
 
     async setAside(arrival, aside, { retentionMs, waitMs }) {
-      const { firstLane, lockLanes, ...to } = await statements(arrival.consumer);
+      const { firstLane, lockLanes, adopt, ...to } = await statements(arrival.consumer);
       const anyway = aside.to === "parked" && aside.anyway === true;
       const record = recordOf(arrival, firstLane);
+      const given = JSON.stringify([record]);
       const retryInMs = aside.to === "wait" ? aside.retryInMs : null;
-      const params = [
-        JSON.stringify([record]),
-        anyway,
-        retentionMs,
-        aside.attempts,
-        errorText(aside.error),
-        retryInMs,
-        limitOf(waitMs),
-      ];
-      const rows = await patiently(arrival, waitMs, () =>
-        onPool.begin(
-          async (client) => {
-            await client.query(lockLanes, [[record.lane]]);
-            return (await client.query(to[aside.to], params)).rows;
-          },
-          { isolation: "read committed" },
-        ),
-      );
-      if (rows[0]?.old === true) return "too-old";
-      if (Number(rows[0]?.new) === 1) return "new";
-      return compared(arrival, async (text, given) => (await run(text, given)).rows);
+      const work = async (client: ClientBase) => {
+        // First what may have to wait, and only then the lane, which others wait for.
+        const [found] = (await client.query(adopt, [given, retentionMs, limitOf(waitMs)])).rows;
+        const isNew = Number(found.new) === 1;
+        if (isNew || anyway) {
+          await client.query(lockLanes, [[record.lane]]);
+          await client.query(to[aside.to], [given, aside.attempts, errorText(aside.error), retryInMs]);
+        }
+        return found.old ? "too-old" : isNew ? "new" : undefined;
+      };
+      const inOne = () => onPool.begin(work, { isolation: "read committed" });
+      const remembered = await patiently(arrival, waitMs, inOne);
+      return remembered ?? compared(arrival, async (text, params) => (await run(text, params)).rows);
     },
 
     async handled(tx, arrival, row, epoch) {
@@ -122,6 +124,7 @@ function statementsOf(t: BoxTables) {
   return {
     firstLane: t.firstLane,
     keep: keepSql(t),
+    adopt: adoptSql(t),
     wait: setAsideSql(t, "wait"),
     parked: setAsideSql(t, "parked"),
     pending: handledSql(t, "pending"),
