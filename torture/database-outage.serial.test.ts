@@ -17,6 +17,7 @@ import {
   createRouter,
   defineEvent,
   inbox,
+  inboxOf,
   type RelayOptions,
   type Sender,
   transaction,
@@ -125,13 +126,17 @@ function facts(outages: readonly Outage[]): void {
       await inTheMiddle.opened;
       await begin(server);
       goOn.open();
-      await log.until("delivery.retried");
+      await log.until("router.failed", 3);
       await end(server);
-      await log.until("delivery.acked", twice.length);
 
-      expect([...(await harness.effects())].sort()).toEqual(ids.sort());
+      const effects = async () => [...(await harness.effects())].sort();
+      await expect.poll(effects, { timeout: 5_000 }).toEqual(ids.sort());
+      await expect.poll(() => broker.depth("billing"), { timeout: 5_000 }).toBe(0);
       expect(broker.parked("billing")).toEqual([]);
-      expect(broker.depth("billing")).toBe(0);
+      const left = async () => (await harness.contents(inboxOf("billing"))).wait;
+      await expect.poll(left, { timeout: 5_000 }).toEqual([]);
+      expect(await effects()).toEqual(ids);
+      expect((await harness.contents(inboxOf("billing"))).parked).toEqual([]);
     });
   });
 

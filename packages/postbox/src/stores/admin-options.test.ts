@@ -114,15 +114,18 @@ describe("options of an operator", () => {
     });
   });
 
-  it("take pace and signal for a replay only, and a status for discarding only", () => {
+  it("take pace and signal for a replay only, and a status where there is a choice", () => {
     const { signal } = new AbortController();
     expect(checkChange("replay", { ids: ["m"] }, { by: "ann", perSecond: 5, signal })).toMatchObject({ perSecond: 5 });
     const paced = { by: "ann", perSecond: 5 };
     expect(thrownBy(() => checkChange("retry", { ids: ["m"] }, paced))).toMatchObject({ code: "option-unknown" });
     expect(thrownBy(() => checkDryRun("discard", { status: "done" } as never))).toEqual(refused("status"));
-    expect(thrownBy(() => checkDryRun("retry", { status: "parked" } as never))).toMatchObject({
+    expect(thrownBy(() => checkDryRun("retry", { status: "scheduled" } as never))).toEqual(refused("status"));
+    expect(checkDryRun("retry", { status: "waiting" })).toMatchObject({ status: "waiting" });
+    expect(thrownBy(() => checkDryRun("replay", { status: "done" } as never))).toMatchObject({
       code: "option-unknown",
     });
+    expect(thrownBy(() => checkDryRun("replay", { box: "inbox/billing" }))).toEqual(refused("box"));
     expect(thrownBy(() => checkDryRun("explode" as never, {}))).toEqual(refused("action"));
     expect(thrownBy(() => checkDryRun("retry", {}, { limit: 1_000_001 }))).toEqual(refused("limit"));
   });
