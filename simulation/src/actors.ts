@@ -128,7 +128,12 @@ function routerFor(stage: Stage, { process, store, telemetry, runtime }: Booted,
   };
   const wanted = consumer === "billing" ? Placed : Handled;
   const { leaseMs, pollIntervalMs } = plan.relay;
-  const timing = { leaseMs, pollIntervalMs, cleanIntervalMs: 10_000 };
+  const { retentionMs } = plan;
+  const timing = {
+    leaseMs,
+    pollIntervalMs,
+    ...(retentionMs === undefined ? { cleanIntervalMs: 10_000 } : { retentionMs, cleanIntervalMs: 200 }),
+  };
   return createRouter(consumer, { telemetry, runtime, backoff, concurrency: handler.concurrency, maxAttempts: 1_000 })
     .use(transaction(store))
     .use(plan.durable ? durableInbox(store, timing) : inbox(store, timing))

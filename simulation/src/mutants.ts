@@ -130,6 +130,16 @@ export const mutants: readonly Mutant[] = [
     changes: [['return differs ? "differs" : "duplicate";', 'return "new";']],
   },
   {
+    guard: "an inbox forgets nothing that it still has to remember",
+    file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
+    changes: [["arrival.consumer === consumer && since < before", "arrival.consumer === consumer"]],
+  },
+  {
+    guard: "what is older than an inbox remembers is not handled",
+    file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
+    changes: [['return "too-old";', ""]],
+  },
+  {
     guard: "what was handled from an inbox leaves it in the handler's transaction",
     file: "node_modules/postbox/dist/inbox/finish.js",
     changes: [

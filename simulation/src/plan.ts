@@ -18,6 +18,8 @@ export interface Plan {
   readonly direct: boolean;
   /** Whether consumers store what comes before they handle it. Defaults to false. */
   readonly durable?: boolean;
+  /** How long consumers remember. Defaults to longer than any history. */
+  readonly retentionMs?: number;
   readonly handler: HandlerPlan;
   readonly transactions: readonly PlannedTransaction[];
   readonly faults: readonly Fault[];
@@ -101,7 +103,9 @@ export function planOf(seed: number): Plan {
   const chance = createChance(seed);
   const plan = chance.is(0.2) ? crowd(seed, chance) : anything(seed, chance);
   const whole = operated(plan, createChance(seed ^ 0x0be7a7e));
-  return { ...whole, durable: !whole.direct && createChance(seed ^ 0xd0ab1e).is(0.3) };
+  const inboxes = createChance(seed ^ 0xd0ab1e);
+  const durable = !whole.direct && inboxes.is(0.3);
+  return { ...whole, durable, ...(inboxes.is(0.15) && { retentionMs: inboxes.pick([1_000, 4_000]) }) };
 }
 
 /** Some have an operator, some have schedules, whatever else goes on. */

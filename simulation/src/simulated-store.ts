@@ -123,7 +123,12 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
         return done;
       }),
     inbox: {
-      remember: (tx, ...args) => link.call(() => inner.inbox.remember(tx, ...args)),
+      remember: (tx, ...args) =>
+        link.call(async () => {
+          const remembered = await inner.inbox.remember(tx, ...args);
+          if (remembered === "too-old") recorder.meet("a message was older than an inbox remembers");
+          return remembered;
+        }),
       keep: (...args) =>
         link.call(async () => {
           const kept = await inner.inbox.keep(...args);
@@ -135,7 +140,7 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
           const remembered = await inner.inbox.setAside(arrival, aside, asideOptions);
           const { consumer, message } = arrival;
           recorder.meet("an inbox has kept what failed");
-          if (aside.to === "parked" && remembered === "new") {
+          if (aside.to === "parked" && (remembered === "new" || aside.anyway)) {
             recorder.record({ what: "refused", consumer, id: message.id });
           }
           return remembered;
@@ -167,7 +172,12 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
         ),
     },
     admin: inner.admin,
-    purge: (purgeOptions) => link.call(() => inner.purge(purgeOptions)),
+    purge: (purgeOptions) =>
+      link.call(async () => {
+        const purged = await inner.purge(purgeOptions);
+        if (purged.removed > 0 && purgeOptions.box !== undefined) recorder.meet("an inbox has forgotten something");
+        return purged;
+      }),
     health: (healthOptions) => link.call(() => inner.health(healthOptions)),
     migrate: () => inner.migrate(),
   };

@@ -26,6 +26,8 @@ export const situations = [
   "an inbox has kept what failed",
   "an inbox knew what came again",
   "a message was handled from an inbox",
+  "a message was older than an inbox remembers",
+  "an inbox has forgotten something",
   "a message of an inbox was another's by then",
   "a handler failed and was retried",
   "a consumer parked a message",

@@ -98,8 +98,12 @@ export function createKeeper<Tx>(
         try {
           const aside = asideOf(verdict);
           const remembered = await store.inbox.setAside(arrival, aside, inbox.remember);
-          if (remembered !== "new" && !("anyway" in aside && aside.anyway)) return "known";
-          if (verdict.to === "retry") pump.dueIn(verdict.retryInMs);
+          const isKept = remembered === "new" || ("anyway" in aside && aside.anyway === true);
+          if (!isKept && remembered === "duplicate") return "known";
+          if (!isKept) {
+            // It has become too old while it was tried: nobody knows it, and nobody ever will.
+            await store.inbox.setAside(arrival, { ...parkedFor(verdict), anyway: true }, inbox.remember);
+          } else if (verdict.to === "retry") pump.dueIn(verdict.retryInMs);
           return "kept";
         } catch (error) {
           telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
@@ -116,10 +120,13 @@ export function createKeeper<Tx>(
 const known: ReadonlySet<string> = new Set(["message-differs", "message-too-old"]);
 
 function asideOf(verdict: Verdict): Aside {
-  const error = scrub(verdict.error.message);
-  if (verdict.to === "retry") return { to: "wait", attempts: 1, retryInMs: verdict.retryInMs, error };
-  const { code } = PostboxError.from(verdict.error);
-  return { to: "parked", attempts: 1, error, anyway: known.has(code) };
+  const parked = parkedFor(verdict);
+  if (verdict.to === "retry") return { ...parked, to: "wait", retryInMs: verdict.retryInMs };
+  return { ...parked, anyway: known.has(PostboxError.from(verdict.error).code) };
+}
+
+function parkedFor({ error }: Verdict): Aside & { readonly to: "parked" } {
+  return { to: "parked", attempts: 1, error: scrub(error.message) };
 }
 
 function checkWindow(consumer: string, { name, redeliveryWindowMs }: Receiver, retentionMs: number): void {
