@@ -74,6 +74,12 @@ export function checkOptions(
   }
 }
 
+/** Both by name; for what `b` leaves undefined, that of `a`. */
+export function given<A extends object, B extends object>(a: A | undefined, b?: B): A & B {
+  const values = [a, b].flatMap((each) => Object.entries(each ?? {}).filter(([, value]) => value !== undefined));
+  return Object.fromEntries(values) as A & B;
+}
+
 function show(value: unknown): string {
   if (typeof value === "string") {
     // A URL in the wrong place may hold a password.

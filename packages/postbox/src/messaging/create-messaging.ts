@@ -5,6 +5,7 @@ import { inbox } from "../middleware/inbox.js";
 import { outboxOutputs } from "../middleware/outbox-outputs.js";
 import { publishOutputs } from "../middleware/publish-outputs.js";
 import { transaction } from "../middleware/transaction.js";
+import { given } from "../options.js";
 import { createOutbox } from "../outbox/outbox.js";
 import { createRelay } from "../outbox/relay.js";
 import { createPublisher } from "../publisher/create-publisher.js";
@@ -143,10 +144,4 @@ function running(router: RunsReceiver, receiver: Receiver): Running {
     start: () => router.start(receiver),
     stop: () => router.stop(),
   };
-}
-
-/** Both by name; of what `b` leaves undefined, that of `a`. */
-function given<A extends object, B extends object>(a: A | undefined, b?: B): A & B {
-  const values = [a, b].flatMap((each) => Object.entries(each ?? {}).filter(([, value]) => value !== undefined));
-  return Object.fromEntries(values) as A & B;
 }
