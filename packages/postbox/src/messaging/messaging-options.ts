@@ -37,10 +37,11 @@ export interface MessagingOptions<
   readonly source?: string;
   /** The name of a consumer that is given none. Defaults to the service's name. */
   readonly group?: string;
-  /** Where outbox and inbox are; handlers get its transactions, whatever is on. Needed as soon as one of the two is. */
+  /** Where outbox and inbox are; handlers get its transactions, whatever is on. Needed as soon as one of the two is on. Defaults to none. */
   readonly store?: S;
+  /** To the broker: the relay's, or with the outbox off the publisher's. */
   readonly sender: Sender;
-  /** What consumers run on: one for all, or one for each by its name. Needed for `run` and `start`, where there are consumers. */
+  /** What consumers run on: one for all, or one for each by its name. `run` and `start` need it for them. Defaults to none. */
   readonly receiver?: Receiver | ((consumer: string) => Receiver);
   /** Whether what is published is stored first, in the publisher's transaction, and sent by the relay. Defaults to false. */
   readonly outbox?: Outbox;
