@@ -52,7 +52,7 @@ export function createMessaging(options: MessagingOptions): unknown {
   let sealed = false;
   let started: Running | undefined;
 
-  /** What stands around the handlers of a consumer, from the transaction in. */
+  /** What stands around the handlers of a consumer, the outermost first. */
   function* middleware(name: string, own: ConsumerOptions): Generator<AnyMiddleware> {
     const mode = own.inbox ?? options.inbox ?? false;
     if (outbox === undefined && !mode) yield publishOutputs(publisher);
@@ -91,7 +91,6 @@ export function createMessaging(options: MessagingOptions): unknown {
   }
 
   function together(): Running {
-    sealed = true;
     return runTogether(
       [...consumers].map(([name, router]) => running(router, receiverOf(name))),
       relay === undefined ? [] : [relay],
@@ -114,10 +113,15 @@ export function createMessaging(options: MessagingOptions): unknown {
     in: outbox === undefined ? () => publisher : (tx: unknown) => outbox.in(tx),
     relay,
     consumer,
-    run: async (signal: AbortSignal = new AbortController().signal) => together().run(signal),
+    async run(signal: AbortSignal = new AbortController().signal) {
+      const all = together();
+      sealed = true;
+      await all.run(signal);
+    },
     start() {
       const all = together();
       all.start();
+      sealed = true;
       started = all;
     },
     stop: async () => started?.stop(),

@@ -1,10 +1,9 @@
 import type { BaseContext, Outputs, WithoutOutputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
 
-export type NoOutbox =
+const noOutbox =
   "the inbox is on and the outbox is off, so a crash after the commit would lose them: turn the outbox on";
-const noOutbox: NoOutbox =
-  "the inbox is on and the outbox is off, so a crash after the commit would lose them: turn the outbox on";
+export type NoOutbox = typeof noOutbox;
 
 /** Says why a handler behind an inbox cannot return messages while there is no outbox. */
 export function withoutOutputs(): Middleware<"withoutOutputs", None, WithoutOutputs<NoOutbox>> {
