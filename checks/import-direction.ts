@@ -13,7 +13,7 @@ const layers: readonly (readonly string[])[] = [
   ["publisher/", "router/"],
   ["outbox/", "inbox/"],
   ["middleware/"],
-  ["stores/", "transports/", "transactions/", "telemetry/", "connect/"],
+  ["stores/", "transports/", "transactions/", "telemetry/", "connect/", "messaging/"],
 ];
 
 /** The only places that may import what is not ours and not Node's: everything else runs without any driver. */

@@ -22,7 +22,7 @@ import { type MemoryBroker, memoryBroker, memoryStore } from "postbox/memory";
 import { postgresStore } from "postbox/postgres";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { guideDatabases } from "./guide-database.js";
-import { pageText, snippets, statements, until } from "./snippets.js";
+import { defaults, known, listedIn, named, pageText, snippets, statements, tableOf, until } from "./snippets.js";
 
 const guide = "docs/guides/outbox.md";
 const operating = "docs/guides/operating.md";
@@ -32,46 +32,7 @@ const sql = statements(guide);
 type Order = { orderId: string; total: number };
 type OrderPlaced = EventDefinition<"shop.orders.v1.OrderPlaced", Order, Order>;
 
-/** The cells of the table that begins with this head. */
-function table(head: string, page = guide): string[][] {
-  const lines = pageText(page).split("\n");
-  const from = lines.findIndex((line) => line.startsWith(`| ${head} |`)) + 2;
-  const rest = lines.slice(from);
-  const rows = rest.slice(
-    0,
-    rest.findIndex((line) => !line.startsWith("|")),
-  );
-  return rows.map((row) => row.split(" | ").map((cell) => cell.replace(/^\| | \|$/g, "")));
-}
-
-const named = (cell = "") => [...cell.matchAll(/`([^`]+)`/g)].map(([, name]) => name as string);
-
-/** What the comments in the source say that options default to. */
-function defaults(...files: readonly string[]): Map<string, string> {
-  const options = files.flatMap((file) => [
-    ...pageText(`${src}/${file}`).matchAll(/\/\*\*((?:(?!\*\/).)*)\*\/\s+readonly (\w+)\??:/gs),
-  ]);
-  return new Map(
-    options.map(([, text = "", name = ""]) => {
-      const comment = text.replace(/\s+\*?\s*/g, " ");
-      return [name, /Defaults to (.+?)[.:](?= |$)/.exec(comment)?.[1] ?? "required"];
-    }),
-  );
-}
-
-/** The options that a factory knows: it lists them when it is given one that is like none of them. */
-function known(make: () => unknown): string[] {
-  try {
-    make();
-  } catch (error) {
-    return listedIn(error as Error);
-  }
-  return [];
-}
-
-function listedIn({ message }: Error): string[] {
-  return /known are (.*)/.exec(message)?.[1]?.split(", ") ?? [];
-}
+const table = (head: string, page = guide) => tableOf(page, head);
 
 describe("the tables of the guide to the outbox", () => {
   const store = memoryStore();

@@ -24,6 +24,50 @@ export function statements(page: string): Record<string, string> {
   return Object.fromEntries(parts.flatMap((name, at) => (at % 2 === 0 ? [[name, parts[at + 1] ?? ""]] : [])));
 }
 
+/** The cells of the table of a page that begins with this head. */
+export function tableOf(page: string, head: string): string[][] {
+  const lines = pageText(page).split("\n");
+  const from = lines.findIndex((line) => line.startsWith(`| ${head} |`)) + 2;
+  const rest = lines.slice(from);
+  const rows = rest.slice(
+    0,
+    rest.findIndex((line) => !line.startsWith("|")),
+  );
+  return rows.map((row) => row.split(" | ").map((cell) => cell.replace(/^\| | \|$/g, "")));
+}
+
+/** What a cell has between backticks. */
+export function named(cell = ""): string[] {
+  return [...cell.matchAll(/`([^`]+)`/g)].map(([, name]) => name as string);
+}
+
+/** What the comments in the source say that options default to. */
+export function defaults(...files: readonly string[]): Map<string, string> {
+  const options = files.flatMap((file) => [
+    ...pageText(`packages/postbox/src/${file}`).matchAll(/\/\*\*((?:(?!\*\/).)*)\*\/\s+readonly (\w+)\??:/gs),
+  ]);
+  return new Map(
+    options.map(([, text = "", name = ""]) => {
+      const comment = text.replace(/\s+\*?\s*/g, " ");
+      return [name, /Defaults to (.+?)[.:](?= |$)/.exec(comment)?.[1] ?? "required"];
+    }),
+  );
+}
+
+/** The options that a factory knows: it lists them when it is given one that is like none of them. */
+export function known(make: () => unknown): string[] {
+  try {
+    make();
+  } catch (error) {
+    return listedIn(error as Error);
+  }
+  return [];
+}
+
+export function listedIn({ message }: Error): string[] {
+  return /known are (.*)/.exec(message)?.[1]?.split(", ") ?? [];
+}
+
 /** Writes the files into a folder, and expects the compiler to have nothing to say about them. */
 export async function compile(folder: string, files: Readonly<Record<string, string>>): Promise<void> {
   for (const [file, code] of Object.entries(files)) writeFileSync(join(folder, file), code);

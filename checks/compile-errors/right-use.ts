@@ -4,6 +4,7 @@ import type { Client, ClientBase, Pool, PoolClient } from "pg";
 import {
   type BaseContext,
   correlation,
+  createMessaging,
   createOutbox,
   createPublisher,
   createRouter,
@@ -13,9 +14,13 @@ import {
   type Handlers,
   type InTransaction,
   inbox,
+  type Messaging,
+  messagingOptionsFromEnv,
   type Next,
   outboxOutputs,
+  type Publisher,
   publishOutputs,
+  type Receiver,
   type RouterOptions,
   recover,
   retry,
@@ -147,3 +152,66 @@ export function register(handlers: Handlers<BaseContext & InTransaction<ClientBa
 register(createRouter("modules").use(transaction(store)));
 
 export declare const otherStore: Store<{ readonly other: true }>;
+
+declare const receiver: Receiver;
+/** One for each pair of switches, and one whose switches are known at run time only. */
+export const messaging = {
+  both: createMessaging({ service: "orders", store, sender, receiver, outbox: true, inbox: true }),
+  outbox: createMessaging({ service: "orders", store, sender, outbox: true }),
+  inbox: createMessaging({ service: "orders", store, sender, inbox: "durable" }),
+  neither: createMessaging({ service: "orders", store, sender, receiver: () => receiver }),
+  storeless: createMessaging({ service: "orders", sender, receiver }),
+  byEnv: createMessaging({ service: "orders", ...messagingOptionsFromEnv(process.env), store, sender, receiver }),
+};
+export const drizzleMessaging = createMessaging({ service: "orders", store: drizzleStore, sender, outbox: true });
+
+messaging.both.consumer("billing").on(OrderPlaced, async (order, { tx }) => {
+  await tx.query("select 1");
+  return [InvoiceIssued.message({ orderId: order.orderId })];
+});
+messaging.byEnv.consumer("billing").on(OrderPlaced, async (order, { tx }) => {
+  await tx.query("select 1");
+  return [InvoiceIssued.message({ orderId: order.orderId })];
+});
+messaging.neither.consumer("billing").on(OrderPlaced, async (order, { tx }) => {
+  await tx.query("select 1");
+  return [InvoiceIssued.message({ orderId: order.orderId })];
+});
+messaging.inbox.consumer("billing").on(OrderPlaced, async (_order, { tx }) => {
+  await tx.query("select 1");
+});
+messaging.storeless.consumer().on(OrderPlaced, (order) => [InvoiceIssued.message({ orderId: order.orderId })]);
+messaging.storeless.consumer("by hand", { ack: "manual" }).on(OrderPlaced, async (_order, { delivery }) => delivery.ack());
+messaging.neither.consumer("forwarding", { ack: "forward" }).on(OrderPlaced, async () => []);
+messaging.inbox.consumer("without", { inbox: false }).on(OrderPlaced, (order) => [InvoiceIssued.message({ orderId: order.orderId })]);
+messaging.outbox.consumer("with", { inbox: true, concurrency: 1, isolation: "serializable", backoff: (attempt) => attempt }).on(OrderPlaced, (order) => [InvoiceIssued.message({ orderId: order.orderId })]);
+
+messaging.both
+  .consumer("middleware", { outside: (outer) => outer.use(retry()).use(timeout(1000)) })
+  .use(tenant)
+  .on(OrderPlaced, async (_order, { tx, signal, tenant: whose }) => {
+    await tx.query("select $1", [whose.toUpperCase()]);
+    signal.throwIfAborted();
+    return [];
+  });
+drizzleMessaging.consumer("with Drizzle").on(OrderPlaced, async (_order, { tx }) => {
+  tx.rollback satisfies () => never;
+});
+
+export async function publish(given: Messaging<Store<ClientBase>>, client: PoolClient): Promise<void> {
+  const publishers: Publisher[] = [given.publisher, given.in(client)];
+  for (const each of publishers) await each.publish(OrderPlaced, { orderId: "1", total: 2 });
+  given.relay?.start();
+}
+export async function publishWithAll(client: PoolClient): Promise<void> {
+  const { both, outbox: first, inbox: second, neither, byEnv } = messaging;
+  for (const each of [both, first, second, neither, byEnv]) await publish(each, client);
+  await publish(neither, client);
+  await messaging.both.relay.run();
+  await db.transaction(async (tx) => {
+    await drizzleMessaging.in(tx).publish(OrderPlaced, { orderId: "1", total: 2 });
+  });
+}
+/** A store that may not be there: handlers get no transaction. */
+declare const maybeStore: typeof store | undefined;
+createMessaging({ service: "orders", store: maybeStore, sender, outbox: maybeStore !== undefined }).consumer().on(OrderPlaced, async () => {});

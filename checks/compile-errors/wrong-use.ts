@@ -2,6 +2,7 @@
 import type { NodePgDatabase } from "drizzle-orm/node-postgres";
 import type { Pool, PoolClient } from "pg";
 import {
+  createMessaging,
   createOutbox,
   createRelay,
   createRouter,
@@ -11,15 +12,18 @@ import {
   publishOutputs,
   recover,
   retry,
+  type Sender,
   timeout,
   transaction,
 } from "postbox";
 import { memoryBroker } from "postbox/memory";
 import { z } from "zod";
 import {
+  drizzleMessaging,
   drizzleOutbox,
   drizzleStore,
   InvoiceIssued,
+  messaging,
   OrderPlaced,
   otherStore,
   outbox,
@@ -33,6 +37,7 @@ import {
 declare const pool: Pool;
 declare const client: PoolClient;
 declare const db: NodePgDatabase;
+declare const sender: Sender;
 
 // error: inbox() needs 'tx' in the context: .use(transaction(store)) before it
 createRouter("b").use(inbox(store));
@@ -106,3 +111,39 @@ createRelay(store, { maxAttempts: 1 }).start();
 createRelay(store, memoryBroker());
 // error: is missing the following properties from type 'ClientBase'
 outbox.collecting(pool, async (box) => box.publishAll([]));
+// error: nobody publishes what this handler returns: the inbox is on and the outbox is off, so a crash after the commit would lose them: turn the outbox on
+messaging.inbox.consumer("b").on(OrderPlaced, async (o) => [InvoiceIssued.message({ orderId: o.orderId })]);
+// error: nobody publishes what this handler returns: the inbox is on and the outbox is off
+messaging.neither.consumer("b", { inbox: true }).on(OrderPlaced, async (o) => [InvoiceIssued.message({ orderId: o.orderId })]);
+// error: Property 'store' is missing
+createMessaging({ service: "orders", sender, outbox: true });
+// error: Property 'store' is missing
+createMessaging({ service: "orders", sender, inbox: "durable" });
+// error: Property 'service' is missing
+createMessaging({ sender });
+// error: 'outBox' does not exist
+createMessaging({ service: "orders", sender, outBox: false });
+// error: the inbox needs a store: give createMessaging one
+messaging.storeless.consumer("b", { inbox: true });
+// error: with a store the ack comes after the commit, and is in nobody's hands
+messaging.neither.consumer("b", { ack: "manual" });
+// error: ack: "forward" needs somebody to publish
+messaging.outbox.consumer("b", { ack: "forward" }).on(OrderPlaced, async () => {});
+// error: Property 'tx' does not exist
+messaging.storeless.consumer("b").on(OrderPlaced, async (_order, { tx }) => void tx);
+// error: timeout() cannot stand inside transaction(store): .use(timeout()) before it
+messaging.both.consumer("b").use(timeout(5));
+// error: inbox() cannot stand inside publishOutputs(publisher)
+messaging.neither.consumer("b").use(inbox(store));
+// error: is possibly 'undefined'
+messaging.byEnv.relay.start();
+// error: 'messaging.inbox.relay' is possibly 'undefined'
+messaging.inbox.relay.start();
+// error: is missing the following properties from type 'ClientBase'
+messaging.both.in(pool);
+// error: is missing the following properties from type 'PgTransaction<
+drizzleMessaging.in(client);
+// error: is not assignable to parameter of type 'never'
+messaging.storeless.in(client);
+// error: 'conurrency' does not exist
+messaging.both.consumer("b", { conurrency: 1 });

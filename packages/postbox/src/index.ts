@@ -63,6 +63,10 @@ export type {
 } from "./publisher/publisher.js";
 export { createRouter, type RouterOptions } from "./router/create-router.js";
 export type { Handler, Handlers, Router, RunsReceiver } from "./router/router.js";
+export { createMessaging } from "./messaging/create-messaging.js";
+export type { ConsumerOptions, InboxMode, Messaging } from "./messaging/messaging.js";
+export type { MessagingOptions } from "./messaging/messaging-options.js";
+export { type EnvMessagingOptions, messagingOptionsFromEnv } from "./messaging/messaging-options-from-env.js";
 export { correlation } from "./middleware/correlation.js";
 export { deadline, type DeadlineOptions } from "./middleware/deadline.js";
 export type { DurableInboxOptions, InboxOptions } from "./inbox/inbox-options.js";
@@ -87,6 +91,7 @@ export type {
   Outputs,
   PublishesOutputs,
   WithOutputs,
+  WithoutOutputs,
 } from "./router/context.js";
 export type { Keeper, KeeperOptions, Verdict } from "./router/keeper.js";
 export { defineMiddleware, type Middleware, type Next, type None } from "./router/middleware.js";

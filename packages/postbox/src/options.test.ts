@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { callback, checkOptions, count, list, object, oneOf, positive, text } from "./options.js";
+import { callback, checkOptions, count, given, list, object, oneOf, positive, text } from "./options.js";
 
 const rules = { pollIntervalMs: count, source: text, mode: oneOf("delete", "keep") };
 
@@ -20,6 +20,11 @@ it("says what a good value looks like", () => {
   expect(() => checkOptions("x", null as never, rules)).toThrow("options must be an object");
 });
 
+it("repeats no password of a URL in the wrong place", () => {
+  expect(() => checkOptions("x", { mode: "postgres://u:secret@h/d" }, rules)).toThrow('got "postgres://***@h/d"');
+  expect(() => checkOptions("x", "postgres://u:secret@h/d" as never, rules)).toThrow('got "postgres://***@h/d"');
+});
+
 it("lets undefined stand for the default", () => {
   expect(() => checkOptions("x", { pollIntervalMs: undefined, source: "/a" }, rules, ["source"])).not.toThrow();
 });
@@ -35,4 +40,10 @@ it.each([
 ])("%s takes what it says and nothing else", (_, rule, good, bad) => {
   expect(good.filter((value) => !rule.test(value))).toEqual([]);
   expect(bad.filter((value) => rule.test(value))).toEqual([]);
+});
+
+it("puts what is given before what is not, and nothing before undefined", () => {
+  expect(given({ a: 1, b: 2, c: undefined }, { b: 3, a: undefined })).toEqual({ a: 1, b: 3 });
+  expect(given(undefined, { a: 1 })).toEqual({ a: 1 });
+  expect(given({ a: 1 })).toEqual({ a: 1 });
 });

@@ -1,4 +1,5 @@
 import { ConfigError } from "./errors.js";
+import { scrub } from "./internal/scrub.js";
 
 /** One rule per option: what a good value looks like, in words for the error, and as a test. */
 export interface OptionRule {
@@ -44,7 +45,7 @@ export function checkOptions(
   required: readonly string[] = [],
 ): void {
   if (typeof options !== "object" || options === null) {
-    throw new ConfigError("option-invalid", `${owner}: options must be an object; got ${String(options)}`);
+    throw new ConfigError("option-invalid", `${owner}: options must be an object; got ${show(options)}`);
   }
   for (const [key, value] of Object.entries(options)) {
     const rule = Object.hasOwn(rules, key) ? rules[key] : undefined;
@@ -73,12 +74,23 @@ export function checkOptions(
   }
 }
 
+/** Both by name; for what `b` leaves undefined, that of `a`. */
+export function given<A extends object, B extends object>(a: A | undefined, b?: B): A & B {
+  const values = [a, b].flatMap((each) => Object.entries(each ?? {}).filter(([, value]) => value !== undefined));
+  return Object.fromEntries(values) as A & B;
+}
+
 function show(value: unknown): string {
-  if (typeof value === "string") return JSON.stringify(value.length > 100 ? `${value.slice(0, 100)}…` : value);
+  if (typeof value === "string") {
+    // A URL in the wrong place may hold a password.
+    const clean = scrub(value);
+    return JSON.stringify(clean.length > 100 ? `${clean.slice(0, 100)}…` : clean);
+  }
   return typeof value === "object" && value !== null ? Object.prototype.toString.call(value) : String(value);
 }
 
-function nearestName(name: string, known: readonly string[]): string | undefined {
+/** The one of `known` that was most likely meant; undefined where none is like it. */
+export function nearestName(name: string, known: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
   for (const candidate of known) {

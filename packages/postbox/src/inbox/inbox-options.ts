@@ -1,6 +1,6 @@
 import { ConfigError } from "../errors.js";
 import type { Message } from "../message/message.js";
-import { callback, checkOptions, count, flag, type OptionRule, oneOf, positive } from "../options.js";
+import { callback, checkOptions, count, flag, given, type OptionRule, oneOf, positive } from "../options.js";
 import type { RememberOptions } from "../store.js";
 
 export interface InboxOptions {
@@ -69,7 +69,7 @@ export function checkInbox(
   pollIntervalMs: number,
 ): CheckedInbox {
   checkOptions(owner, options, owner === "inbox" ? rules : { ...rules, batchSize: count });
-  const checked = {
+  const defaults = {
     id: ({ id }: Message) => id,
     hash: false,
     storePayload: false,
@@ -80,8 +80,8 @@ export function checkInbox(
     leaseMs: 15_000,
     onPark: "continue" as const,
     batchSize: 200,
-    ...options,
   };
+  const checked: typeof defaults & DurableInboxOptions = given(defaults, options);
   if (checked.pollIntervalMs >= checked.leaseMs / 3) {
     throw new ConfigError(
       "option-invalid",

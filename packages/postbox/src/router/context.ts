@@ -36,6 +36,11 @@ export interface WithOutputs {
   readonly outputs: true;
 }
 
+/** Nobody publishes what the handler returns: `unpublished` says why, and what to do. */
+export interface WithoutOutputs<Why extends string = string> {
+  readonly unpublished: Why;
+}
+
 /** What the handler returns goes straight to the broker, after everything inside has committed. */
 export interface PublishesOutputs extends WithOutputs {
   readonly published: true;

@@ -50,7 +50,7 @@ export interface RouterOptions {
   readonly runtime?: Partial<Runtime>;
 }
 
-const rules = {
+export const routerRules = {
   ack: oneOf("on-success", "manual", "forward"),
   concurrency: count,
   maxBuffered: count,
@@ -80,7 +80,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
   if (typeof consumer !== "string" || consumer === "") {
     throw new ConfigError("option-invalid", "createRouter: give the consumer's name, such as createRouter('billing')");
   }
-  checkOptions("createRouter", options, rules);
+  checkOptions("createRouter", options, routerRules);
   const telemetry = quiet(options.telemetry);
   const sessionOptions: SessionOptions = {
     consumer,

@@ -1,7 +1,7 @@
 import { PermanentError } from "../errors.js";
 import type { EventDefinition } from "../event/define-event.js";
 import type { Codecs } from "../message/codec.js";
-import type { BaseContext, Outputs } from "./context.js";
+import type { BaseContext, Outputs, WithoutOutputs } from "./context.js";
 import type { AnyMiddleware } from "./middleware.js";
 
 /** A handler without its types, as the router keeps it. */
@@ -47,7 +47,7 @@ export function createHandle(
       };
       chain = compose(middleware, (inner) => running(() => innermost(inner)))(context);
       const left = await chain.result;
-      if (left.length > 0) throw unpublished(event);
+      if (left.length > 0) throw unpublished(event, context);
       return handled;
     };
     return running(handle, () => chain?.ended);
@@ -96,14 +96,14 @@ function outputsOf(returned: unknown, event: EventDefinition, context: BaseConte
     );
   }
   // Here and not further out, so that a transaction around the handler rolls back.
-  if (returned.length > 0 && !("outputs" in context)) throw unpublished(event);
+  if (returned.length > 0 && !("outputs" in context)) throw unpublished(event, context);
   return returned;
 }
 
-function unpublished(event: EventDefinition): PermanentError {
-  return new PermanentError(
-    `handling ${event.type} returned messages that nobody publishes; ` +
-      ".use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)",
-    { code: "outputs-unpublished" },
-  );
+function unpublished(event: EventDefinition, context: BaseContext & Partial<WithoutOutputs>): PermanentError {
+  const advice =
+    context.unpublished ?? ".use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)";
+  return new PermanentError(`handling ${event.type} returned messages that nobody publishes; ${advice}`, {
+    code: "outputs-unpublished",
+  });
 }

@@ -1,6 +1,6 @@
 import type { DataOut, EventDefinition } from "../event/define-event.js";
 import type { Receiver } from "../transport.js";
-import type { BaseContext, ForwardAck, Outputs, PublishesOutputs, WithOutputs } from "./context.js";
+import type { BaseContext, ForwardAck, Outputs, PublishesOutputs, WithOutputs, WithoutOutputs } from "./context.js";
 import type { AddsOf, Fits } from "./fits.js";
 import type { AnyMiddleware } from "./middleware.js";
 
@@ -11,10 +11,12 @@ type Extended<C, M> = Flat<Omit<C, keyof AddsOf<M>> & AddsOf<M>>;
 // biome-ignore-start lint/suspicious/noConfusingVoidType: a handler may return the promise of another function's nothing.
 type Returns<C> = C extends WithOutputs
   ? void | Outputs
-  :
-      | void
-      | "nobody publishes what this handler returns: .use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)";
+  : void | `nobody publishes what this handler returns: ${WhyNot<C>}`;
 // biome-ignore-end lint/suspicious/noConfusingVoidType: see above.
+type WhyNot<C> =
+  C extends WithoutOutputs<infer Why>
+    ? Why
+    : ".use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)";
 
 /** Handles one event: `data` is decoded and validated. Resolving means done; `PermanentError` parks, any other retries. */
 export type Handler<E, C> = (data: DataOut<E>, context: C) => Returns<C> | Promise<Returns<C>>;

@@ -1,0 +1,145 @@
+import { ConfigError } from "../errors.js";
+import { checkInbox, type InboxOptions } from "../inbox/inbox-options.js";
+import type { Runtime } from "../internal/runtime.js";
+import type { Codec } from "../message/codec.js";
+import {
+  callback,
+  checkOptions,
+  count,
+  flag,
+  list,
+  type OptionRule,
+  object,
+  oneOf,
+  positive,
+  text,
+} from "../options.js";
+import type { OutboxOptions } from "../outbox/outbox.js";
+import type { RelayOptions } from "../outbox/relay.js";
+import type { DirectPublisherOptions } from "../publisher/create-publisher.js";
+import { type RouterOptions, routerRules } from "../router/create-router.js";
+import type { Store } from "../store.js";
+import type { Telemetry } from "../telemetry/events.js";
+import type { Receiver, Sender } from "../transport.js";
+import type { ConsumerOptions, InboxMode } from "./messaging.js";
+
+// biome-ignore lint/suspicious/noExplicitAny: any store, whatever its transactions are.
+export type AnyStore = Store<any>;
+
+export interface MessagingOptions<
+  S extends AnyStore | undefined = AnyStore | undefined,
+  Outbox extends boolean = boolean,
+  Inbox extends InboxMode = InboxMode,
+> {
+  /** The name of your service. */
+  readonly service: string;
+  /** The CloudEvents source of everything published here. Defaults to `/` and the service's name. */
+  readonly source?: string;
+  /** The name of a consumer that is given none. Defaults to the service's name. */
+  readonly group?: string;
+  /** Where outbox and inbox are; handlers get its transactions, whatever is on. Needed as soon as one of the two is on. Defaults to none. */
+  readonly store?: S;
+  /** To the broker: the relay's, or with the outbox off the publisher's. */
+  readonly sender: Sender;
+  /** What consumers run on: one for all, or one for each by its name. `run` and `start` need it for them. Defaults to none. */
+  readonly receiver?: Receiver | ((consumer: string) => Receiver);
+  /** Whether what is published is stored first, in the publisher's transaction, and sent by the relay. Defaults to false. */
+  readonly outbox?: Outbox;
+  /** Whether consumers handle each message once: see `inbox` and `durableInbox`. Defaults to false. */
+  readonly inbox?: Inbox;
+  /** Of the relay: see `RelayOptions`. Defaults to 500. */
+  readonly pollIntervalMs?: number;
+  /** Of the relay: see `RelayOptions`. Defaults to 500. */
+  readonly batchSize?: number;
+  /** Total tries of a message before it is parked, by the relay and by consumers. Defaults to 10. */
+  readonly maxAttempts?: number;
+  /** Beside JSON and bytes, which are built in. Defaults to none. */
+  readonly codecs?: readonly Codec[];
+  /** Listens to what happens in all parts. Defaults to nobody. */
+  readonly telemetry?: Telemetry;
+  /** More for publishing; each option counts where it can: `hint` with the outbox, `publishTimeoutMs` without. Defaults to none. */
+  readonly publisherOptions?: Omit<
+    OutboxOptions & DirectPublisherOptions,
+    "source" | "codecs" | "telemetry" | "runtime"
+  >;
+  /** More for the relay. Defaults to none. */
+  readonly relayOptions?: RelayOptions;
+  /** More for all consumers. Defaults to none. */
+  readonly routerOptions?: Omit<RouterOptions, "ack">;
+  /** More for the inboxes of all consumers. Defaults to none. */
+  readonly inboxOptions?: InboxOptions;
+  /** @experimental Time, chance and failpoints. Defaults to the system's. */
+  readonly runtime?: Partial<Runtime>;
+}
+
+const store: OptionRule = {
+  expected: "a store, such as postgresStore({ pool })",
+  test: (value) => typeof (value as Partial<Store> | null)?.transaction === "function",
+};
+const sender: OptionRule = {
+  expected: "a sender, such as broker.sender()",
+  test: (value) => typeof (value as Partial<Sender> | null)?.send === "function",
+};
+const receiver: OptionRule = {
+  expected: "a receiver, such as broker.receiver(), or a function from a consumer's name to one",
+  test: (value) => typeof value === "function" || typeof (value as Partial<Receiver> | null)?.receive === "function",
+};
+const mode: OptionRule = {
+  expected: 'true, false or "durable"',
+  test: (value) => typeof value === "boolean" || value === "durable",
+};
+
+const rules = {
+  service: text,
+  source: text,
+  group: text,
+  store,
+  sender,
+  receiver,
+  outbox: flag,
+  inbox: mode,
+  pollIntervalMs: positive,
+  batchSize: count,
+  maxAttempts: count,
+  codecs: list,
+  telemetry: callback,
+  publisherOptions: object,
+  relayOptions: object,
+  routerOptions: object,
+  inboxOptions: object,
+  runtime: object,
+  // They come along with the options from the environment; whoever made the store and the sender has used them.
+  databaseUrl: text,
+  brokerUrl: text,
+};
+
+export function checkMessaging(options: MessagingOptions): void {
+  checkOptions("createMessaging", options, rules, ["service", "sender"]);
+  const { routerOptions = {}, inboxOptions = {} } = options;
+  checkOptions("createMessaging: routerOptions", routerOptions, routerRules);
+  checkInbox("inbox", inboxOptions, 1_000);
+  if (options.outbox) requireStore("createMessaging: the outbox", options.store);
+  if (options.inbox) requireStore("createMessaging: the inbox", options.store);
+}
+
+const consumerRules = {
+  ...routerRules,
+  inbox: mode,
+  inboxOptions: object,
+  isolation: oneOf("read committed", "repeatable read", "serializable"),
+  outside: callback,
+};
+
+export function checkConsumer(name: string, options: ConsumerOptions): void {
+  checkOptions(`consumer ${name}`, options, consumerRules);
+}
+
+/** The store, or an error that names who has none. */
+export function requireStore(who: string, store: AnyStore | undefined): AnyStore {
+  if (store !== undefined) return store;
+  throw new ConfigError(
+    "option-invalid",
+    `${who} is on and has no store to be in; give createMessaging 'store', such as postgresStore({ pool }), or turn it off`,
+    { path: "store" },
+  );
+}
