@@ -80,7 +80,9 @@ describeOnEach("postgres", (server) => {
       await publisher.publish(OrderPlaced, { orderId: "order-m3", total: -1 }, { id: "m3" });
       await until(async () => (await count("invoices")) === 2 && (await count("shipments")) === 3);
       await until(async () => (await store.admin.stats({ box: inboxOf("billing") })).parked.count === 1);
-      const { rows } = await pool.query("select extensions from postbox.outbox_pending order by position limit 1");
+      const { rows } = await pool.query(
+        "select extensions from postbox.outbox_pending order by extensions ->> 'causationid' limit 1",
+      );
       expect(rows[0].extensions).toEqual({ causationid: "m1", correlationid: "c" });
 
       expect((await operating.parked()).map(({ id }) => id)).toEqual(["m3"]);

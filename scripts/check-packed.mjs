@@ -9,8 +9,8 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 210, unpacked: 720 },
-  "@postbox/testkit": { packed: 115, unpacked: 470 },
+  postbox: { packed: 245, unpacked: 830 },
+  "@postbox/testkit": { packed: 125, unpacked: 500 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));

@@ -39,7 +39,7 @@ export interface DurableInboxOptions extends InboxOptions {
 
 const dayMs = 24 * 3_600_000;
 /** What a store can tell apart by their times: see `retentionMs`. */
-export const longestRetentionMs = 90 * dayMs;
+const longestRetentionMs = 90 * dayMs;
 
 const retention: OptionRule = {
   expected: "a number of milliseconds above 0, up to 90 days",

@@ -34,7 +34,7 @@ function trusted<T>(): StandardSchema<T> {
 const schema = trusted<Order>();
 export const Placed = defineEvent({ type: "inbox.Placed", schema });
 export const Keyed = defineEvent({ type: "inbox.Keyed", schema: trusted<KeyedOrder>(), key: ({ key }) => key });
-export const Invoiced = defineEvent({ type: "inbox.Invoiced", schema });
+const Invoiced = defineEvent({ type: "inbox.Invoiced", schema });
 /** Nobody has a handler for it. */
 export const Unknown = defineEvent({ type: "inbox.Unknown", schema });
 
@@ -50,7 +50,7 @@ export function orders() {
   return { broker, publisher, bind };
 }
 
-export interface Handling<Tx> {
+interface Handling<Tx> {
   readonly order: string;
   readonly tx: Tx;
   readonly attempt: number;

@@ -6,8 +6,8 @@ import { inboxTable } from "./names.js";
  * no time, or one far ahead, lies apart and is counted from its arrival.
  */
 
-export const slotCount = 16;
-export const slotMs = 7 * 24 * 3_600_000;
+const slotCount = 16;
+const slotMs = 7 * 24 * 3_600_000;
 /** Of what lies apart. */
 export const untimedSlot = -1;
 
