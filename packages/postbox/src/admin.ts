@@ -33,7 +33,10 @@ export interface BoxOption {
 }
 
 export interface ListOptions extends MessageFilter, BoxOption {
-  /** One or several; they are listed one after the other. Defaults to all, in the order of the type's definition. */
+  /**
+   * One or several; they are listed one after the other. Defaults to all, in the order of the type's definition; for an inbox, to
+   * all but `done`.
+   */
   readonly status?: Status | readonly Status[];
   /** At most 1,000. Defaults to 50. */
   readonly limit?: number;

@@ -138,4 +138,4 @@ export type {
   TakenLane,
   TransactionLibrary,
 } from "./store.js";
-export type { Delivery, Origin, Outcome, Receiver, Sender, Subscription } from "./transport.js";
+export type { Delivery, Kept, Origin, Outcome, Receiver, Sender, Subscription } from "./transport.js";

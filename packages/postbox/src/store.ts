@@ -38,6 +38,8 @@ export interface Store<Tx = unknown> {
   current(): Tx | undefined;
   /** Whether a transaction failed for others that ran beside it (a deadlock, a serialization failure): run it again, all of it. */
   isConflict(error: unknown): boolean;
+  /** Whether a transaction failed since the database went away: what it did has not happened, or is not known to have. */
+  isUnavailable(error: unknown): boolean;
   /** Writes messages into a box within `tx`, in one statement, in their order. Throws before touching `tx` when it is no transaction. */
   append(tx: Tx, box: string, messages: readonly Message[], options?: AppendOptions): Promise<void>;
   /** What consumers have handled, and the way into the box of each, `inboxOf(consumer)`. */

@@ -10,7 +10,13 @@ export type Outcome =
   /** The broker has it, durably, and it reaches at least one queue. */
   | { readonly status: "sent" }
   /** Not now. Sending it again may succeed; not before `retryInMs`, where given, instead of after the relay's own delay. */
-  | { readonly status: "failed"; readonly error: Error; readonly retryInMs?: number }
+  | {
+      readonly status: "failed";
+      readonly error: Error;
+      readonly retryInMs?: number;
+      /** It was nobody's fault: no attempt is spent. Defaults to false. */
+      readonly uncounted?: boolean;
+    }
   /** Never: too large, malformed, refused for good. Sending it again is pointless. */
   | { readonly status: "rejected"; readonly error: Error };
 
@@ -44,6 +50,15 @@ export interface Origin {
   readonly offset?: string;
 }
 
+/** That a delivery came out of a box, from which its handler's own transaction takes it. */
+export interface Kept {
+  /** The name of the box. */
+  readonly box: string;
+  /** Whether it was taken out; and whether that has committed. */
+  handled: boolean;
+  committed: boolean;
+}
+
 /**
  * One message on its way to a handler. It is settled exactly once, by one of the four verbs; a second one throws
  * `delivery-settled`. A delivery that is never settled (the process died) is delivered again.
@@ -54,6 +69,8 @@ export interface Delivery {
   readonly attempt: number;
   /** Where it was, as far as the broker says. */
   readonly origin?: Origin;
+  /** Of what an inbox keeps: the inbox's own affair. */
+  readonly kept?: Kept;
   /** Done: never deliver it again. Call it only after everything the handler did has committed. */
   ack(): Promise<void>;
   /** Failed: deliver it again after `delayMs`, counted as one more attempt. The reason is kept where there is a place for it. */

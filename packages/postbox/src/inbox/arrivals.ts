@@ -16,19 +16,12 @@ export interface Came {
 /** Makes what is remembered of a message. Throws `message-id-missing` where it has nothing to be known by. */
 export function arrivalOf(came: Came, { id, hash, storePayload }: CheckedInbox): Arrival {
   const { message, consumer, origin, handler } = came;
-  const known = id(message);
-  if (typeof known !== "string" || known === "") {
-    throw new PermanentError(
-      `a message of type ${message.type} has no id for the inbox of ${consumer}, so nobody can tell whether it was handled; ` +
-        "let its publisher give one, or give the inbox the option 'id'",
-      { code: "message-id-missing" },
-    );
-  }
+  const known = knownBy(message, consumer, id);
   return {
     consumer,
     message,
-    // No index takes any length.
-    id: known.length <= longestId ? known : `sha256:${digest(known)}`,
+    // No index takes any length, and no database any character.
+    id: known.length <= longestId && !unstorable.test(known) ? known : `sha256:${digest(known)}`,
     ...(hash && { hash: digest(message.data) }),
     ...(storePayload && { storePayload }),
     ...(origin && { origin }),
@@ -37,6 +30,22 @@ export function arrivalOf(came: Came, { id, hash, storePayload }: CheckedInbox):
 }
 
 const longestId = 500;
+const unstorable = /\0|\p{Surrogate}/u;
+
+function knownBy(message: Message, consumer: string, id: CheckedInbox["id"]): string {
+  let cause: unknown;
+  try {
+    const known = id(message);
+    if (typeof known === "string" && known !== "") return known;
+  } catch (thrown) {
+    cause = thrown;
+  }
+  throw new PermanentError(
+    `a message of type ${message.type} has no id for the inbox of ${consumer}, so nobody can tell whether it was handled; ` +
+      "let its publisher give one, or mend the inbox's option 'id'",
+    { code: "message-id-missing", cause },
+  );
+}
 
 function digest(data: string | Uint8Array): string {
   return createHash("sha256").update(data).digest("base64url");

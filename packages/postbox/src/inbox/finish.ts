@@ -1,8 +1,13 @@
 import { PostboxError } from "../errors.js";
 import type { Runtime } from "../internal/runtime.js";
 import type { Claim } from "../outbox/source.js";
-import type { Outputs } from "../router/context.js";
-import type { Arrival, Inbox } from "../store.js";
+import type { BaseContext, Outputs } from "../router/context.js";
+import { type Arrival, type Inbox, inboxOf } from "../store.js";
+
+/** The row that a message came from, if that was the box of its own consumer. */
+export function claimOf({ kept, consumer }: BaseContext): Claim | undefined {
+  return kept?.box === inboxOf(consumer) ? (kept as Claim) : undefined;
+}
 
 /**
  * Handles what came out of the box, and takes it out in the same transaction. Last of all: until then its lane may be lost, and
@@ -16,6 +21,7 @@ export async function finish<Tx>(
   runtime: Runtime,
   next: () => Promise<Outputs>,
 ): Promise<Outputs> {
+  claim.handled = claim.committed = false;
   const outputs = await next();
   if (!(await inbox.handled(tx, arrival, claim.row, claim.epoch))) {
     throw new PostboxError(

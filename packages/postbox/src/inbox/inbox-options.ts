@@ -53,7 +53,10 @@ const rules = {
   retentionMs: retention,
   cleanIntervalMs: positive,
   partitions: flag,
-  waitMs: positive,
+  waitMs: {
+    expected: "a number of milliseconds above 0, up to an hour",
+    test: (value: unknown) => typeof value === "number" && value > 0 && value <= 3_600_000,
+  },
   pollIntervalMs: positive,
   leaseMs: positive,
   onPark: oneOf("continue", "hold"),

@@ -3,9 +3,10 @@ import { sleep } from "../internal/runtime.js";
 import { scrub } from "../internal/scrub.js";
 import { createWake } from "../internal/wake.js";
 import type { KeeperOptions } from "../router/keeper.js";
-import type { Arrival, Inbox } from "../store.js";
+import type { Arrival } from "../store.js";
 import type { Delivery } from "../transport.js";
 import { arrivalOf, refusalOf } from "./arrivals.js";
+import type { Keeping } from "./bounded-inbox.js";
 import type { CheckedInbox } from "./inbox-options.js";
 
 /** Stores deliveries in the box of their consumer, in the order in which they come, and acks them then. */
@@ -17,7 +18,9 @@ export interface Intake {
 }
 
 export interface IntakeOptions extends CheckedInbox, KeeperOptions {
-  readonly inbox: Inbox<never>;
+  readonly inbox: Keeping;
+  /** Whether nothing may be stored before what came earlier. */
+  readonly inOrder: boolean;
   /** Something was stored. */
   kept(): void;
 }
@@ -32,11 +35,11 @@ export function createIntake(options: IntakeOptions): Intake {
   const failed = (error: unknown) =>
     telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
 
-  async function ack(delivery: Delivery): Promise<void> {
+  async function ack(delivery: Delivery, told?: "delivery.stored" | "delivery.acked"): Promise<void> {
     const { id } = delivery.message;
     try {
       await delivery.ack();
-      telemetry({ name: "delivery.acked", consumer, id });
+      if (told !== undefined) telemetry({ name: told, consumer, id });
     } catch (error) {
       // It comes again, and is known.
       failed(error);
@@ -52,7 +55,7 @@ export function createIntake(options: IntakeOptions): Intake {
       else {
         const aside = { to: "parked", attempts: 0, error: scrub(error.message), anyway: true } as const;
         await inbox.setAside(arrival, aside, remember);
-        await ack(delivery);
+        await ack(delivery, "delivery.acked");
       }
       telemetry({ name: "delivery.parked", consumer, id, error });
     } catch (thrown) {
@@ -63,7 +66,7 @@ export function createIntake(options: IntakeOptions): Intake {
 
   async function skip(delivery: Delivery): Promise<void> {
     telemetry({ name: "delivery.skipped", consumer, id: delivery.message.id });
-    await ack(delivery);
+    await ack(delivery, "delivery.acked");
   }
 
   /** Another process handles it right now: let others pass. */
@@ -71,7 +74,10 @@ export function createIntake(options: IntakeOptions): Intake {
     const retryInMs = options.backoff(1, runtime.random);
     const { id } = delivery.message;
     telemetry({ name: "delivery.retried", consumer, id, attempt: delivery.attempt, retryInMs, error });
-    await delivery.retry(retryInMs, error).catch(failed);
+    await delivery.retry(retryInMs, error).catch(async (thrown) => {
+      failed(thrown);
+      await delivery.release().catch(() => {});
+    });
   }
 
   /** Stores all of these, and settles each; or throws, and then none is settled. */
@@ -93,7 +99,7 @@ export function createIntake(options: IntakeOptions): Intake {
         first.set(arrival.id, index);
         settling.push(() => {
           const found = remembered[index] ?? "new";
-          if (found === "new") return ack(delivery);
+          if (found === "new") return ack(delivery, "delivery.stored");
           return found === "duplicate" ? skip(delivery) : park(delivery, refusalOf(found, arrival), arrival);
         });
       } catch (error) {
@@ -114,8 +120,6 @@ export function createIntake(options: IntakeOptions): Intake {
   return {
     async take(delivery) {
       if (ended) return release([delivery]);
-      const { message, attempt } = delivery;
-      telemetry({ name: "delivery.received", consumer, id: message.id, attempt });
       queue.push(delivery);
       arrived.wake();
       if (queue.length >= 2 * batchSize) await new Promise<void>((resolve) => waiters.push(resolve));
@@ -135,7 +139,11 @@ export function createIntake(options: IntakeOptions): Intake {
           failures = 0;
         } catch (error) {
           const [alone] = batch;
-          if (batch.length === 1 && alone !== undefined && isBusy(error)) {
+          if (batch.length === 1 && alone !== undefined && error instanceof PermanentError) {
+            await park(alone, error);
+            continue;
+          }
+          if (batch.length === 1 && alone !== undefined && isBusy(error) && !options.inOrder) {
             await later(alone, error);
             continue;
           }

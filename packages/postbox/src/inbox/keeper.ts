@@ -1,14 +1,14 @@
-import { ConfigError, PostboxError } from "../errors.js";
+import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
 import { sleep } from "../internal/runtime.js";
 import { scrub } from "../internal/scrub.js";
 import { createPump } from "../outbox/pump.js";
 import { createSource } from "../outbox/source.js";
 import type { Keeper, KeeperOptions, Verdict } from "../router/keeper.js";
-import { type Aside, inboxOf, type Store } from "../store.js";
+import { type Arrival, type Aside, inboxOf, type Store } from "../store.js";
 import type { Delivery, Receiver, Subscription } from "../transport.js";
-import { arrivalOf } from "./arrivals.js";
-import type { Claims } from "./claims.js";
+import { arrivalOf, refusalOf } from "./arrivals.js";
+import { boundedInbox } from "./bounded-inbox.js";
 import type { CheckedInbox } from "./inbox-options.js";
 import { createIntake, type IntakeOptions } from "./intake.js";
 
@@ -19,7 +19,6 @@ import { createIntake, type IntakeOptions } from "./intake.js";
 export function createKeeper<Tx>(
   store: Store<Tx>,
   first: "all" | "redelivered",
-  claims: Claims,
   inbox: CheckedInbox,
   options: KeeperOptions,
 ): Keeper {
@@ -46,11 +45,17 @@ export function createKeeper<Tx>(
     telemetry,
   });
   const source = createSource(
-    `the inbox of ${consumer}`,
-    (carrier, signal) => pump.run(carrier, signal),
-    (claim) => claims.add(claim),
+    { name: `the inbox of ${consumer}`, claimed: inboxOf(consumer), shunMs: leaseMs, runtime },
+    pump.run,
   );
-  const intakeOptions: IntakeOptions = { ...inbox, ...options, inbox: store.inbox, kept: () => pump.hinted() };
+  const bounded = boundedInbox(store.inbox, leaseMs + inbox.waitMs, runtime);
+  const intakeOptions: IntakeOptions = {
+    ...inbox,
+    ...options,
+    inbox: bounded,
+    inOrder: first === "all",
+    kept: () => pump.hinted(),
+  };
 
   /** Whether what fails is stored already. */
   let stores = false;
@@ -86,7 +91,7 @@ export function createKeeper<Tx>(
     },
 
     async take(delivery, verdict, signal) {
-      if (stores || claims.of(delivery.message) !== undefined) return undefined;
+      if (stores || delivery.kept !== undefined) return undefined;
       let arrival: ReturnType<typeof arrivalOf>;
       try {
         arrival = arrivalOf({ ...delivery, consumer }, inbox);
@@ -96,16 +101,10 @@ export function createKeeper<Tx>(
       }
       for (let failures = 1; ; failures++) {
         try {
-          const aside = asideOf(verdict);
-          const remembered = await store.inbox.setAside(arrival, aside, inbox.remember);
-          const isKept = remembered === "new" || ("anyway" in aside && aside.anyway === true);
-          if (!isKept && remembered === "duplicate") return "known";
-          if (!isKept) {
-            // It has become too old while it was tried: nobody knows it, and nobody ever will.
-            await store.inbox.setAside(arrival, { ...parkedFor(verdict), anyway: true }, inbox.remember);
-          } else if (verdict.to === "retry") pump.dueIn(verdict.retryInMs);
-          return "kept";
+          return await keep(arrival, verdict);
         } catch (error) {
+          // No store takes it: the broker has to.
+          if (error instanceof PermanentError) return undefined;
           telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
           if (signal.aborted) throw error;
           await sleep(runtime, options.backoff(failures, runtime.random), signal);
@@ -114,19 +113,30 @@ export function createKeeper<Tx>(
       }
     },
   };
+
+  async function keep(arrival: Arrival, verdict: Verdict): Promise<Verdict | "known"> {
+    const aside = asideOf(verdict);
+    const remembered = await bounded.setAside(arrival, aside, inbox.remember);
+    if (remembered === "new" || (aside.to === "parked" && aside.anyway)) {
+      if (verdict.to === "retry") pump.dueIn(verdict.retryInMs);
+      return verdict;
+    }
+    if (remembered === "duplicate") return "known";
+    // It is not what is known, or has become too old while it was tried: nobody else has it.
+    const refusal = refusalOf(remembered, arrival);
+    const text = `${refusal.message}; it had failed with: ${verdict.error.message}`;
+    await bounded.setAside(arrival, { to: "parked", attempts: 1, error: scrub(text), anyway: true }, inbox.remember);
+    return { to: "park", error: refusal };
+  }
 }
 
 /** The codes of refusals: what these are about is known already, or cannot be. */
 const known: ReadonlySet<string> = new Set(["message-differs", "message-too-old"]);
 
 function asideOf(verdict: Verdict): Aside {
-  const parked = parkedFor(verdict);
-  if (verdict.to === "retry") return { ...parked, to: "wait", retryInMs: verdict.retryInMs };
-  return { ...parked, anyway: known.has(PostboxError.from(verdict.error).code) };
-}
-
-function parkedFor({ error }: Verdict): Aside & { readonly to: "parked" } {
-  return { to: "parked", attempts: 1, error: scrub(error.message) };
+  const error = scrub(verdict.error.message);
+  if (verdict.to === "retry") return { to: "wait", attempts: 1, retryInMs: verdict.retryInMs, error };
+  return { to: "parked", attempts: 1, error, anyway: known.has(PostboxError.from(verdict.error).code) };
 }
 
 function checkWindow(consumer: string, { name, redeliveryWindowMs }: Receiver, retentionMs: number): void {

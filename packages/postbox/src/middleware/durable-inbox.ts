@@ -1,7 +1,6 @@
 import { ConfigError } from "../errors.js";
 import { arrivalOf } from "../inbox/arrivals.js";
-import { createClaims } from "../inbox/claims.js";
-import { finish } from "../inbox/finish.js";
+import { claimOf, finish } from "../inbox/finish.js";
 import { checkInbox, type DurableInboxOptions } from "../inbox/inbox-options.js";
 import { createKeeper } from "../inbox/keeper.js";
 import type { BaseContext, InTransaction } from "../router/context.js";
@@ -17,17 +16,16 @@ export function durableInbox<Tx>(
   options: DurableInboxOptions = {},
 ): Middleware<"durableInbox", InTransaction<Tx>, None, "published"> {
   const checked = checkInbox("durableInbox", options, 100);
-  const claims = createClaims();
   return {
     name: "durableInbox",
     needs: ["tx"],
     adds: [],
     refuses: ["published"],
     store,
-    keeper: (given) => createKeeper(store, "all", claims, checked, given),
+    keeper: (given) => createKeeper(store, "all", checked, given),
     async run(context: BaseContext & InTransaction<Tx>, next: Next) {
-      const { tx, message, runtime } = context;
-      const claim = claims.of(message);
+      const { tx, runtime } = context;
+      const claim = claimOf(context);
       if (claim === undefined) {
         throw new ConfigError(
           "middleware-order",

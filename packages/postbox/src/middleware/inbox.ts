@@ -1,6 +1,5 @@
 import { arrivalOf, refusalOf } from "../inbox/arrivals.js";
-import { createClaims } from "../inbox/claims.js";
-import { finish } from "../inbox/finish.js";
+import { claimOf, finish } from "../inbox/finish.js";
 import { checkInbox, type InboxOptions } from "../inbox/inbox-options.js";
 import { createKeeper } from "../inbox/keeper.js";
 import type { BaseContext, InTransaction } from "../router/context.js";
@@ -20,18 +19,17 @@ export function inbox<Tx>(
   options: InboxOptions = {},
 ): Middleware<"inbox", InTransaction<Tx>, None, "published"> {
   const checked = checkInbox("inbox", options, 1_000);
-  const claims = createClaims();
   return {
     name: "inbox",
     needs: ["tx"],
     adds: [],
     refuses: ["published"],
     store,
-    keeper: (given) => createKeeper(store, "redelivered", claims, checked, given),
+    keeper: (given) => createKeeper(store, "redelivered", checked, given),
     async run(context: BaseContext & InTransaction<Tx>, next: Next) {
       const { tx, consumer, message, telemetry, runtime } = context;
       const arrival = arrivalOf(context, checked);
-      const claim = claims.of(message);
+      const claim = claimOf(context);
       if (claim !== undefined) return finish(store.inbox, tx, arrival, claim, runtime, next);
       const remembered = await store.inbox.remember(tx, arrival, checked.remember);
       if (remembered === "duplicate") {

@@ -29,7 +29,7 @@ export function transaction<Tx>(
     adds: ["tx"],
     refuses: ["tx", "delivery"],
     store,
-    async run({ runtime, signal }: BaseContext, next: (added: InTransaction<Tx>) => Promise<Outputs>) {
+    async run({ kept, runtime, signal }: BaseContext, next: (added: InTransaction<Tx>) => Promise<Outputs>) {
       for (let tries = 1; ; tries++) {
         let begun = false;
         try {
@@ -41,10 +41,11 @@ export function transaction<Tx>(
             signal.throwIfAborted();
             return returned;
           }, options);
+          if (kept !== undefined) kept.committed = kept.handled;
           if (runtime.failpoint) await runtime.failpoint("transaction.committed");
           return outputs;
         } catch (error) {
-          if (!begun) throw unavailable(store, error);
+          if (!begun || store.isUnavailable(error)) throw unavailable(store, error);
           if (!store.isConflict(error) || signal.aborted) throw error;
           if (tries >= mostTries) throw contended(error);
           await sleep(runtime, conflictDelay(tries, runtime.random), signal);
@@ -58,7 +59,7 @@ export function transaction<Tx>(
 function unavailable(store: Store, error: unknown): unknown {
   if (error instanceof PostboxError) return error;
   const { message } = PostboxError.from(error);
-  const text = `${store.name} could not begin a transaction: ${message}; it is tried again`;
+  const text = `${store.name} cannot be reached: ${message}; it is tried again`;
   return new PostboxError("store-unavailable", text, { cause: error });
 }
 

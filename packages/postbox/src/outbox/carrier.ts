@@ -36,6 +36,6 @@ export interface Carrier {
   stored?(row: Row): void;
   /** These lanes are somebody else's: nothing that is reported of their rows counts any more. */
   lost?(lanes: readonly number[]): void;
-  /** The lanes that were lost while rows of theirs were with a consumer, which still has them. */
+  /** The lanes that were lost lately while rows of theirs were with a consumer, which still has them: better with others. */
   haunted?(): readonly number[];
 }

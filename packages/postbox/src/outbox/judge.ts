@@ -48,16 +48,17 @@ export function judge(
   if (ahead !== undefined) return queueBehind(row, ahead, options);
   // Whoever may read the tables need not know the broker's password.
   const text = scrub(error.message);
-  const attempts = row.attempts + 1;
+  const isCounted = !(outcome.status === "failed" && outcome.uncounted);
+  const attempts = row.attempts + (isCounted ? 1 : 0);
   const permanent = outcome.status === "rejected" || error instanceof PermanentError || options.isPermanent(error);
-  if (permanent || attempts >= options.maxAttempts) {
+  if (permanent || (isCounted && attempts >= options.maxAttempts)) {
     const hold = options.holdParked && row.message.key !== undefined;
     return {
       settlement: { row, to: "parked", attempts, error: text, ...(hold && { hold }) },
       event: { name: "message.parked", box, id, error },
     };
   }
-  const retryInMs = wished(outcome) ?? options.backoff(attempts, options.random);
+  const retryInMs = wished(outcome) ?? options.backoff(Math.max(1, attempts), options.random);
   return {
     settlement: options.inPlace
       ? { row, to: "pending", attempts, error: text }

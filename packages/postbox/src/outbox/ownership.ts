@@ -62,6 +62,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   let trustedUntil = 0;
   let members = 1;
   let paused = false;
+  let lookBeyondAt = runtime.monotonic() + leaseMs / 3;
   /** The last beat of each other member, and since when it has been the last. */
   let beats = new Map<string, Pick<Member, "beat" | "leaseMs"> & { readonly since: number }>();
   const trusted = () => runtime.monotonic() < trustedUntil;
@@ -168,14 +169,19 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   async function share(): Promise<number> {
     const all = order === "total";
     const fair = paused ? 0 : all ? laneCount : Math.ceil(laneCount / members);
-    if (epochs.size < fair && trusted()) {
+    // Now and then one more than that: somebody may not want what is left over.
+    const beyond = epochs.size === fair && fair < laneCount && !paused && runtime.monotonic() >= lookBeyondAt;
+    if (beyond) lookBeyondAt = runtime.monotonic() + leaseMs / 3;
+    if ((epochs.size < fair || beyond) && trusted()) {
       await inTurn(async () => {
-        const gained = await box.own(owner, fair - epochs.size, { dead: dead(), all, except: options.unwanted() });
+        const most = beyond ? 1 : fair - epochs.size;
+        const gained = await box.own(owner, most, { dead: dead(), all, except: options.unwanted() });
         if (gained.length > 0 && runtime.failpoint) await runtime.failpoint("relay.owned");
         gain(gained);
       });
     } else if (epochs.size > fair) {
-      const surplus = owned().slice(fair);
+      // Those that it has had longest: one that was just taken is one that nobody wanted.
+      const surplus = owned().slice(0, epochs.size - fair);
       const drained = new Set(await options.drain(surplus.map(({ lane }) => lane)));
       if (drained.size > 0) await inTurn(() => giveBack(surplus.filter(({ lane }) => drained.has(lane))));
     }

@@ -197,7 +197,7 @@ export function createRelay<Tx>(
     telemetry: quiet(options.telemetry),
   });
 
-  const source = () => createSource(`the outbox of ${store.name}`, (carrier, signal) => pump.run(carrier, signal));
+  const source = () => createSource({ name: `the outbox of ${store.name}`, shunMs: leaseMs, runtime }, pump.run);
   if (sender === undefined) return { source };
   const carrier = carrierTo(sender, publishTimeoutMs, runtime);
   const background = startStop("relay", (signal) => pump.run(carrier, signal));

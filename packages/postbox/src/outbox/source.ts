@@ -1,26 +1,33 @@
 import { PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
+import type { Runtime } from "../internal/runtime.js";
+import { isNobodysFault } from "../router/nobodys-fault.js";
 import type { Row } from "../store.js";
-import type { Delivery, Receiver, Subscription } from "../transport.js";
+import type { Delivery, Kept, Receiver, Subscription } from "../transport.js";
 import type { Carrier, RowOutcome } from "./carrier.js";
 
 /** Runs an engine with what takes its rows, until the signal is aborted and everything that was taken is settled. */
 export type RunPump = (carrier: Carrier, signal: AbortSignal) => Promise<void>;
 
-/** A row that is with a consumer, who may take it out of the box itself. */
-export interface Claim {
+/** A row of a box that its consumer takes out itself. */
+export interface Claim extends Kept {
   readonly row: Row;
   /** Of its lane, when it was handed over. */
   readonly epoch: number;
-  /** Whether it was taken out, in a transaction that commits before the message is acked. */
-  handled: boolean;
 }
 
-/**
- * A box as a receiver: each row is a delivery, and what becomes of the one becomes of the other. `claimed` is told of each before
- * it is handed over.
- */
-export function createSource(name: string, pump: RunPump, claimed: (claim: Claim) => void = () => {}): Receiver {
+export interface SourceOptions {
+  readonly name: string;
+  /** The name of the box, if its consumer takes rows out of it itself: then each delivery carries its claim. */
+  readonly claimed?: string;
+  /** For how long a lane that was lost with rows at a consumer, which still has them, is better with others. */
+  readonly shunMs: number;
+  readonly runtime: Runtime;
+}
+
+/** A box as a receiver: each row is a delivery, and what becomes of the one becomes of the other. */
+export function createSource(options: SourceOptions, pump: RunPump): Receiver {
+  const { name } = options;
   return {
     name,
     storesFailures: true,
@@ -31,7 +38,7 @@ export function createSource(name: string, pump: RunPump, claimed: (claim: Claim
         failure ??= { cause };
         stop.abort();
       };
-      const carrier = carryTo(name, subscription, stop.signal, claimed, broken);
+      const carrier = carryTo(options, subscription, stop.signal, broken);
       try {
         await pump(carrier, stop.signal);
       } finally {
@@ -51,14 +58,14 @@ interface SourceCarrier extends Carrier {
 type Report = (row: Row, outcome: RowOutcome) => void;
 
 function carryTo(
-  name: string,
+  { name, claimed, shunMs, runtime }: SourceOptions,
   subscription: Subscription,
   stopping: AbortSignal,
-  claimed: (claim: Claim) => void,
   broken: (cause: unknown) => void,
 ): SourceCarrier {
-  /** Handed over, and nobody has said what became of it. */
-  const unsettled = new Map<Row, "ours" | "lost">();
+  /** Handed over, and nobody has said what became of it; or when it was lost. */
+  const unsettled = new Map<Row, "ours" | number>();
+  const now = () => runtime.monotonic();
   /** Settled by its consumer, and not stored yet. */
   const storing = new Map<Row, { stored(): void; lost(): void }>();
   let emptied = () => {};
@@ -92,8 +99,8 @@ function carryTo(
 
   function deliveryOf(row: Row, report: Report, epoch: number): Delivery {
     const { id } = row.message;
-    const claim: Claim = { row, epoch, handled: false };
-    claimed(claim);
+    const claim: Claim | undefined =
+      claimed === undefined ? undefined : { box: claimed, row, epoch, handled: false, committed: false };
     let by: string | undefined;
     const only = (verb: string): void => {
       if (by !== undefined) {
@@ -110,7 +117,7 @@ function carryTo(
         const lost = () => reject(laneLost(verb, id));
         if (unsettled.get(row) !== "ours") {
           // What was handled has left the box, whoever has its lane now.
-          if (claim.handled && verb === "ack") resolve();
+          if (claim?.committed && verb === "ack") resolve();
           else lost();
         } else {
           storing.set(row, { stored: resolve, lost });
@@ -121,10 +128,16 @@ function carryTo(
     return {
       message: row.message,
       attempt: row.attempts + 1,
+      ...(claim && { kept: claim }),
       // What waited leaves a hold behind, which a settle ends.
-      ack: () => settle("ack", { status: claim.handled && !row.waiting ? "handled" : "sent" }),
+      ack: () => settle("ack", { status: claim?.committed && !row.waiting ? "handled" : "sent" }),
       retry: (delayMs, error = new Error("its consumer asked for another try")) =>
-        settle("retry", { status: "failed", error: errorFrom(error), retryInMs: delayMs }),
+        settle("retry", {
+          status: "failed",
+          error: errorFrom(error),
+          retryInMs: delayMs,
+          ...(isNobodysFault(error) && { uncounted: true }),
+        }),
       park: (error) => settle("park", { status: "rejected", error: errorFrom(error) }),
       async release() {
         only("release");
@@ -138,7 +151,7 @@ function carryTo(
   /** As when its process dies: nobody is waited for, and what comes of it does not count. */
   function abandon(): void {
     abandoned = true;
-    for (const row of unsettled.keys()) unsettled.set(row, "lost");
+    for (const row of unsettled.keys()) unsettled.set(row, now());
     emptied();
   }
 
@@ -161,7 +174,7 @@ function carryTo(
     },
     lost(lanes) {
       const gone = new Set(lanes);
-      for (const row of unsettled.keys()) if (gone.has(row.lane)) unsettled.set(row, "lost");
+      for (const row of unsettled.keys()) if (gone.has(row.lane)) unsettled.set(row, now());
       for (const [row, { lost }] of storing) {
         if (!gone.has(row.lane)) continue;
         storing.delete(row);
@@ -169,7 +182,9 @@ function carryTo(
       }
     },
     haunted() {
-      const lanes = [...unsettled].flatMap(([row, whose]) => (whose === "lost" ? [row.lane] : []));
+      const lanes = [...unsettled].flatMap(([row, lostAt]) =>
+        lostAt !== "ours" && now() - lostAt < shunMs ? [row.lane] : [],
+      );
       return [...new Set(lanes)];
     },
     end() {

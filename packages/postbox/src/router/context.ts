@@ -2,7 +2,7 @@ import type { Draft } from "../event/define-event.js";
 import type { Runtime } from "../internal/runtime.js";
 import type { Message } from "../message/message.js";
 import type { Telemetry } from "../telemetry/events.js";
-import type { Origin } from "../transport.js";
+import type { Kept, Origin } from "../transport.js";
 
 /** What every handler and middleware finds. Middleware adds to it; each addition has a name of its own. */
 export interface BaseContext {
@@ -16,6 +16,8 @@ export interface BaseContext {
   readonly handler: string;
   /** Where the broker had the message, as far as it says. */
   readonly origin?: Origin;
+  /** Of what an inbox keeps: the inbox's own affair. */
+  readonly kept?: Kept;
   /** Aborted when the handler should give up: a timeout, the message's expiry, or the end of a graceful stop. */
   readonly signal: AbortSignal;
   readonly telemetry: Telemetry;

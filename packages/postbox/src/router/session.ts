@@ -8,6 +8,7 @@ import { type Acking, type AckStrategyName, ackStrategies } from "./ack-strategy
 import type { Handle, Handled } from "./handle.js";
 import type { Keeper, Verdict } from "./keeper.js";
 import { createKeyQueue } from "./key-queue.js";
+import { isNobodysFault } from "./nobodys-fault.js";
 import { type TrackedDelivery, trackDelivery } from "./tracked-delivery.js";
 
 export interface SessionOptions {
@@ -58,7 +59,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     // A message that ends the process never gets to the place where its failures are counted.
     if (attempt > options.maxAttempts) return failed(delivery, new Error("it came again after its last attempt"));
     const acking = ackStrategies[options.ack](delivery);
-    const { origin } = delivery;
+    const { origin, kept } = delivery;
     const context = {
       message,
       attempt,
@@ -67,6 +68,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       telemetry,
       runtime,
       ...(origin && { origin }),
+      ...(kept && { kept }),
     };
     const running: Promise<void>[] = [];
     const result = untilStoreAnswers(() => {
@@ -144,11 +146,11 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   /** Somebody may keep it: then the broker has done its part. */
   async function settleAs(delivery: TrackedDelivery, verdict: Verdict): Promise<void> {
     const taken = await options.keeper?.take(delivery, verdict, stopping.signal);
-    if (taken === "kept") return delivery.ack(verdict);
     if (taken === "known") {
       telemetry({ name: "delivery.skipped", consumer, id: delivery.message.id });
       return delivery.ack();
     }
+    if (taken !== undefined) return delivery.ack(taken);
     if (verdict.to === "park") return delivery.park(verdict.error);
     return delivery.retry(verdict.retryInMs, verdict.error);
   }
@@ -213,15 +215,8 @@ const hopeless: ReadonlySet<string> = new Set([
   "message-too-large",
 ]);
 
-/** What others did, or the store could not: the same message may be handled as soon as that is over. */
-const nobodysFault: ReadonlySet<string> = new Set(["inbox-busy", "transaction-contended", "store-unavailable"]);
-
 function isUnavailable(error: unknown): error is PostboxError {
   return error instanceof PostboxError && error.code === "store-unavailable";
-}
-
-function isNobodysFault(error: Error): boolean {
-  return error instanceof PostboxError && nobodysFault.has(error.code);
 }
 
 function isHopeless(error: Error): boolean {

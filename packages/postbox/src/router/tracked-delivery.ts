@@ -64,6 +64,7 @@ export function trackDelivery(
     message,
     attempt,
     ...(delivery.origin && { origin: delivery.origin }),
+    ...(delivery.kept && { kept: delivery.kept }),
     get settled() {
       return state !== "open";
     },

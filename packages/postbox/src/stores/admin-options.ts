@@ -162,7 +162,10 @@ export interface CheckedList {
 export function checkList(options: ListOptions = {}): CheckedList {
   const rules = { ...filterRules, ...boxRules, status: someStatuses, limit: wholeUpTo(mostPerPage), after: text };
   const given = checked("admin.list", options, rules);
-  const { box = defaultBox, status = statuses, limit = 50, after } = given;
+  const { box = defaultBox, limit = 50, after } = given;
+  // Of an inbox, what was handled may be all that was handled for weeks.
+  const usual = box === defaultBox ? statuses : statuses.filter((each) => each !== "done");
+  const { status = usual } = given;
   const asked = statuses.filter((each) => (typeof status === "string" ? status === each : status.includes(each)));
   const list = { box, filter: filterOf(given), statuses: asked, limit };
   return after === undefined ? list : { ...list, after: readPageCursor(after, asked) };

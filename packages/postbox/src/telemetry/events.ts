@@ -51,6 +51,8 @@ export type TelemetryEvent =
   | { readonly name: "message.parked"; readonly box: string; readonly id: string; readonly error: Error }
   | { readonly name: "message.dropped"; readonly box: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.received"; readonly consumer: string; readonly id: string; readonly attempt: number }
+  /** An inbox has stored it, and the broker is done with it: it is received when it comes out of there. */
+  | { readonly name: "delivery.stored"; readonly consumer: string; readonly id: string }
   | { readonly name: "delivery.skipped"; readonly consumer: string; readonly id: string }
   | { readonly name: "delivery.handled"; readonly consumer: string; readonly id: string; readonly durationMs: number }
   | { readonly name: "delivery.acked"; readonly consumer: string; readonly id: string }

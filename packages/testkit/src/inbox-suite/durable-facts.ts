@@ -36,7 +36,7 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       const { log, start, stop } = consuming(harness, { mode, concurrency: 1, handle: () => go.opened });
       for (const order of ["1", "2", "3"]) await publisher.publish(Placed, { order });
       start(broker.receiver());
-      await log.until("delivery.acked", 3);
+      await log.until("delivery.stored", 3);
       expect(broker.depth("billing")).toBe(0);
       expect(await harness.effects()).toEqual([]);
       go.open();
@@ -69,6 +69,60 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       stuck.open();
       await Promise.all([hanging.stop(), healthy.stop()]);
       expect(await harness.effects()).toEqual(["1"]);
+    });
+
+    fact("gives what is stuck to one of many who have their share", "concurrentTransactions", async (harness) => {
+      const { broker, publisher } = orders();
+      const [begun, stuck] = [gate(), gate()];
+      let hangs = true;
+      const hang = async () => {
+        if (!hangs) return;
+        hangs = false;
+        begun.open();
+        await stuck.opened;
+      };
+      const both = [harness.store, harness.another()].map((store) => consuming(harness, { mode, store, handle: hang }));
+      for (const { start } of both) start(broker.receiver());
+      const shared = async () => {
+        const { owners } = (await harness.store.admin.stats({ box })).lanes;
+        return owners.length === 2 && owners.every(({ lanes }) => lanes === 32);
+      };
+      while (!(await shared())) await new Promise((resolve) => setTimeout(resolve, 10));
+      const { id } = await publisher.publish(Keyed, { order: "hangs", key: "k" });
+      await begun.opened;
+      await harness.store.admin.retry({ box, ids: [id], status: "pending" }, { by: "ann" });
+      await untilEffects(harness, 1);
+      stuck.open();
+      await Promise.all(both.map(({ stop }) => stop()));
+      expect(await harness.effects()).toEqual(["hangs"]);
+    });
+
+    fact("goes on with the other keys of a lane where one is stuck", "concurrentTransactions", async (harness) => {
+      const { broker, publisher } = orders();
+      const [begun, stuck] = [gate(), gate()];
+      let hangs = true;
+      const run = consuming(harness, {
+        mode,
+        handle: async () => {
+          if (!hangs) return;
+          hangs = false;
+          begun.open();
+          await stuck.opened;
+        },
+      });
+      run.start(broker.receiver());
+      const { id } = await publisher.publish(Keyed, { order: "hangs", key: "k" });
+      await begun.opened;
+      await harness.store.admin.retry({ box, ids: [id], status: "pending" }, { by: "ann" });
+      await run.log.until("relay.lost");
+      // All keys, and so all lanes, in the end.
+      const others = Array.from({ length: 100 }, (_, n) => `other-${n}`);
+      for (const key of others) await publisher.publish(Keyed, { order: key, key });
+      await untilEffects(harness, others.length);
+      expect(await harness.effects()).not.toContain("hangs");
+      stuck.open();
+      await untilEffects(harness, others.length + 1);
+      await run.stop();
     });
   });
 }

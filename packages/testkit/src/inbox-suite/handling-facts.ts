@@ -1,4 +1,12 @@
-import { PermanentError, type Receiver, type Store } from "postbox";
+import {
+  type BaseContext,
+  defineMiddleware,
+  type Message,
+  type Next,
+  PermanentError,
+  type Receiver,
+  type Store,
+} from "postbox";
 import { describe, expect } from "vitest";
 import { gate } from "../gate.js";
 import { testMessage } from "../messages.js";
@@ -229,6 +237,90 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       },
     );
 
+    fact("what is too old, or not what is known, is parked also where it fails for another reason", async (harness) => {
+      const { broker, publisher } = orders();
+      const { log, start, stop } = consuming(harness, { mode, options: { retentionMs: 60_000, hash: true } });
+      start(broker.receiver());
+      await publisher.publish(Placed, { order: "1" }, { id: "same" });
+      await untilEffects(harness, 1);
+      await publisher.publish(Unknown, { order: "2" }, { id: "same" });
+      await publisher.publish(Unknown, { order: "3" }, { id: "old", time: new Date(Date.now() - 61_000) });
+      await log.until("delivery.parked", 2);
+      await stop();
+      const { parked } = await harness.contents(box);
+      expect(parked.map(({ id }) => id).sort()).toEqual(["old", "same"]);
+      expect(log.of("delivery.skipped")).toEqual([]);
+    });
+
+    fact("an id that cannot be made, or cannot be stored, holds up nobody", async (harness) => {
+      const { broker, publisher } = orders();
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        concurrency: 1,
+        options: {
+          id: ({ id }) => {
+            if (id === "bad") throw new TypeError("no such field");
+            return `orders\0${id}`;
+          },
+        },
+      });
+      for (const id of ["bad", "good", "good"]) await publisher.publish(Placed, { order: id }, { id });
+      start(broker.receiver());
+      await log.until("delivery.parked");
+      await log.until("delivery.skipped");
+      await untilEffects(harness, 1);
+      await stop();
+      expect(await harness.effects()).toEqual(["good"]);
+      expect(broker.parked(consumer)).toMatchObject([{ reason: { code: "message-id-missing" } }]);
+    });
+
+    fact("a middleware may hand on another message", async (harness) => {
+      const { broker, publisher } = orders();
+      let failures = 1;
+      const copying = defineMiddleware({
+        name: "copying",
+        run: ({ message }: BaseContext, next: Next<{ message: Message }>) => next({ message: { ...message } }),
+        adds: ["message"],
+      });
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        outside: copying,
+        handle: () => {
+          if (failures-- > 0) throw new Error("once");
+        },
+      });
+      await publisher.publish(Placed, { order: "1" });
+      start(broker.receiver());
+      await log.until("delivery.handled");
+      await untilEmpty(harness);
+      await stop();
+      expect(await harness.effects()).toEqual(["1"]);
+    });
+
+    fact("a COMMIT that fails leaves the message to whoever is told of it", async (harness) => {
+      const { broker, publisher } = orders();
+      const { store } = harness;
+      let commits = 0;
+      const failing: Store<Tx> = {
+        ...store,
+        transaction: async (work, options) => {
+          const first = ++commits === 1;
+          return store.transaction(async (tx) => {
+            const result = await work(tx);
+            if (first) throw new Error("deferred constraint");
+            return result;
+          }, options);
+        },
+      };
+      const { log, start, stop } = consuming(harness, { mode, store: failing });
+      await publisher.publish(Placed, { order: "1" });
+      start(broker.receiver());
+      await untilEffects(harness, 1);
+      await untilEmpty(harness);
+      await stop();
+      expect([await harness.effects(), log.of("delivery.retried").length]).toEqual([["1"], 1]);
+    });
+
     fact("what was delivered before is stored before it is handled", "concurrentTransactions", async (harness) => {
       const { broker, publisher } = orders();
       const [first, second] = [broker.receiver(), broker.receiver()];
@@ -331,6 +423,33 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       await stop();
       expect([begun, await harness.effects()]).toEqual([["1", "1", "1"], ["1"]]);
       expect(log.of("delivery.retried")).toEqual([]);
+    });
+
+    fact("a transaction that keeps running into others, or loses its database, spends no attempt", async (harness) => {
+      const { broker, publisher } = orders();
+      const [conflict, lost] = [new Error("deadlock detected"), new Error("connection lost")];
+      const causes = [...Array.from({ length: 10 }, () => conflict), lost, lost];
+      const store: Store<Tx> = {
+        ...harness.store,
+        isConflict: (error) => error === conflict,
+        isUnavailable: (error) => error === lost,
+      };
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        store,
+        maxAttempts: 1,
+        handle: () => {
+          const cause = causes.shift();
+          if (cause !== undefined) throw cause;
+        },
+      });
+      await publisher.publish(Placed, { order: "1" });
+      start(broker.receiver());
+      await untilEffects(harness, 1);
+      await untilEmpty(harness);
+      await stop();
+      expect([causes, log.of("delivery.parked")]).toEqual([[], []]);
+      expect(await harness.effects()).toEqual(["1"]);
     });
 
     fact("remembers no shorter than the broker may deliver again", async (harness) => {

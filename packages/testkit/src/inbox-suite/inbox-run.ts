@@ -4,10 +4,13 @@ import {
   createPublisher,
   createRouter,
   defineEvent,
+  defineMiddleware,
   durableInbox,
   type InboxOptions,
   inbox,
   inboxOf,
+  type Middleware,
+  type Next,
   outboxOutputs,
   type Receiver,
   type RouterOptions,
@@ -62,6 +65,8 @@ export interface ConsumingOptions<Tx> extends RouterOptions {
   readonly store?: Store<Tx>;
   readonly name?: string;
   readonly options?: InboxOptions;
+  /** Stands outside of the transaction. Defaults to nothing. */
+  readonly outside?: Middleware<string>;
   /** After the effect was written. Defaults to nothing. */
   handle?(handling: Handling<Tx>): Promise<void> | void;
 }
@@ -75,10 +80,20 @@ export interface Consuming {
   stop(): Promise<void>;
 }
 
+const passing = defineMiddleware({ name: "passing", run: (_, next: Next) => next() });
+
 /** A consumer that writes down each order that it has handled, and answers with an invoice. */
 export function consuming<Tx>(
   harness: StoreHarness<Tx>,
-  { mode, store = harness.store, name = consumer, options = {}, handle, ...routerOptions }: ConsumingOptions<Tx>,
+  {
+    mode,
+    store = harness.store,
+    name = consumer,
+    options = {},
+    outside = passing,
+    handle,
+    ...routerOptions
+  }: ConsumingOptions<Tx>,
 ): Consuming {
   const log = telemetryLog();
   const begun: string[] = [];
@@ -91,6 +106,7 @@ export function consuming<Tx>(
     return [Invoiced.message({ order })];
   };
   const router = createRouter(name, { backoff: constant(1), ...routerOptions, telemetry: log.telemetry })
+    .use(outside)
     .use(transaction(untyped))
     .use(mode === "inbox" ? inbox(untyped, timing) : durableInbox(untyped, timing))
     .use(outboxOutputs(createOutbox(untyped, { source: "/billing" })))

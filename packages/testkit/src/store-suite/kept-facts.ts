@@ -175,6 +175,21 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
+    fact("and takes nothing for new that it may have forgotten", async ({ store }) => {
+      const old = arrivalOf(consumer, testMessage("m", { time: new Date(Date.now() - 25 * day) }));
+      const handle = () => store.transaction((tx) => store.inbox.remember(tx, old, remembering));
+      await store.box(box).release("nobody");
+      await store.box(inboxOf("other")).release("nobody");
+      for (const name of ["shipping", "other"]) {
+        await store.box(inboxOf(name)).release("nobody");
+        await store.purge({ box: inboxOf(name), retentionMs: day });
+      }
+      expect(await handle()).toBe("new");
+      await store.purge({ box, retentionMs: day });
+      expect(await handle()).toBe("too-old");
+      expect(await store.inbox.keep([old], remembering)).toEqual(["too-old"]);
+    });
+
     fact("nothing that another consumer still wants to remember", async ({ store }) => {
       const old = testMessage("m", { time: new Date(Date.now() - 45 * day) });
       const longest = { ...remembering, retentionMs: 90 * day };

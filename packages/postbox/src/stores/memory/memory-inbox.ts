@@ -34,6 +34,8 @@ export interface MemoryInboxOptions {
  */
 export class MemoryInbox {
   readonly #rows = new Map<string, Memory>();
+  /** Of each consumer, before when it may have forgotten something. */
+  readonly #forgotten = new Map<string, number>();
   #lastPosition = 0;
 
   /** The seam, for one store. */
@@ -42,8 +44,10 @@ export class MemoryInbox {
     const insert = async (tx: OpenTransaction, arrival: Arrival, options: RememberOptions): Promise<Remembered> => {
       const { message, storePayload = false } = arrival;
       const name = nameOf(arrival);
-      const time = message.time === undefined ? undefined : Date.parse(message.time);
-      if (time !== undefined && time < now() - options.retentionMs) return "too-old";
+      const parsed = message.time === undefined ? Number.NaN : Date.parse(message.time);
+      const time = Number.isNaN(parsed) ? undefined : parsed;
+      const since = Math.max(now() - options.retentionMs, this.#forgotten.get(arrival.consumer) ?? 0);
+      if (time !== undefined && time < since) return "too-old";
       for (;;) {
         const found = this.#rows.get(name);
         if (found === undefined) {
@@ -137,6 +141,7 @@ export class MemoryInbox {
 
   /** Forgets what a consumer has taken over before that time. Answers with how many these were. */
   forget(consumer: string, before: number): number {
+    this.#forgotten.set(consumer, Math.max(before, this.#forgotten.get(consumer) ?? 0));
     const old = [...this.#rows].filter(
       ([, { by, arrival, since }]) => by.committed && arrival.consumer === consumer && since < before,
     );

@@ -102,6 +102,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       box: (box) => data.box(box),
       open: (tx) => openTransaction(tx, data, name),
     }),
+    isUnavailable: () => false,
     isConflict: (error) => error instanceof PostboxError && error.code === "transaction-conflict",
 
     hints: {

@@ -63,7 +63,7 @@ function remembered(t: BoxTables, consumer: string): string {
   };
   const row = messageColumns.map(([name, type]) => `${given[name] ?? `NULL::${type}`} AS ${name}`);
   return `
-      SELECT ${t.firstLane} AS lane, r.position, ${row.join(", ")}, r.received_at AS created_at, NULL::text AS hold_key,
+      SELECT ${t.firstLane} AS lane, (extract(epoch FROM r.received_at) * 1000000)::bigint AS position, ${row.join(", ")}, r.received_at AS created_at, NULL::text AS hold_key,
              1 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
              r.processed_at AS updated_at, ${nothing} AS due_at, r.processed_at AS published_at
       FROM ${t.memory} r WHERE r.consumer = ${consumer} AND r.processed_at IS NOT NULL`;

@@ -23,6 +23,15 @@ export function slotOf(time: string): string {
   return `CASE WHEN ${time} IS NULL OR ${ahead} THEN ${untimedSlot} ELSE mod(${week}, ${slotCount}) END`;
 }
 
+/** The slot of a time in ms, as far as it does not depend on the clock. */
+export function slotAt(ms: number | null): number {
+  return ms === null ? untimedSlot : Math.floor(ms / slotMs) % slotCount;
+}
+
+/** The beginning of the first week that is remembered for $1 ms: everything before it may be forgotten. */
+export const firstWeek = `to_timestamp(floor((extract(epoch FROM clock_timestamp()) - $1::double precision / 1000)
+      / ${slotMs / 1000}) * ${slotMs / 1000})`;
+
 /** The slots whose messages are all older than $1 ms. Of the others, one is always to come. */
 export const oldSlotsSql = `
     SELECT slot FROM generate_series(0, ${slotCount - 1}) AS slot

@@ -237,10 +237,11 @@ function createInboxes(schema: string): string {
       retention_ms double precision
     );
 
+    ALTER TABLE ${boxStateTable(schema)} ADD COLUMN forgotten_until timestamptz;
+
     DROP VIEW "${schema}".inbox_messages;
     ALTER TABLE ${memory} RENAME TO inbox_message_before;
     ALTER TABLE ${before} RENAME CONSTRAINT inbox_message_pkey TO inbox_message_before_pkey;
-    CREATE SEQUENCE "${schema}".inbox_message_position;
     CREATE TABLE ${memory} (
       slot smallint NOT NULL,
       consumer text NOT NULL,
@@ -255,7 +256,6 @@ function createInboxes(schema: string): string {
       handler text,
       hash text,
       data bytea,
-      position bigint NOT NULL DEFAULT nextval('"${schema}".inbox_message_position'),
       received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
       processed_at timestamptz,
       PRIMARY KEY (consumer, id, slot)

@@ -1,4 +1,5 @@
 import type { ClientBase } from "pg";
+import { PermanentError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
 import { type Arrival, type Inbox, inboxOf, type Remembered, type TransactionLibrary } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
@@ -6,6 +7,7 @@ import { busyError } from "../inbox-errors.js";
 import { lockLanesSql } from "./admin-sql.js";
 import type { BoxFinder } from "./consumers.js";
 import { errorText } from "./error-text.js";
+import { slotAt, untimedSlot } from "./inbox-slots.js";
 import {
   adoptSql,
   fieldOf,
@@ -13,11 +15,12 @@ import {
   hashSql,
   keepSql,
   memoryColumns,
+  placeSql,
   rememberSql,
   setAsideSql,
 } from "./inbox-sql.js";
 import { messageColumns, messageValues } from "./message-columns.js";
-import { type BoxTables, inboxTable } from "./names.js";
+import type { BoxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { schemaError } from "./schema-check.js";
 
@@ -34,20 +37,21 @@ const lockNotAvailable = "55P03";
 
 /** `Store.inbox` in Postgres. */
 export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: PostgresInboxOptions<Tx>): Inbox<Tx> {
-  const [remember, hash] = [rememberSql(inboxTable(schema)), hashSql(inboxTable(schema))];
+  const [remember, hash] = [rememberSql(schema), hashSql(schema)];
   /** Made once for each consumer. */
   const made = new Map<string, ReturnType<typeof statementsOf>>();
   async function statements(consumer: string): Promise<ReturnType<typeof statementsOf>> {
-    const known = made.get(consumer) ?? statementsOf(await boxes.tables(inboxOf(consumer)));
+    const known = made.get(consumer) ?? statementsOf(schema, await boxes.tables(inboxOf(consumer)));
     made.set(consumer, known);
     return known;
   }
 
-  async function patiently<R>(arrival: Arrival | undefined, waitMs: number, work: () => Promise<R>): Promise<R> {
+  async function patiently<R>(arrival: Arrival, waitMs: number, work: () => Promise<R>): Promise<R> {
     try {
       return await work();
     } catch (thrown) {
-      if (arrival !== undefined && sqlState(thrown) === lockNotAvailable) throw busyError(arrival, waitMs, thrown);
+      if (sqlState(thrown) === lockNotAvailable) throw busyError(arrival, waitMs, thrown);
+      if (isUnstorable(thrown)) throw unstorable(arrival, thrown);
       throw schemaError(thrown, schema);
     }
   }
@@ -59,7 +63,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
   ): Promise<"duplicate" | "differs"> {
     const { consumer, id, hash: own } = arrival;
     if (own === undefined) return "duplicate";
-    const [row] = await ask(hash, [consumer, id, timeOf(arrival)]);
+    const [row] = await ask(hash, [consumer, id, slotsOf(arrival)]);
     return (row?.hash ?? own) === own ? "duplicate" : "differs";
   }
 
@@ -90,7 +94,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     },
 
     async setAside(arrival, aside, { retentionMs, waitMs }) {
-      const { firstLane, lockLanes, adopt, ...to } = await statements(arrival.consumer);
+      const { firstLane, lockLanes, adopt, place, ...to } = await statements(arrival.consumer);
       const anyway = aside.to === "parked" && aside.anyway === true;
       const record = recordOf(arrival, firstLane);
       const given = JSON.stringify([record]);
@@ -101,7 +105,14 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
         const isNew = Number(found.new) === 1;
         if (isNew || anyway) {
           await client.query(lockLanes, [[record.lane]]);
-          await client.query(to[aside.to], [given, aside.attempts, errorText(aside.error), retryInMs]);
+          const [placed] = (await client.query<{ position: string }>(place, [given])).rows;
+          await client.query(to[aside.to], [
+            record.lane,
+            placed?.position,
+            aside.attempts,
+            errorText(aside.error),
+            retryInMs,
+          ]);
         }
         return found.old ? "too-old" : isNew ? "new" : undefined;
       };
@@ -113,24 +124,40 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     async handled(tx, arrival, row, epoch) {
       const { firstLane, pending, waiting } = await statements(arrival.consumer);
       const params = [firstLane + row.lane, epoch, row.position, row.turn ?? 0];
-      const what = [arrival.consumer, arrival.id, timeOf(arrival), arrival.handler ?? null];
+      const what = [arrival.consumer, arrival.id, slotsOf(arrival), arrival.handler ?? null];
       const [gone] = await write(tx, row.waiting ? waiting : pending, [...params, ...what]);
       return Number(gone?.count) === 1;
     },
   };
 }
 
-function statementsOf(t: BoxTables) {
+function statementsOf(schema: string, t: BoxTables) {
   return {
     firstLane: t.firstLane,
-    keep: keepSql(t),
-    adopt: adoptSql(t),
+    keep: keepSql(schema, t),
+    adopt: adoptSql(schema, t),
+    place: placeSql(t),
     wait: setAsideSql(t, "wait"),
     parked: setAsideSql(t, "parked"),
     pending: handledSql(t, "pending"),
     waiting: handledSql(t, "wait"),
     lockLanes: lockLanesSql(t),
   };
+}
+
+/** What is wrong with the data, and not with the database: a value that it has no room for, or cannot read. */
+function isUnstorable(error: unknown): boolean {
+  return /^(?:22...|54000)$/.test(sqlState(error) ?? "");
+}
+
+function unstorable({ consumer, id }: Arrival, cause: unknown): PermanentError {
+  const text = `the inbox of ${consumer} cannot store message ${id}: ${(cause as Error).message}`;
+  return new PermanentError(text, { code: "message-invalid", cause });
+}
+
+/** Where it may be remembered: by its time, and apart from that if it was too far ahead when it came. */
+function slotsOf(arrival: Arrival): number[] {
+  return [slotAt(timeOf(arrival)), untimedSlot];
 }
 
 /** The time that never changes, in ms; none where it cannot be read. */

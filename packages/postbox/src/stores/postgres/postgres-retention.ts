@@ -19,7 +19,7 @@ import {
   plainTimes,
   reattachSql,
 } from "./done-partitions.js";
-import { oldSlotsSql, slotTable, untimedSlot } from "./inbox-slots.js";
+import { firstWeek, oldSlotsSql, slotTable, untimedSlot } from "./inbox-slots.js";
 import { type MessageRecord, messageFrom, messageSelection } from "./message-columns.js";
 import { consumerTable } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
@@ -33,8 +33,9 @@ const rest = 9;
 const lockTimeoutMs = 300;
 const lockTries = 5;
 const lockNotAvailable = "55P03";
-/** Of a consumer that has not said. */
+/** Of a consumer that has not said; and of any. */
 const usualRetentionMs = 30 * 24 * 3_600_000;
+const longestRetentionMs = 3 * usualRetentionMs;
 const insufficientPrivilege = "42501";
 
 /** `Store.purge` in Postgres. It works in steps, each of which may be the last: the next call goes on. */
@@ -173,14 +174,23 @@ export function postgresRetention(
       await run(`UPDATE ${consumers} SET retention_ms = $1 WHERE name = ${t.consumer}`, [retentionMs]);
       const longest = `SELECT max(coalesce(retention_ms, ${usualRetentionMs})) AS ms FROM ${consumers}`;
       const [most] = (await run(longest, [])).rows;
-      const keptMs = Math.max(retentionMs, Number(most?.ms));
+      // No ring is longer than this.
+      const keptMs = Math.min(Math.max(retentionMs, Number(most?.ms)), longestRetentionMs);
       const { rows: old } = await run(oldSlotsSql, [keptMs]);
+      // First, that nobody takes what is forgotten for new: neither now, nor when more is to be remembered one day.
+      await run(
+        `INSERT INTO ${t.state} AS s (name, forgotten_until) VALUES ('inbox', ${firstWeek})
+         ON CONFLICT (name) DO UPDATE SET forgotten_until = greatest(s.forgotten_until, excluded.forgotten_until)`,
+        [keptMs],
+      );
       for (const { slot } of old) {
         const table = slotTable(schema, Number(slot));
         if (!(await mayGoOn())) return;
         const count = Number((await run(`SELECT count(*) AS count FROM ${table}`, [])).rows[0]?.count);
         if (count === 0) continue;
-        if (!partitions) await forget(table, "true", []);
+        // As long as it is old: it takes its time, and weeks go by.
+        const stillOld = `EXISTS (SELECT FROM (${oldSlotsSql}) AS o WHERE o.slot = ${Number(slot)})`;
+        if (!partitions) await forget(table, stillOld, [keptMs]);
         else if (await patiently(`TRUNCATE ${table}`)) {
           purged.removed += count;
           purged.partitionsDropped++;

@@ -7,6 +7,7 @@ import { sqlState } from "../../transactions/sql-state.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
 import { consumerOf, requireBox } from "../box-names.js";
 import { boxFoundBy, boxFromLane } from "./box-lanes.js";
+import { isConnectionLost } from "./connection-lost.js";
 import { boxFinder } from "./consumers.js";
 import { keyLocks } from "./key-lock.js";
 import { columnsOf, messageColumns, messageValues, usualColumns } from "./message-columns.js";
@@ -139,6 +140,7 @@ export function postgresStore(
 
     inbox: postgresInbox({ schema, boxes, run, onPool, write }),
     isConflict: (error) => conflicts.has(sqlState(error)),
+    isUnavailable: isConnectionLost,
 
     box(box) {
       requireBox(box);

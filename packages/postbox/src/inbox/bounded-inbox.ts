@@ -1,0 +1,20 @@
+import { PostboxError } from "../errors.js";
+import type { Runtime } from "../internal/runtime.js";
+import { withTimeout } from "../internal/with-timeout.js";
+import type { Inbox } from "../store.js";
+
+/** What is not in a handler's transaction, but in one of its own. */
+export type Keeping = Pick<Inbox<never>, "keep" | "setAside">;
+
+/**
+ * The same, but no call takes longer than `limitMs`: a connection that was cut without a word would stop a consumer for ever. A call
+ * that was given up may still have happened; then the message is known.
+ */
+export function boundedInbox(inbox: Keeping, limitMs: number, runtime: Runtime): Keeping {
+  const late = () =>
+    new PostboxError("store-failed", `the store gave no answer within ${limitMs} ms; it is tried again`);
+  return {
+    keep: (...args) => withTimeout(runtime, limitMs, late, () => inbox.keep(...args)),
+    setAside: (...args) => withTimeout(runtime, limitMs, late, () => inbox.setAside(...args)),
+  };
+}
