@@ -68,10 +68,10 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
     async create() {
       migrated ??= another()
         .migrate()
-        .then(() => pool.query(`CREATE TABLE ${schema}.effect (name text)`))
-        .then(() => another().box(inboxOf("other")).release("nobody"));
+        .then(() => pool.query(`CREATE TABLE ${schema}.effect (name text)`));
       await migrated;
       await empty(pool, schema);
+      await another().box(inboxOf("other")).release("nobody");
       return { ...harness, store: another() };
     },
     async drop() {
@@ -88,8 +88,8 @@ async function empty(pool: Pool, schema: string): Promise<void> {
   const tables = [...boxes.flatMap((box) => parts.map((part) => `${box}_${part}`)), ...shared];
   await pool.query(
     tables.map((table) => `DELETE FROM ${schema}.${table};`).join("") +
-      boxes.map((box) => `UPDATE ${schema}.${box}_lane SET owner = NULL, clean = true;`).join("") +
-      `UPDATE ${schema}.inbox_consumer SET retention_ms = NULL`,
+      `UPDATE ${schema}.outbox_lane SET owner = NULL, clean = true;
+       DELETE FROM ${schema}.inbox_lane; DELETE FROM ${schema}.inbox_consumer`,
   );
 }
 
@@ -151,7 +151,7 @@ async function contentsOf(pool: Pool, schema: string, name: string): Promise<Sto
   const kept =
     consumer === undefined
       ? `SELECT id, position FROM ${schema}.${box}_done UNION ALL SELECT id, position FROM ${schema}.${box}_overflow`
-      : `SELECT id, position FROM ${schema}.inbox_message WHERE consumer = '${consumer}' AND processed_at IS NOT NULL`;
+      : `SELECT id, received_at AS position FROM ${schema}.inbox_message WHERE consumer = '${consumer}' AND processed_at IS NOT NULL`;
   const done = await pool.query(`SELECT id FROM (${kept}) AS kept ORDER BY position`);
   const parked = await pool.query(
     `SELECT id, reason AS error FROM ${schema}.${box}_parked WHERE ${own} ORDER BY position`,

@@ -83,6 +83,7 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       };
       const both = [harness.store, harness.another()].map((store) => consuming(harness, { mode, store, handle: hang }));
       for (const { start } of both) start(broker.receiver());
+      await both[0]?.log.until("relay.owned");
       const shared = async () => {
         const { owners } = (await harness.store.admin.stats({ box })).lanes;
         return owners.length === 2 && owners.every(({ lanes }) => lanes === 32);
