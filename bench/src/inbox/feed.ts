@@ -8,6 +8,7 @@ export interface Feed extends Receiver {
 
 /** As many as a broker would let be unsettled. */
 const prefetch = 1000;
+const done = Promise.resolve();
 
 /** Hands over each message once, as its nth delivery. */
 export function createFeed(messages: readonly Message[], attempt: number): Feed {
@@ -15,9 +16,10 @@ export function createFeed(messages: readonly Message[], attempt: number): Feed 
   let unsettled = 0;
   let settled = () => {};
 
-  const ended = async (): Promise<void> => {
+  const ended = (): Promise<void> => {
     unsettled--;
     settled();
+    return done;
   };
   const deliveryOf = (message: Message): Delivery => ({
     message,
@@ -45,7 +47,7 @@ export function createFeed(messages: readonly Message[], attempt: number): Feed 
     },
     async receive({ deliver }, signal) {
       for (const message of messages) {
-        await fewerThan(prefetch);
+        if (unsettled >= prefetch) await fewerThan(prefetch);
         if (signal.aborted) break;
         unsettled++;
         await deliver(deliveryOf(message));
