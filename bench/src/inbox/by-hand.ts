@@ -25,12 +25,14 @@ export async function consumeByHand(
   const worker = async () => {
     for (const message of rest) {
       const client = await pool.connect();
+      let failed = true;
       try {
         await client.query("BEGIN");
         await work(client, message);
         await client.query("COMMIT");
+        failed = false;
       } finally {
-        client.release();
+        client.release(failed);
       }
     }
   };
@@ -78,6 +80,12 @@ export function plainInsert({ memory }: InboxSchema): HandWork {
     await businessInsert(client);
   };
 }
+
+/** Every message is new. */
+export const nothingRemembered: HandWork = async (client, message) => {
+  parsed(message);
+  await businessInsert(client);
+};
 
 /** As a handler gets it. */
 function parsed({ data }: Message): unknown {
