@@ -4,6 +4,7 @@ import { commandLine } from "./command-line.js";
 import { createDatabase } from "./database.js";
 import { createEnding, endInAnyCase } from "./ending.js";
 import { type Figure, missing } from "./figure.js";
+import { inbox } from "./inbox/inbox.js";
 import { machineFacts } from "./machine.js";
 import { outbox } from "./outbox/outbox.js";
 import type { Benchmark, Part, Run } from "./part.js";
@@ -17,7 +18,7 @@ const quickShare = 0.1;
 const lookForOthersMs = 500;
 const othersMayTake = 0.2;
 
-const parts: Readonly<Record<string, Part>> = { outbox, tuning };
+const parts: Readonly<Record<string, Part>> = { outbox, inbox, tuning };
 
 const asked = commandLine(process.argv.slice(2));
 const part = parts[asked.part];

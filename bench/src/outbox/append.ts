@@ -1,11 +1,12 @@
 import { createOutbox } from "postbox";
+import { businessInsert } from "../business.js";
 import { compared } from "../figure.js";
 import type { Benchmark } from "../part.js";
 import { alternate } from "../rounds.js";
 import { boxOf } from "./boxes.js";
 import { appendByHand } from "./by-hand.js";
 import { Placed, randomOrder } from "./placed.js";
-import { businessInsert, transactionRate } from "./transaction-rate.js";
+import { transactionRate } from "./transaction-rate.js";
 
 const name = "outbox.append.vs-hand";
 const forMs = 3_000;

@@ -105,7 +105,8 @@ export async function appendManyByHand(client: ClientBase, { pending }: Box, row
   );
 }
 
-function handMadeRow() {
+/** What the columns of such a row hold. */
+export function handMadeRow() {
   const order = randomOrder();
   return {
     lane: Number(order.orderId.slice(-4)) % 64,

@@ -1,11 +1,12 @@
 import { createOutbox, type OutboxOptions } from "postbox";
+import { businessInsert } from "../business.js";
 import { compared, missing } from "../figure.js";
 import type { Benchmark } from "../part.js";
 import { alternate } from "../rounds.js";
 import { boxOf } from "./boxes.js";
 import { Placed, randomOrder } from "./placed.js";
 import { outboxKnows } from "./relay-options.js";
-import { businessInsert, transactionRate } from "./transaction-rate.js";
+import { transactionRate } from "./transaction-rate.js";
 
 const name = "outbox.hint.vs-off";
 const forMs = 3_000;

@@ -1,4 +1,5 @@
 import type { PoolClient } from "pg";
+import { emptyBusiness } from "../business.js";
 import type { Box } from "./box.js";
 
 const connections = 10;
@@ -10,8 +11,8 @@ export async function transactionRate(
   transaction: (client: PoolClient) => Promise<void>,
 ): Promise<number> {
   await box.empty();
-  await box.pool.query("CREATE TABLE IF NOT EXISTS public.business (id bigserial PRIMARY KEY, note text); CHECKPOINT");
-  await box.pool.query("TRUNCATE public.business");
+  await emptyBusiness(box.pool);
+  await box.pool.query("CHECKPOINT");
   let done = 0;
   const started = performance.now();
   const worker = async () => {
@@ -24,9 +25,4 @@ export async function transactionRate(
   };
   await Promise.all(Array.from({ length: connections }, worker));
   return done / ((performance.now() - started) / 1000);
-}
-
-/** What the transaction is about, were there no outbox. */
-export async function businessInsert(client: PoolClient): Promise<void> {
-  await client.query("INSERT INTO public.business (note) VALUES ($1)", ["an order"]);
 }

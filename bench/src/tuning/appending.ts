@@ -1,9 +1,10 @@
 import type { PoolClient } from "pg";
 import { createOutbox, type OutboxOptions } from "postbox";
+import { businessInsert } from "../business.js";
 import { absolute } from "../figure.js";
 import { boxOf } from "../outbox/boxes.js";
 import { Placed, randomOrder } from "../outbox/placed.js";
-import { businessInsert, transactionRate } from "../outbox/transaction-rate.js";
+import { transactionRate } from "../outbox/transaction-rate.js";
 import type { Benchmark } from "../part.js";
 import { alternate } from "../rounds.js";
 

@@ -1,0 +1,17 @@
+import type { ClientBase, Pool } from "pg";
+
+/** What a transaction is about, were there no messages. */
+export async function businessInsert(client: ClientBase): Promise<void> {
+  await client.query("INSERT INTO public.business (note) VALUES ($1)", ["an order"]);
+}
+
+/** Makes the table that `businessInsert` writes to, or removes all that it wrote. */
+export async function emptyBusiness(pool: Pool): Promise<void> {
+  await pool.query("CREATE TABLE IF NOT EXISTS public.business (id bigserial PRIMARY KEY, note text)");
+  await pool.query("TRUNCATE public.business");
+}
+
+export async function businessRows(pool: Pool): Promise<number> {
+  const { rows } = await pool.query("SELECT count(*) AS count FROM public.business");
+  return Number(rows[0].count);
+}

@@ -1,0 +1,60 @@
+import type { ClientBase } from "pg";
+import type { Message, Store, Telemetry } from "postbox";
+import { businessRows } from "../business.js";
+import { within } from "../time-limit.js";
+import { createFeed } from "./feed.js";
+import type { RouterKind } from "./routers.js";
+import type { InboxSchema } from "./schema.js";
+
+export interface ConsumeOptions {
+  /** Which delivery of each message it is. Defaults to the first. */
+  readonly attempt?: number;
+  /** How many of them reach the handler. Defaults to all. */
+  readonly handled?: number;
+  /** Defaults to the one of the schema. */
+  readonly store?: Store<ClientBase>;
+}
+
+const limitMs = 60_000;
+const failures: ReadonlySet<string> = new Set(["delivery.retried", "delivery.parked", "router.failed", "relay.failed"]);
+
+/**
+ * Messages per second that a router takes: from its start until the last one is acked, and gone from wherever it was kept. A run
+ * in which anything failed, or was not handled just once, is an error.
+ */
+export async function consume(
+  schema: InboxSchema,
+  kind: RouterKind,
+  messages: readonly Message[],
+  { attempt = 1, handled = messages.length, store = schema.store }: ConsumeOptions = {},
+): Promise<number> {
+  let acks = 0;
+  let telemetry: Telemetry = () => {};
+  const reached = new Promise<void>((resolve, reject) => {
+    telemetry = (event) => {
+      if (event.name === "delivery.acked") {
+        if (++acks === kind.acks * messages.length) resolve();
+      } else if (failures.has(event.name)) reject("error" in event ? event.error : new Error(event.name));
+    };
+  });
+  const feed = createFeed(messages, attempt);
+  const router = kind.create(store, telemetry);
+  const before = await businessRows(schema.pool);
+  const stop = new AbortController();
+  const started = performance.now();
+  const running = router.run(feed, stop.signal);
+  let seconds: number;
+  try {
+    const missing = () => `${acks} of ${kind.acks * messages.length} acks`;
+    await within(limitMs, missing, Promise.race([reached, running]));
+    seconds = (performance.now() - started) / 1000;
+  } finally {
+    stop.abort();
+    await running;
+  }
+  const [done, left] = [(await businessRows(schema.pool)) - before, await schema.left()];
+  if (feed.acked !== messages.length || done !== handled || left > 0) {
+    throw new Error(`of ${messages.length} messages ${feed.acked} were acked, ${done} handled, and ${left} are left`);
+  }
+  return messages.length / seconds;
+}
