@@ -75,7 +75,12 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
       return { ...harness, store: another() };
     },
     async drop() {
-      await pool.query(`DROP SCHEMA IF EXISTS ${schema} CASCADE`);
+      // What a failed test has left open must not keep the others from being told.
+      await pool.query(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1 AND state <> 'idle' AND pid <> pg_backend_pid()",
+        [schema],
+      );
+      await pool.query(`SET lock_timeout = '10s'; DROP SCHEMA IF EXISTS ${schema} CASCADE`);
       await pool.end();
     },
   };

@@ -20,6 +20,7 @@ import {
   transaction,
 } from "postbox";
 import { memoryBroker } from "postbox/memory";
+import { onTestFinished } from "vitest";
 import type { StoreHarness } from "../store-suite/store-harness.js";
 import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
 
@@ -105,13 +106,20 @@ export function consuming<Tx>(
     await handle?.({ order, tx: tx as Tx, attempt, signal });
     return [Invoiced.message({ order })];
   };
-  const router = createRouter(name, { backoff: constant(1), ...routerOptions, telemetry: log.telemetry })
+  const router = createRouter(name, {
+    backoff: constant(1),
+    shutdownTimeoutMs: 3_000,
+    ...routerOptions,
+    telemetry: log.telemetry,
+  })
     .use(outside)
     .use(transaction(untyped))
     .use(mode === "inbox" ? inbox(untyped, timing) : durableInbox(untyped, timing))
     .use(outboxOutputs(createOutbox(untyped, { source: "/billing" })))
     .on(Placed, ({ order }, context) => answer(order, context))
     .on(Keyed, ({ order }, context) => answer(order, context));
+  // Also where a fact fails, nothing goes on beside the next one.
+  onTestFinished(() => router.stop().catch(() => {}));
   return { router, log, begun, start: (receiver) => router.start(receiver), stop: () => router.stop() };
 }
 
