@@ -115,6 +115,29 @@ it("gives the surplus back when another joins, and takes it when that one leaves
   await running;
 });
 
+it("takes what nobody takes beyond its share, and gives back another one for it", async () => {
+  const member = { owner: "a", order: "key", beat: 1, leaseMs: 60_000, lives: true, shares: true } as const;
+  let left: readonly number[] = [];
+  const { ownership, log } = ownershipOn((box) => ({
+    async renew(...args) {
+      // The other one has all of its share but one lane, which it does not want.
+      await box.renew("a", 60_000, "key");
+      if (left.length === 0) left = (await box.own("a", 31)).map(({ lane }) => lane);
+      return { ...(await box.renew(...args)), others: [member] };
+    },
+  }));
+  const controller = new AbortController();
+  const running = ownership.run(controller.signal);
+  expect(await log.until("relay.owned")).toMatchObject({ lanes: 32 });
+  const before = [...ownership.epochs.keys()];
+  expect(await log.until("relay.owned", 2)).toMatchObject({ lanes: 1 });
+  const unwanted = [...ownership.epochs.keys()].find((lane) => !before.includes(lane));
+  expect(await log.until("relay.released")).toMatchObject({ lanes: 1 });
+  expect(ownership.epochs.has(unwanted as number)).toBe(true);
+  controller.abort();
+  await running;
+});
+
 it("takes from a member whose beat stands still for one and a half leases, though its lease seems to stand", async () => {
   let now = 0;
   let beat = 7;

@@ -71,33 +71,6 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.effects()).toEqual(["1"]);
     });
 
-    fact("gives what is stuck to one of many who have their share", "concurrentTransactions", async (harness) => {
-      const { broker, publisher } = orders();
-      const [begun, stuck] = [gate(), gate()];
-      let hangs = true;
-      const hang = async () => {
-        if (!hangs) return;
-        hangs = false;
-        begun.open();
-        await stuck.opened;
-      };
-      const both = [harness.store, harness.another()].map((store) => consuming(harness, { mode, store, handle: hang }));
-      for (const { start } of both) start(broker.receiver());
-      await both[0]?.log.until("relay.owned");
-      const shared = async () => {
-        const { owners } = (await harness.store.admin.stats({ box })).lanes;
-        return owners.length === 2 && owners.every(({ lanes }) => lanes === 32);
-      };
-      while (!(await shared())) await new Promise((resolve) => setTimeout(resolve, 10));
-      const { id } = await publisher.publish(Keyed, { order: "hangs", key: "k" });
-      await begun.opened;
-      await harness.store.admin.retry({ box, ids: [id], status: "pending" }, { by: "ann" });
-      await untilEffects(harness, 1);
-      stuck.open();
-      await Promise.all(both.map(({ stop }) => stop()));
-      expect(await harness.effects()).toEqual(["hangs"]);
-    });
-
     fact("goes on with the other keys of a lane where one is stuck", "concurrentTransactions", async (harness) => {
       const { broker, publisher } = orders();
       const [begun, stuck] = [gate(), gate()];
