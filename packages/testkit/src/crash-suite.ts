@@ -35,7 +35,9 @@ const modes: readonly (readonly [InboxMode, readonly Failpoint[]])[] = [
   ],
 ];
 
-/** A relay takes and gives back its lease once in its life. */
+/** A relay takes and gives back its lease once in its life; and what comes at once is kept at once. */
+const once: readonly Failpoint[] = ["relay.owned", "relay.released", "inbox.kept"];
+
 function hitsOf(failpoint: Failpoint): readonly number[] {
-  return failpoint === "relay.owned" || failpoint === "relay.released" ? [1] : [1, 3];
+  return once.includes(failpoint) ? [1] : [1, 3];
 }
