@@ -35,11 +35,11 @@ export function createIntake(options: IntakeOptions): Intake {
   const failed = (error: unknown) =>
     telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
 
-  async function ack(delivery: Delivery, told?: "delivery.stored" | "delivery.acked"): Promise<void> {
+  async function ack(delivery: Delivery, told: "delivery.stored" | "delivery.acked"): Promise<void> {
     const { id } = delivery.message;
     try {
       await delivery.ack();
-      if (told !== undefined) telemetry({ name: told, consumer, id });
+      telemetry({ name: told, consumer, id });
     } catch (error) {
       // It comes again, and is known.
       failed(error);
@@ -131,7 +131,7 @@ export function createIntake(options: IntakeOptions): Intake {
           await arrived.wait(end);
           continue;
         }
-        // After a failure one at a time: if one of them is the reason, the others get through.
+        // After a failure one at a time: if one of them can never be stored, it is parked, and the others get through.
         const batch = queue.splice(0, failures === 0 ? batchSize : 1);
         for (const resolve of waiters.splice(0)) resolve();
         try {

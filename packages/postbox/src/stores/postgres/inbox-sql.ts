@@ -21,7 +21,7 @@ export const memoryColumns = [
 ] as const;
 const memory = memoryColumns.map(([name]) => name).join(", ");
 
-/** Waits for others no longer than `limit`, whatever the session says, and puts that back: `ended` is read after the waiting. */
+/** Waits for others no longer than `limit`, whatever the session says; `impatient`, read after the waiting, puts that back. */
 function patient(limit: string): string {
   return `patience AS MATERIALIZED (
       SELECT before, set_config('lock_timeout', ${limit}, true) AS during
@@ -81,12 +81,16 @@ export function fieldOf(name: string): string {
   return `r_${name.replaceAll('"', "")}`;
 }
 
+/** The message's columns, out of such a field each. */
+const messageValues = messageColumns.map(([name, type]) =>
+  type === "bytea" ? `decode(m_${name}, 'base64')` : `m_${name}`,
+);
+
 /**
  * Appends to the box what of $1, a JSON array without repetitions, is new. Remembered in the order of the ids, so that two who bring
  * the same ones do not wait for each other; appended in the order of the array. $2 is how long it is remembered, $3 how long to wait.
  */
 export function keepSql(schema: string, t: BoxTables): string {
-  const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(m_${name}, 'base64')` : `m_${name}`));
   return `
     WITH ${patient("$3::text")}, given AS MATERIALIZED (
       SELECT g.*, ${isOld(schema, "time", "$2::double precision")} AS old
@@ -103,7 +107,7 @@ export function keepSql(schema: string, t: BoxTables): string {
       RETURNING id
     ), appended AS (
       INSERT INTO ${t.pending} (lane, ${columns})
-      SELECT lane, ${values.join(", ")} FROM given JOIN new ON new.id = r_id WHERE ${numbered} ORDER BY place
+      SELECT lane, ${messageValues.join(", ")} FROM given JOIN new ON new.id = r_id WHERE ${numbered} ORDER BY place
       RETURNING 1
     )
     SELECT place, old, new.id IS NOT NULL AS new, ${impatient}
@@ -130,10 +134,9 @@ export function adoptSql(schema: string, t: BoxTables): string {
 
 /** Gives a message, a JSON array of one as above, its position, as if it were to be handled now. */
 export function placeSql(t: BoxTables): string {
-  const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(m_${name}, 'base64')` : `m_${name}`));
   return `
     INSERT INTO ${t.pending} (lane, ${columns})
-    SELECT lane, ${values.join(", ")} FROM json_to_recordset($1::json) AS m (${fields.join(", ")})
+    SELECT lane, ${messageValues.join(", ")} FROM json_to_recordset($1::json) AS m (${fields.join(", ")})
     RETURNING position`;
 }
 
