@@ -28,4 +28,14 @@ describeOnEach("postgres", ({ url }) => {
     const handle = () => store.transaction((tx) => remember(store, tx, "billing", testMessage("m1")));
     expect([await handle(), await handle()]).toEqual(["new", "duplicate"]);
   });
+
+  it("leaves the session's own lock_timeout as it was", async () => {
+    const store = postgresStore({ pool: data.pool, schema: data.schema });
+    const during = await store.transaction(async (tx) => {
+      await tx.query("SET LOCAL lock_timeout = '1234ms'");
+      await remember(store, tx, "billing", testMessage("m2"));
+      return (await tx.query("SHOW lock_timeout")).rows[0].lock_timeout;
+    });
+    expect(during).toBe("1234ms");
+  });
 });
