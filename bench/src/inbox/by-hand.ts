@@ -53,7 +53,7 @@ export async function sameStatements(schema: InboxSchema, kind: RouterKind): Pro
   const append = others.map((other) => withBlanks(other, [isNumber, isId, isTime, is(sample.key), Buffer.isBuffer]))[0];
   return async (client, message) => {
     const { rows } = await client.query(remembering(message.id, timeOf(message)));
-    if (Number(rows[0].new) !== 1) return;
+    if (rows[0].remembered !== "new") return;
     parsed(message);
     await businessInsert(client);
     if (append === undefined) return;

@@ -33,19 +33,19 @@ export async function consume(
   const reached = new Promise<void>((resolve, reject) => {
     telemetry = (event) => {
       if (event.name === "delivery.acked") {
-        if (++acks === kind.acks * messages.length) resolve();
+        if (++acks === messages.length) resolve();
       } else if (failures.has(event.name)) reject("error" in event ? event.error : new Error(event.name));
     };
   });
   const feed = createFeed(messages, attempt);
-  const router = kind.create(store, telemetry);
+  const router = kind(store, telemetry);
   const before = await businessRows(schema.pool);
   const stop = new AbortController();
   const started = performance.now();
   const running = router.run(feed, stop.signal);
   let seconds: number;
   try {
-    const missing = () => `${acks} of ${kind.acks * messages.length} acks`;
+    const missing = () => `${acks} of ${messages.length} acks`;
     await within(limitMs, missing, Promise.race([reached, running]));
     seconds = (performance.now() - started) / 1000;
   } finally {

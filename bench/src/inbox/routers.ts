@@ -18,11 +18,7 @@ export const consumer = "bench";
 /** How many are handled at once, by hand as well. */
 export const concurrency = 10;
 
-export interface RouterKind {
-  /** How often each message is acked: to the broker, and where it is kept meanwhile, out of the box. */
-  readonly acks: number;
-  create(store: Store<ClientBase>, telemetry: Telemetry): RunsReceiver;
-}
+export type RouterKind = (store: Store<ClientBase>, telemetry: Telemetry) => RunsReceiver;
 
 const insert = (_: unknown, { tx }: { readonly tx: ClientBase }) => businessInsert(tx);
 const routerFor = (telemetry: Telemetry) => createRouter(consumer, { concurrency, telemetry });
@@ -30,30 +26,18 @@ const routerFor = (telemetry: Telemetry) => createRouter(consumer, { concurrency
 /** All of them do the same in the end: one business insert for each message. */
 export const routers = {
   /** A transaction, and nothing that remembers. */
-  bare: {
-    acks: 1,
-    create: (store, telemetry) => routerFor(telemetry).use(transaction(store)).on(Placed, insert),
-  },
-  inbox: {
-    acks: 1,
-    create: (store, telemetry) => routerFor(telemetry).use(transaction(store)).use(inbox(store)).on(Placed, insert),
-  },
+  bare: (store, telemetry) => routerFor(telemetry).use(transaction(store)).on(Placed, insert),
+  inbox: (store, telemetry) => routerFor(telemetry).use(transaction(store)).use(inbox(store)).on(Placed, insert),
   /** … and one more message for each, through the outbox. */
-  full: {
-    acks: 1,
-    create: (store, telemetry) =>
-      routerFor(telemetry)
-        .use(transaction(store))
-        .use(inbox(store))
-        .use(outboxOutputs(createOutbox(store, { source: "/bench" })))
-        .on(Placed, async (order, context) => {
-          await insert(order, context);
-          return [Placed.message(order)];
-        }),
-  },
-  durable: {
-    acks: 2,
-    create: (store, telemetry) =>
-      routerFor(telemetry).use(transaction(store)).use(durableInbox(store)).on(Placed, insert),
-  },
+  full: (store, telemetry) =>
+    routerFor(telemetry)
+      .use(transaction(store))
+      .use(inbox(store))
+      .use(outboxOutputs(createOutbox(store, { source: "/bench" })))
+      .on(Placed, async (order, context) => {
+        await insert(order, context);
+        return [Placed.message(order)];
+      }),
+  durable: (store, telemetry) =>
+    routerFor(telemetry).use(transaction(store)).use(durableInbox(store)).on(Placed, insert),
 } as const satisfies Readonly<Record<string, RouterKind>>;

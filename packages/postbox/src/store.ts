@@ -314,7 +314,10 @@ export interface Inbox<Tx> {
   handled(tx: Tx, arrival: Arrival, row: Row, epoch: number): Promise<boolean>;
 }
 
-/** Runs one SQL statement with `$n` placeholders in a user's transaction, through whatever library opened it. */
+/**
+ * Runs one SQL statement with `$n` placeholders in a user's transaction, through whatever library opened it. Throws or rejects,
+ * also once the transaction has ended.
+ */
 export type Executor = (
   text: string,
   params: readonly unknown[],

@@ -2,7 +2,7 @@ import { PermanentError } from "../errors.js";
 import type { EventDefinition } from "../event/define-event.js";
 import type { Codecs } from "../message/codec.js";
 import type { BaseContext, Outputs, WithoutOutputs } from "./context.js";
-import type { AnyMiddleware } from "./middleware.js";
+import type { AnyMiddleware, Next } from "./middleware.js";
 
 /** A handler without its types, as the router keeps it. */
 export type UntypedHandler = (data: unknown, context: BaseContext) => unknown;
@@ -14,10 +14,13 @@ export type UntypedHandler = (data: unknown, context: BaseContext) => unknown;
 export type Handled = "by-handler" | "by-middleware";
 
 /** Something under way. Its result may be known before it has ended: a middleware can give up on what is inside of it. */
-interface Running<R> {
+export interface Running<R> {
   readonly result: Promise<R>;
-  /** Resolves when nothing of it runs any more, not even a handler that is deaf to its signal. Never rejects. */
-  readonly ended: Promise<void>;
+  /**
+   * Resolves when nothing of it runs any more, not even a handler that is deaf to its signal. Never rejects. Nothing, where that
+   * is so already: this is asked for every message, and a promise costs more than the question.
+   */
+  ended(): Promise<void> | undefined;
 }
 
 /** Takes one message through decoding, validation, all middleware and its handler. */
@@ -36,7 +39,8 @@ export function createHandle(
     const handle = async (): Promise<Handled> => {
       // Before any middleware: data that can never be read should not open a transaction first.
       const decoded = codecs.decode(context.message.datacontenttype, context.message.data);
-      const data = await event.validate(decoded);
+      const validated = event["~validate"](decoded);
+      const data = validated instanceof Promise ? await validated : validated;
       let handled: Handled = "by-middleware";
       const innermost = async (inner: BaseContext): Promise<Outputs> => {
         handled = "by-middleware";
@@ -45,12 +49,12 @@ export function createHandle(
         if (inner.runtime.failpoint) await inner.runtime.failpoint("handler.returned");
         return outputs;
       };
-      chain = compose(middleware, (inner) => running(() => innermost(inner)))(context);
+      chain = compose(middleware, (inner) => running(innermost(inner)))(context);
       const left = await chain.result;
       if (left.length > 0) throw unpublished(event, context);
       return handled;
     };
-    return running(handle, () => chain?.ended);
+    return running(handle(), () => chain);
   };
 }
 
@@ -60,31 +64,43 @@ type Step = (context: BaseContext) => Running<Outputs>;
 function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
   return middleware.reduceRight<Step>(
     (inside, current) => (context) => {
-      let before: Promise<void> | undefined;
-      const next = async (added?: object): Promise<Outputs> => {
-        // What the call before was given up on, and still runs: a message is never handled twice at once.
-        await before;
-        const { result, ended } = inside(added === undefined ? context : { ...context, ...added });
-        before = ended;
-        return result;
+      let before: Running<Outputs> | undefined;
+      const start = (added?: object): Promise<Outputs> => {
+        before = inside(added === undefined ? context : { ...context, ...added });
+        return before.result;
       };
-      return running(
-        () => current.run(context, next),
-        () => before,
-      );
+      const next = (added?: object): Promise<Outputs> => {
+        // What the call before was given up on, and still runs: a message is never handled twice at once.
+        const ending = before?.ended();
+        return ending === undefined ? start(added) : ending.then(() => start(added));
+      };
+      return running(started(current, context, next), () => before);
     },
     innermost,
   );
 }
 
-/** Starts `work`, which has ended when it is settled, and then what it has `left` behind has ended. */
-function running<R>(work: () => Promise<R>, left: () => Promise<void> | undefined = () => undefined): Running<R> {
-  const result = (async () => work())();
-  const ended = (async () => {
-    await Promise.allSettled([result]);
-    await left();
-  })();
-  return { result, ended };
+/** Whatever it does, as a promise: where nobody compiles, it may do anything. */
+function started(middleware: AnyMiddleware, context: BaseContext, next: Next<object>): Promise<Outputs> {
+  try {
+    return Promise.resolve(middleware.run(context, next));
+  } catch (error) {
+    return Promise.reject(error);
+  }
+}
+
+/** What has ended when it is settled, and then what it has started `inside` has ended. */
+function running<R>(result: Promise<R>, inside: () => Running<unknown> | undefined = () => undefined): Running<R> {
+  let over = false;
+  const settle = () => {
+    over = true;
+  };
+  const settled = result.then(settle, settle);
+  const ended = async () => {
+    await settled;
+    await inside()?.ended();
+  };
+  return { result, ended: () => (over ? inside()?.ended() : ended()) };
 }
 
 function outputsOf(returned: unknown, event: EventDefinition, context: BaseContext): Outputs {

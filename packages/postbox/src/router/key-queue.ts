@@ -15,6 +15,8 @@ export interface KeyQueue<T extends Task> {
   idle(): Promise<void>;
 }
 
+const room = Promise.resolve();
+
 export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered: number): KeyQueue<T> {
   let ready: T[] = [];
   const behind = new Map<string, T[]>();
@@ -42,12 +44,13 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
       const task = ready.shift() as T;
       buffered--;
       running++;
-      void task.run().finally(() => finished(task));
+      const done = () => finished(task);
+      task.run().then(done, done);
     }
   };
 
   return {
-    async push(task) {
+    push(task) {
       buffered++;
       const queue = task.key === undefined ? undefined : behind.get(task.key);
       if (queue !== undefined) queue.push(task);
@@ -56,7 +59,7 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
         ready.push(task);
       }
       pump();
-      if (buffered >= maxBuffered) await new Promise<void>((resolve) => waiters.push(resolve));
+      return buffered < maxBuffered ? room : new Promise((resolve) => waiters.push(resolve));
     },
     clear() {
       const dropped = [...ready, ...[...behind.values()].flat()];

@@ -142,7 +142,7 @@ function session(
   const runtime = manualRuntime();
   const log = telemetryLog();
   const made = createSession(
-    new Map([[Placed.type, (context) => ({ result: handle(context), ended: Promise.resolve() })]]),
+    new Map([[Placed.type, (context) => ({ result: handle(context), ended: () => undefined })]]),
     {
       consumer: "billing",
       ack: "on-success",

@@ -5,7 +5,7 @@ import { type Runtime, sleep } from "../internal/runtime.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
 import { type Acking, type AckStrategyName, ackStrategies } from "./ack-strategy.js";
-import type { Handle, Handled } from "./handle.js";
+import type { Handle, Handled, Running } from "./handle.js";
 import type { Keeper, Verdict } from "./keeper.js";
 import { createKeyQueue } from "./key-queue.js";
 import { isNobodysFault } from "./nobodys-fault.js";
@@ -25,6 +25,8 @@ export interface SessionOptions {
   readonly telemetry: Telemetry;
   readonly runtime: Runtime;
 }
+
+type Outcome = { readonly handled: Handled } | { readonly error: unknown };
 
 /** After the deadline of a stop, a broker still has this long to take a message back, and then to end. */
 export const answerMs = 5000;
@@ -70,46 +72,47 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       ...(origin && { origin }),
       ...(kept && { kept }),
     };
-    const running: Promise<void>[] = [];
-    const result = untilStoreAnswers(() => {
-      const handling = handle({ ...context, ...acking.context });
-      running.push(handling.ended);
-      return handling.result;
-    });
-    const settled = settle(delivery, acking, result).catch(giveBack(delivery));
-    if (acking.holdsSlot) await settled;
-    await Promise.allSettled([result]);
+    const startedAt = runtime.monotonic();
+    const { running, outcome } = await untilStoreAnswers(() => handle({ ...context, ...acking.context }));
+    const settling = settle(delivery, acking, outcome, startedAt);
+    if (acking.holdsSlot) await settling;
     // Given up on is not ended: as long as anything runs, it keeps its place, and the next of its key waits.
-    await Promise.all(running);
+    const ending = running.ended();
+    if (ending !== undefined) await ending;
   }
 
   /**
    * A store that cannot be reached is no fault of any message: what it keeps from being handled keeps its place meanwhile, and
    * nothing more is taken once all places are.
    */
-  async function untilStoreAnswers(handle: () => Promise<Handled>): Promise<Handled> {
+  async function untilStoreAnswers(
+    handle: () => Running<Handled>,
+  ): Promise<{ readonly running: Running<Handled>; readonly outcome: Outcome }> {
     for (let outages = 1; ; outages++) {
+      const running = handle();
       try {
-        return await handle();
+        return { running, outcome: { handled: await running.result } };
       } catch (error) {
-        if (!isUnavailable(error) || stopping.signal.aborted) throw error;
+        if (!isUnavailable(error) || stopping.signal.aborted) return { running, outcome: { error } };
         telemetry({ name: "router.failed", consumer, error });
         await sleep(runtime, options.backoff(outages, runtime.random), stopping.signal);
+        // Never twice at once.
+        await running.ended();
       }
     }
   }
 
-  async function settle(delivery: TrackedDelivery, acking: Acking, result: Promise<Handled>): Promise<void> {
-    const startedAt = runtime.monotonic();
+  /** Never rejects. */
+  async function settle(delivery: TrackedDelivery, acking: Acking, outcome: Outcome, startedAt: number): Promise<void> {
     try {
-      const handled = await result;
-      if (handled === "by-handler") {
+      if ("error" in outcome) throw outcome.error;
+      if (outcome.handled === "by-handler") {
         const durationMs = Math.max(0, runtime.monotonic() - startedAt);
         telemetry({ name: "delivery.handled", consumer, id: delivery.message.id, durationMs });
       }
-      await acking.succeeded(handled);
+      await acking.succeeded(outcome.handled);
     } catch (error) {
-      await failed(delivery, error);
+      await failed(delivery, error).catch(giveBack(delivery));
     }
   }
 
@@ -184,20 +187,19 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   }
 
   return {
-    async deliver(raw) {
+    deliver(raw) {
       if (closing !== undefined) {
         // Stopping is not a failure: what cannot be given back is delivered again anyway.
-        await raw
+        return raw
           .release()
           .catch((error) => telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) }));
-        return;
       }
       const delivery = trackDelivery(raw, options, (done) => {
         outstanding.delete(done);
         if (outstanding.size === 0) emptied();
       });
       outstanding.add(delivery);
-      await queue.push({ key: raw.message.key, delivery, run: () => handleOne(delivery).catch(giveBack(delivery)) });
+      return queue.push({ key: raw.message.key, delivery, run: () => handleOne(delivery).catch(giveBack(delivery)) });
     },
     close() {
       closing ??= drain();

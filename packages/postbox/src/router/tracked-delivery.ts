@@ -73,10 +73,12 @@ export function trackDelivery(
       if (kept !== undefined) tell(kept);
       return settle(
         "settled",
-        async () => {
-          await delivery.ack();
-          if (runtime.failpoint) await runtime.failpoint("router.acked");
-        },
+        runtime.failpoint === undefined
+          ? () => delivery.ack()
+          : async () => {
+              await delivery.ack();
+              await runtime.failpoint?.("router.acked");
+            },
         () => telemetry({ name: "delivery.acked", consumer, id }),
       );
     },

@@ -1,5 +1,5 @@
-import type { ClientBase, Pool, PoolClient } from "pg";
-import type { TransactionLibrary, TransactionOptions } from "../store.js";
+import type { ClientBase, Pool, PoolClient, QueryResult } from "pg";
+import type { Executor, TransactionLibrary, TransactionOptions } from "../store.js";
 import { commitRolledBack, isClient, notATransaction, requireOpen } from "./open-transaction.js";
 
 const rightCall =
@@ -18,10 +18,9 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
     executor(tx) {
       if (!isClient(tx)) throw notATransaction(whatInstead(tx), rightCall);
       requireOpen(tx, rightCall);
-      return async (text, params) => {
+      return (text, params) => {
         requireOpen(tx, rightCall);
-        const { rows, rowCount } = await tx.query(text, params as unknown[]);
-        return { rows, rowCount: rowCount ?? 0 };
+        return tx.query(text, params as unknown[]).then(answerOf);
       };
     },
 
@@ -49,6 +48,10 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
       }
     },
   };
+}
+
+function answerOf({ rows, rowCount }: QueryResult): Awaited<ReturnType<Executor>> {
+  return { rows, rowCount: rowCount ?? 0 };
 }
 
 function whatInstead(value: unknown): string {

@@ -10,6 +10,7 @@ const slotCount = 16;
 const slotMs = 7 * 24 * 3_600_000;
 /** Of what lies apart. */
 export const untimedSlot = -1;
+export const slots: readonly number[] = [untimedSlot, ...Array.from({ length: slotCount }, (_, slot) => slot)];
 
 export function slotTable(schema: string, slot: number): string {
   const name = slot === untimedSlot ? "untimed" : String(slot).padStart(2, "0");
@@ -43,7 +44,6 @@ export const oldSlotsSql = `
 
 export function createSlots(schema: string): string {
   const table = inboxTable(schema);
-  const slots = [untimedSlot, ...Array.from({ length: slotCount }, (_, slot) => slot)];
   // A row that is marked as processed later finds room beside itself.
   return slots
     .map(

@@ -19,7 +19,7 @@ export const memoryColumns = [
   ["handler", "text"],
   ["hash", "text"],
 ] as const;
-const memory = memoryColumns.map(([name]) => name).join(", ");
+export const memory = memoryColumns.map(([name]) => name).join(", ");
 
 /** Waits for others no longer than `limit`, whatever the session says; `impatient`, read after the waiting, puts that back. */
 function patient(limit: string): string {
@@ -31,37 +31,16 @@ function patient(limit: string): string {
 const impatient = "set_config('lock_timeout', (SELECT before FROM patience), true)";
 
 /** Older than is remembered; or than what was forgotten, for whatever reason. */
-function isOld(schema: string, time: string, retention: string): string {
+export function isOld(schema: string, time: string, retention: string): string {
   const forgotten = `(SELECT forgotten_until FROM ${boxStateTable(schema)} WHERE name = 'inbox')`;
   const since = `greatest(statement_timestamp() - ${retention} * interval '1 millisecond', ${forgotten})`;
   return `coalesce(${time} < ${since}, false)`;
 }
 
 /** What had a time too far ahead when it came lies apart, though its own slot would be another by now. */
-function isElsewhere(schema: string, time: string, consumer: string, id: string): string {
+export function isElsewhere(schema: string, time: string, consumer: string, id: string): string {
   return `${time} IS NOT NULL AND EXISTS (
         SELECT FROM ${slotTable(schema, untimedSlot)} u WHERE u.consumer = ${consumer} AND u.id = ${id})`;
-}
-
-/**
- * Remembers a message, or inserts nothing when it is known already: a plain INSERT would abort the transaction then. While another
- * transaction has the same one open, it waits for that one's end. $1 to $11 are the columns, $12 the data to be remembered,
- * $13 the message's time in ms, $14 how long it is remembered, $15 how long to wait.
- */
-export function rememberSql(schema: string): string {
-  const values = memoryColumns.map(([, type], index) => `$${index + 1}::${type}`);
-  return `
-    WITH ${patient("$15::text")}, asked AS MATERIALIZED (
-      SELECT time, ${isOld(schema, "time", "$14::double precision")} AS old
-      FROM (SELECT to_timestamp($13::double precision / 1000) AS time) AS t, patience WHERE during IS NOT NULL
-    ), new AS (
-      INSERT INTO ${inboxTable(schema)} (slot, ${memory}, data, processed_at)
-      SELECT ${slotOf("time")}, ${values.join(", ")}, $12::bytea, clock_timestamp() FROM asked
-      WHERE NOT old AND NOT (${isElsewhere(schema, "time", "$1::text", "$2::text")})
-      ON CONFLICT DO NOTHING
-      RETURNING 1
-    )
-    SELECT old, known.new, ${impatient} FROM asked, (SELECT count(*) AS new FROM new) AS known`;
 }
 
 /** The hash of the message $2 of the consumer $1, if it was remembered in the slots $3. */
@@ -165,31 +144,4 @@ export function setAsideSql(t: BoxTables, to: "wait" | "parked"): string {
     INSERT INTO ${t.hold} AS h (lane, key, due_at)
     SELECT lane, hold_key, clock_timestamp() + $5::double precision * interval '1 millisecond' FROM kept
     ON CONFLICT (lane, key) DO UPDATE SET changes = h.changes + 1`;
-}
-
-/**
- * Takes the row $3 of lane $1 out of the box, as handled, if $2 is still the lane's epoch: as in a settle, the lane is locked against
- * a take-over until the transaction ends. $4 is its turn, where it waits. $5 to $8 say what was handled, by whom; $7 are its slots.
- * A hold that only this row can stand under goes with it; that of a key is for a settle to end, which sees who else waits.
- */
-export function handledSql(t: BoxTables, from: "pending" | "wait"): string {
-  const [turn, alone] =
-    from === "wait"
-      ? [
-          "r.turn = $4::integer RETURNING r.lane, r.hold_key",
-          `, alone AS (
-      DELETE FROM ${t.hold} h USING gone g WHERE h.lane = g.lane AND h.key = g.hold_key AND left(h.key, 1) = chr(1)
-    )`,
-        ]
-      : ["$4::integer IS NOT NULL RETURNING r.lane", ""];
-  return `
-    WITH fence AS MATERIALIZED (
-      SELECT lane FROM ${t.lane} WHERE lane = $1::smallint AND epoch = $2::bigint FOR KEY SHARE
-    ), gone AS (
-      DELETE FROM ${t[from]} r USING fence f WHERE r.lane = f.lane AND r.position = $3::bigint AND ${turn}
-    )${alone}, done AS (
-      UPDATE ${t.memory} m SET processed_at = clock_timestamp(), handler = $8::text
-      WHERE m.consumer = $5::text AND m.id = $6::text AND m.slot = ANY ($7::smallint[]) AND EXISTS (SELECT FROM gone)
-    )
-    SELECT count(*) AS count FROM gone`;
 }

@@ -1,5 +1,6 @@
 import { laneCount } from "../../internal/lane.js";
 import { checkOptions } from "../../options.js";
+import { createInboxFunctions } from "./inbox-functions.js";
 import { createSlots, slotOf } from "./inbox-slots.js";
 import {
   auditTable,
@@ -267,7 +268,7 @@ ${createSlots(schema)}
                     THEN to_timestamp((('x' || left(replace(id, '-', ''), 12))::bit(48)::bigint) / 1000.0)
                     ELSE received_at END AS time FROM ${before}) AS b;
     DROP TABLE ${before};
-${createInboxView(schema)}`;
+${createInboxFunctions(schema)}${createInboxView(schema)}`;
 }
 
 const steps: readonly ((schema: string) => string)[] = [

@@ -7,18 +7,9 @@ import { busyError } from "../inbox-errors.js";
 import { lockLanesSql } from "./admin-sql.js";
 import type { BoxFinder } from "./consumers.js";
 import { errorText } from "./error-text.js";
+import { handledSql, rememberSql } from "./inbox-functions.js";
 import { slotAt, untimedSlot } from "./inbox-slots.js";
-import {
-  adoptSql,
-  fieldOf,
-  handledSql,
-  hashSql,
-  keepSql,
-  memoryColumns,
-  placeSql,
-  rememberSql,
-  setAsideSql,
-} from "./inbox-sql.js";
+import { adoptSql, fieldOf, hashSql, keepSql, memoryColumns, placeSql, setAsideSql } from "./inbox-sql.js";
 import { messageColumns, messageValues } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
@@ -37,7 +28,7 @@ const lockNotAvailable = "55P03";
 
 /** `Store.inbox` in Postgres. */
 export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: PostgresInboxOptions<Tx>): Inbox<Tx> {
-  const [remember, hash] = [rememberSql(schema), hashSql(schema)];
+  const [remember, handled, hash] = [rememberSql(schema), handledSql(schema), hashSql(schema)];
   /** Made once for each consumer. */
   const made = new Map<string, ReturnType<typeof statementsOf>>();
   async function statements(consumer: string): Promise<ReturnType<typeof statementsOf>> {
@@ -46,14 +37,12 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     return known;
   }
 
-  async function patiently<R>(arrival: Arrival, waitMs: number, work: () => Promise<R>): Promise<R> {
-    try {
-      return await work();
-    } catch (thrown) {
+  function patiently<R>(arrival: Arrival, waitMs: number, work: Promise<R>): Promise<R> {
+    return work.catch((thrown: unknown) => {
       if (sqlState(thrown) === lockNotAvailable) throw busyError(arrival, waitMs, thrown);
       if (isUnstorable(thrown)) throw unstorable(arrival, thrown);
       throw schemaError(thrown, schema);
-    }
+    });
   }
 
   /** Of one that is known: whether it is the same. */
@@ -71,10 +60,9 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     async remember(tx, arrival, { retentionMs, waitMs }) {
       const payload = arrival.storePayload ? messageValues(arrival.message).data : null;
       const params = [...memoryValues(arrival), payload, timeOf(arrival), retentionMs, limitOf(waitMs)];
-      const [row] = await patiently(arrival, waitMs, () => write(tx, remember, params));
-      if (row?.old === true) return "too-old";
-      if (Number(row?.new) === 1) return "new";
-      return compared(arrival, (text, given) => write(tx, text, given));
+      const [row] = await patiently(arrival, waitMs, write(tx, remember, params));
+      const remembered = row?.remembered as "new" | "known" | "too-old";
+      return remembered === "known" ? compared(arrival, (text, given) => write(tx, text, given)) : remembered;
     },
 
     async keep(arrivals, { retentionMs, waitMs }) {
@@ -82,7 +70,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       if (first === undefined) return [];
       const { keep, firstLane } = await statements(first.consumer);
       const given = JSON.stringify(arrivals.map((arrival) => recordOf(arrival, firstLane)));
-      const { rows } = await patiently(first, waitMs, () => run(keep, [given, retentionMs, limitOf(waitMs)], true));
+      const { rows } = await patiently(first, waitMs, run(keep, [given, retentionMs, limitOf(waitMs)], true));
       const found: Remembered[] = [];
       for (const [index, arrival] of arrivals.entries()) {
         const row = rows[index];
@@ -116,17 +104,17 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
         }
         return found.old ? "too-old" : isNew ? "new" : undefined;
       };
-      const inOne = () => onPool.begin(work, { isolation: "read committed" });
+      const inOne = onPool.begin(work, { isolation: "read committed" });
       const remembered = await patiently(arrival, waitMs, inOne);
       return remembered ?? compared(arrival, async (text, params) => (await run(text, params)).rows);
     },
 
     async handled(tx, arrival, row, epoch) {
-      const { firstLane, pending, waiting } = await statements(arrival.consumer);
-      const params = [firstLane + row.lane, epoch, row.position, row.turn ?? 0];
-      const what = [arrival.consumer, arrival.id, slotsOf(arrival), arrival.handler ?? null];
-      const [gone] = await write(tx, row.waiting ? waiting : pending, [...params, ...what]);
-      return Number(gone?.count) === 1;
+      const { firstLane } = await statements(arrival.consumer);
+      const where = [firstLane + row.lane, epoch, row.position, row.waiting ? (row.turn ?? 0) : null];
+      const what = [arrival.consumer, arrival.id, slotAt(timeOf(arrival)), arrival.handler ?? null];
+      const [answer] = await write(tx, handled, [...where, ...what]);
+      return answer?.handled === true;
     },
   };
 }
@@ -139,8 +127,6 @@ function statementsOf(schema: string, t: BoxTables) {
     place: placeSql(t),
     wait: setAsideSql(t, "wait"),
     parked: setAsideSql(t, "parked"),
-    pending: handledSql(t, "pending"),
-    waiting: handledSql(t, "wait"),
     lockLanes: lockLanesSql(t),
   };
 }

@@ -1,0 +1,119 @@
+import { slotOf, slots, slotTable, untimedSlot } from "./inbox-slots.js";
+import { isElsewhere, isOld, memory, memoryColumns } from "./inbox-sql.js";
+import { inboxTable, tablesNamed } from "./names.js";
+
+/*
+ * What runs in every handler's transaction, as functions of the schema: a user's library prepares no statement there, and to plan
+ * these takes longer than to run them. A function's plans are kept for as long as the session, also behind a pooler.
+ */
+
+const body = "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$";
+const end = "$function$;";
+
+export function createInboxFunctions(schema: string): string {
+  return remember(schema) + markProcessed(schema) + handled(schema);
+}
+
+/**
+ * Remembers a message, or inserts nothing when it is known already: a plain INSERT would abort the transaction then. While another
+ * transaction has the same one open, it waits for that one's end. $1 to $11 are the columns, $12 the data to be remembered,
+ * $13 the message's time in ms, $14 how long it is remembered, $15 how long to wait, whatever the session says.
+ */
+function remember(schema: string): string {
+  return `
+    CREATE FUNCTION "${schema}".inbox_remember(${memoryColumns.map(([, type]) => type).join(", ")}, bytea,
+      double precision, double precision, text) RETURNS text ${body}
+    DECLARE
+      before CONSTANT text := current_setting('lock_timeout');
+      "time" CONSTANT timestamptz := to_timestamp($13 / 1000);
+      remembered text;
+    BEGIN
+      PERFORM set_config('lock_timeout', $15, true);
+      IF ${isOld(schema, '"time"', "$14")} THEN
+        remembered := 'too-old';
+      ELSIF ${isElsewhere(schema, '"time"', "$1", "$2")} THEN
+        remembered := 'known';
+      ELSE
+        INSERT INTO ${inboxTable(schema)} (slot, ${memory}, data, processed_at)
+        VALUES (${slotOf('"time"')}, ${memoryColumns.map((_, index) => `$${index + 1}`).join(", ")}, $12, clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        remembered := CASE WHEN FOUND THEN 'new' ELSE 'known' END;
+      END IF;
+      PERFORM set_config('lock_timeout', before, true);
+      RETURN remembered;
+    END
+    ${end}
+`;
+}
+
+/** One statement for each part: one for all of them would open them all. */
+function markProcessed(schema: string): string {
+  const parts = slots.map(
+    (slot) => `
+        WHEN ${slot} THEN
+          UPDATE ${slotTable(schema, slot)} SET processed_at = clock_timestamp(), handler = $4
+          WHERE consumer = $2 AND id = $3 AND slot = ${slot};`,
+  );
+  return `
+    CREATE FUNCTION "${schema}".inbox_processed(smallint, text, text, text) RETURNS boolean ${body}
+    BEGIN
+      CASE $1${parts.join("")}
+      END CASE;
+      RETURN FOUND;
+    END
+    ${end}
+`;
+}
+
+/**
+ * Takes the row $3 of lane $1 out of the box, as handled, if $2 is still the lane's epoch: as in a settle, the lane is locked against
+ * a take-over until the transaction ends. $4 is its turn, if it waits; $5 to $8 say what was handled, by whom; $7 is its slot.
+ * A hold that only this row can stand under goes with it; that of a key is for a settle to end, which sees who else waits.
+ */
+function handled(schema: string): string {
+  const t = tablesNamed(schema, "inbox");
+  return `
+    CREATE FUNCTION "${schema}".inbox_handled(smallint, bigint, bigint, integer, text, text, smallint, text)
+      RETURNS boolean ${body}
+    DECLARE
+      held text;
+    BEGIN
+      PERFORM FROM ${t.lane} l WHERE l.lane = $1 AND l.epoch = $2 FOR KEY SHARE;
+      IF NOT FOUND THEN
+        RETURN false;
+      END IF;
+      IF $4 IS NULL THEN
+        DELETE FROM ${t.pending} r WHERE r.lane = $1 AND r.position = $3;
+      ELSE
+        DELETE FROM ${t.wait} r WHERE r.lane = $1 AND r.position = $3 AND r.turn = $4 RETURNING r.hold_key INTO held;
+      END IF;
+      IF NOT FOUND THEN
+        RETURN false;
+      END IF;
+      IF left(held, 1) = chr(1) THEN
+        DELETE FROM ${t.hold} h WHERE h.lane = $1 AND h.key = held;
+      END IF;
+      IF NOT "${schema}".inbox_processed($7, $5, $6, $8) THEN
+        -- Its time was too far ahead when it came.
+        PERFORM "${schema}".inbox_processed(${untimedSlot}::smallint, $5, $6, $8);
+      END IF;
+      RETURN true;
+    END
+    ${end}
+`;
+}
+
+/** The call: every parameter with its type, since a library may send them all as text. */
+export function rememberSql(schema: string): string {
+  const types = [...memoryColumns.map(([, type]) => type), "bytea", "double precision", "double precision", "text"];
+  return `SELECT "${schema}".inbox_remember(${params(types)}) AS remembered`;
+}
+
+export function handledSql(schema: string): string {
+  const types = ["smallint", "bigint", "bigint", "integer", "text", "text", "smallint", "text"];
+  return `SELECT "${schema}".inbox_handled(${params(types)}) AS handled`;
+}
+
+function params(types: readonly string[]): string {
+  return types.map((type, index) => `$${index + 1}::${type}`).join(", ");
+}
