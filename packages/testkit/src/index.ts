@@ -4,6 +4,8 @@ export { type FaultPlan, faultySender, type SendFault } from "./faulty-sender.js
 export { type Freeze, type FreezeOptions, freezeAt } from "./freeze-at.js";
 export { type Gate, gate, settlesWithin } from "./gate.js";
 export { inboxSuite } from "./inbox-suite.js";
+export type { LibrarySuiteOptions } from "./library-suite/library-harness.js";
+export { librarySuite } from "./library-suite.js";
 export { type ManualRuntime, type ManualRuntimeOptions, manualRuntime } from "./manual-runtime.js";
 export { memoryStoreFeatures, memoryStoreHarness } from "./memory-store-harness.js";
 export { memoryTransportFeatures, memoryTransportHarness } from "./memory-transport-harness.js";

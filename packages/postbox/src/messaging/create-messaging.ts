@@ -22,7 +22,6 @@ import {
   requireStore,
 } from "./messaging-options.js";
 import { type Running, runTogether } from "./run-together.js";
-import { surroundingPublisher } from "./surrounding-publisher.js";
 import { withoutOutputs } from "./without-outputs.js";
 
 /** What outbox and inbox need. */
@@ -139,7 +138,7 @@ function publishingParts(options: MessagingOptions) {
   const relayOptions = { pollIntervalMs, batchSize, maxAttempts, telemetry, runtime };
   const outbox = createOutbox(store, given(shared, { telemetry, hint, strictKeyOrder }));
   const relay = createRelay(store, sender, given(relayOptions, options.relayOptions));
-  return options.outbox ? { publisher: surroundingPublisher(outbox), outbox, relay } : { publisher: direct };
+  return options.outbox ? { publisher: outbox, outbox, relay } : { publisher: direct };
 }
 
 function running(router: RunsReceiver, receiver: Receiver): Running {

@@ -24,8 +24,12 @@ export interface OutboxOptions extends PublisherOptions {
   readonly telemetry?: Telemetry;
 }
 
-/** A publisher bound to your transaction: what it takes is sent if the transaction commits, and never otherwise. */
-export interface Outbox<Tx = unknown> {
+/**
+ * A publisher bound to your transaction: what it takes is sent if the transaction commits, and never otherwise. Its own `publish`,
+ * `publishAll` and `send` are into the transaction of its store that surrounds the caller, opened by `store.transaction(...)` or by
+ * the router; outside of one they are `transaction-missing`.
+ */
+export interface Outbox<Tx = unknown> extends Publisher {
   readonly store: Store<Tx>;
   /** A publisher into `tx`. It resolves when the messages are written; they are sent after `tx` has committed. */
   in(tx: Tx): Publisher;
@@ -59,9 +63,22 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
     emit({ name: "outbox.appended", box: outboxBox, count: messages.length });
     hints?.send(tx);
   };
+  const into = (tx: Tx) => publisherInto((messages) => append(tx, messages));
+  const here = (): Publisher => {
+    const tx = store.current();
+    if (tx !== undefined) return into(tx);
+    throw new PostboxError(
+      "transaction-missing",
+      `no transaction of ${store.name} is open here to publish in; call it inside store.transaction(...) or in a handler ` +
+        "behind transaction(store), or publish with outbox.in(tx)",
+    );
+  };
   return {
     store,
-    in: (tx) => publisherInto((messages) => append(tx, messages)),
+    publish: async (event, data, messageOptions) => here().publish(event, data, messageOptions),
+    publishAll: async (drafts) => here().publishAll(drafts),
+    send: async (message) => here().send(message),
+    in: into,
     async collecting(tx, work) {
       const collection = createCollection(publisherInto);
       try {

@@ -1,4 +1,5 @@
 import { PostboxError } from "../errors.js";
+import { sqlState } from "./sql-state.js";
 
 /** What a `pg` client tells of itself: the server's last word on its transaction, and what pg-pool looks at as well. */
 export interface ClientState {
@@ -17,29 +18,67 @@ export function isClient(value: unknown): value is ClientState {
   return typeof value === "object" && value !== null && "getTransactionStatus" in value;
 }
 
+/** Why a handle is no open transaction, and what to do where that is not the library's right call. */
+export interface Refusal {
+  readonly not: string;
+  readonly advice?: string;
+}
+
 /**
- * Throws `not-a-transaction` unless the client is inside an open transaction. It asks the client, not the server, so it
- * costs no round trip and leaves the transaction as it is. `call` shows how to do it right.
+ * Why the client is not inside an open transaction; undefined if it is. It asks the client, not the server, so it
+ * costs no round trip and leaves the transaction as it is.
  */
-export function requireOpen(client: ClientState, call: string): void {
-  if (client._ending === true || client._queryable === false) {
-    throw notATransaction("its connection is closed", call);
-  }
+export function whyNotOpen(client: ClientState): Refusal | undefined {
+  if (client._ending === true || client._queryable === false) return { not: "its connection is closed" };
   // The status is the server's last word: behind a COMMIT or ROLLBACK on its way, a statement would commit on its own.
   const { _activeQuery: active, _queryQueue: queue } = client;
   if (ends(active) || (queue !== undefined && queue.length > 0 && queue.some(ends))) {
-    throw notATransaction("it is being ended", call);
+    return { not: "it is being ended" };
   }
   switch (client.getTransactionStatus()) {
     case "T":
-      return;
+      return undefined;
     case "E":
-      throw notATransaction(
-        "a statement in this transaction has failed, so the database refuses everything in it until it is rolled back",
-        "let the error leave the transaction instead of going on",
-      );
+      return failed;
     default:
-      throw notATransaction("no transaction is open on this client: it has not begun, or has ended", call);
+      return { not: "no transaction is open on this client: it has not begun, or has ended" };
+  }
+}
+
+const failed: Refusal = {
+  not: "a statement in this transaction has failed, so the database refuses everything in it until it is rolled back",
+  advice: "let the error leave the transaction instead of going on",
+};
+
+/** What the server says of a statement outside of a transaction, and of one in a transaction that has failed. */
+const [noTransaction, failedTransaction] = ["25P01", "25P02"];
+
+/**
+ * The same for whoever has no such client: asks the server, by a statement that means nothing but fails outside of a transaction.
+ * One that has ended may run on a connection that is another's by now, or commit on its own.
+ */
+export async function whyNotInBlock(execute: (text: string) => Promise<unknown>): Promise<Refusal | undefined> {
+  try {
+    await execute("LOCK TABLE pg_catalog.pg_am IN ACCESS SHARE MODE");
+    return undefined;
+  } catch (error) {
+    const state = sqlState(error);
+    if (state === failedTransaction) return failed;
+    if (state === noTransaction) return { not: "it has not begun, or has ended" };
+    throw error;
+  }
+}
+
+/**
+ * Throws `commit-rolled-back` if the database could only roll this transaction back: most libraries do not look at what COMMIT
+ * answers. A client's own word is not enough, since it rejects a failed statement a moment before it hears of the state that
+ * this leaves.
+ */
+export async function requireAlive(execute: (text: string) => Promise<unknown>): Promise<void> {
+  try {
+    await execute("SELECT 1");
+  } catch (error) {
+    throw sqlState(error) === failedTransaction ? commitRolledBack(error) : error;
   }
 }
 
@@ -48,8 +87,8 @@ function ends(query: { readonly text?: string } | null | undefined): boolean {
 }
 
 /** The error for what cannot carry a message together with the caller's own writes. */
-export function notATransaction(why: string, advice: string): PostboxError {
-  return new PostboxError("not-a-transaction", `this is not an open transaction: ${why}; ${advice}`);
+export function notATransaction({ not, advice }: Refusal, rightCall: string): PostboxError {
+  return new PostboxError("not-a-transaction", `this is not an open transaction: ${not}; ${advice ?? rightCall}`);
 }
 
 /** The error for work that looked fine, while the database could only roll it back. */

@@ -1,9 +1,25 @@
-import { describeOnEach, gate, postgresTestData, testMessage } from "@postbox/testkit";
+import { describeOnEach, gate, librarySuite, postgresTestData, testMessage } from "@postbox/testkit";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import type { Store } from "../store.js";
 import { type PostgresStore, postgresStore } from "../stores/postgres/index.js";
 import { pgTransactions } from "./pg.js";
+
+/** As everybody writes it. */
+async function inTransaction<R>(pool: pg.Pool, work: (client: pg.ClientBase) => Promise<R>): Promise<R> {
+  const client = await pool.connect();
+  try {
+    await client.query("BEGIN");
+    const result = await work(client);
+    await client.query("COMMIT");
+    return result;
+  } catch (error) {
+    await client.query("ROLLBACK");
+    throw error;
+  } finally {
+    client.release();
+  }
+}
 
 describeOnEach("postgres", ({ url }) => {
   const connect = () => new pg.Pool({ connectionString: url, max: 4 });
@@ -18,9 +34,30 @@ describeOnEach("postgres", ({ url }) => {
   });
   afterAll(data.drop);
 
-  it("gives the store its type", () => {
+  librarySuite<pg.ClientBase>({
+    name: "pg",
+    rightCall: 'await client.query("BEGIN")',
+    connect: () => new pg.Pool({ connectionString: url, max: 12 }),
+    transactions: pgTransactions,
+    impostors: () => [pool],
+    begin: (work) => inTransaction(pool, work),
+    nested: async (client, work) => {
+      await client.query("SAVEPOINT nested");
+      try {
+        return await work(client);
+      } catch (error) {
+        await client.query("ROLLBACK TO SAVEPOINT nested");
+        throw error;
+      }
+    },
+    run: (client, statement) => client.query(statement),
+  });
+
+  it("gives the store its type", async () => {
     expectTypeOf(store).toExtend<Store<pg.ClientBase>>();
     expectTypeOf(postgresStore<pg.ClientBase>).returns.toEqualTypeOf<PostgresStore<pg.ClientBase>>();
+    // @ts-expect-error a pool is no client
+    await expect(store.append(pool, "outbox", [message])).rejects.toThrow("a pool runs each statement");
   });
 
   describe("executor", () => {

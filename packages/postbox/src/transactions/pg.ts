@@ -1,6 +1,6 @@
 import type { ClientBase, Pool, PoolClient, QueryResult } from "pg";
 import type { Executor, TransactionLibrary, TransactionOptions } from "../store.js";
-import { commitRolledBack, isClient, notATransaction, requireOpen } from "./open-transaction.js";
+import { type ClientState, commitRolledBack, isClient, notATransaction, whyNotOpen } from "./open-transaction.js";
 
 const rightCall =
   'pass the client of `await pool.connect()` after `await client.query("BEGIN")`, or the tx of store.transaction((tx) => …)';
@@ -16,10 +16,10 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
     name: "pg",
 
     executor(tx) {
-      if (!isClient(tx)) throw notATransaction(whatInstead(tx), rightCall);
-      requireOpen(tx, rightCall);
+      if (!isClient(tx)) throw notATransaction({ not: whatInstead(tx) }, rightCall);
+      requireOpen(tx);
       return (text, params) => {
-        requireOpen(tx, rightCall);
+        requireOpen(tx);
         return tx.query(text, params as unknown[]).then(answerOf);
       };
     },
@@ -33,7 +33,10 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         await client.query(beginStatement(options));
         const result = await work(client);
         if (client.getTransactionStatus() === "I") {
-          throw notATransaction("its function ended it itself", "leave COMMIT and ROLLBACK to store.transaction");
+          throw notATransaction(
+            { not: "its function ended it itself" },
+            "leave COMMIT and ROLLBACK to store.transaction",
+          );
         }
         // COMMIT of a failed transaction succeeds, and rolls back; only its tag says so.
         const { command } = await client.query("COMMIT");
@@ -48,6 +51,11 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
       }
     },
   };
+}
+
+function requireOpen(client: ClientState): void {
+  const refusal = whyNotOpen(client);
+  if (refusal !== undefined) throw notATransaction(refusal, rightCall);
 }
 
 function answerOf({ rows, rowCount }: QueryResult): Awaited<ReturnType<Executor>> {

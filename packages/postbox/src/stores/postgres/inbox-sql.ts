@@ -43,11 +43,11 @@ export function isElsewhere(schema: string, time: string, consumer: string, id: 
         SELECT FROM ${slotTable(schema, untimedSlot)} u WHERE u.consumer = ${consumer} AND u.id = ${id})`;
 }
 
-/** The hash of the message $2 of the consumer $1, if it was remembered in the slots $3. */
+/** The hash of the message $2 of the consumer $1, if it was remembered in the slot $3, or apart from all. */
 export function hashSql(schema: string): string {
   return `
     SELECT r.hash FROM ${inboxTable(schema)} r
-    WHERE r.consumer = $1::text AND r.id = $2::text AND r.slot = ANY ($3::smallint[])`;
+    WHERE r.consumer = $1::text AND r.id = $2::text AND r.slot IN ($3::smallint, ${untimedSlot})`;
 }
 
 const memoryFields = memoryColumns.map(([name, type]) => `${fieldOf(name)} ${type}`);

@@ -1,3 +1,4 @@
+export { defineTransactions, type Look, type TransactionsDefinition } from "../../transactions/define-transactions.js";
 export { pgTransactions } from "../../transactions/pg.js";
 export { type MigrationSqlOptions, migrationSql } from "./migrations.js";
 export { type PostgresStore, type PostgresStoreOptions, postgresStore } from "./postgres-store.js";

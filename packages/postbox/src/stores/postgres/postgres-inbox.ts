@@ -8,7 +8,7 @@ import { lockLanesSql } from "./admin-sql.js";
 import type { BoxFinder } from "./consumers.js";
 import { errorText } from "./error-text.js";
 import { handledSql, rememberSql } from "./inbox-functions.js";
-import { slotAt, untimedSlot } from "./inbox-slots.js";
+import { slotAt } from "./inbox-slots.js";
 import { adoptSql, fieldOf, hashSql, keepSql, memoryColumns, placeSql, setAsideSql } from "./inbox-sql.js";
 import { messageColumns, messageValues } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
@@ -52,7 +52,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
   ): Promise<"duplicate" | "differs"> {
     const { consumer, id, hash: own } = arrival;
     if (own === undefined) return "duplicate";
-    const [row] = await ask(hash, [consumer, id, slotsOf(arrival)]);
+    const [row] = await ask(hash, [consumer, id, slotAt(timeOf(arrival))]);
     return (row?.hash ?? own) === own ? "duplicate" : "differs";
   }
 
@@ -139,11 +139,6 @@ function isUnstorable(error: unknown): boolean {
 function unstorable({ consumer, id }: Arrival, cause: unknown): PermanentError {
   const text = `the inbox of ${consumer} cannot store message ${id}: ${(cause as Error).message}`;
   return new PermanentError(text, { code: "message-invalid", cause });
-}
-
-/** Where it may be remembered: by its time, and apart from that if it was too far ahead when it came. */
-function slotsOf(arrival: Arrival): number[] {
-  return [slotAt(timeOf(arrival)), untimedSlot];
 }
 
 /** The time that never changes, in ms; none where it cannot be read. */

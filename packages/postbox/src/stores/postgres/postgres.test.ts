@@ -12,24 +12,16 @@ import {
   type StoreFeatures,
   storeSuite,
 } from "@postbox/testkit";
-import { drizzle as drizzleOrm } from "drizzle-orm/node-postgres";
 import pg from "pg";
 import { afterAll, describe } from "vitest";
-import { drizzle } from "../../transactions/drizzle.js";
 import { pgTransactions } from "../../transactions/pg.js";
 
 describeOnEach("postgres", ({ url }) => {
   const connect = () => new pg.Pool({ connectionString: url, max: 12 });
   suite("pg", postgresStoreFeatures, { connect, transactions: pgTransactions, impostors: (pool) => [pool] });
-  suite("drizzle", postgresStoreFeatures, {
-    connect,
-    transactions: (pool) => drizzle(drizzleOrm(pool)),
-    impostors: (pool) => [drizzleOrm(pool)],
-  });
 });
 
-// One connection for everybody: what needed a second one would wait for ever. Not with Drizzle: through PGlite's bridge
-// to `pg`, a statement of Drizzle's that has parameters never gets an answer.
+// One connection for everybody: what needed a second one would wait for ever.
 describeOn({ title: "PGlite" }, () => {
   suite(
     "pg",

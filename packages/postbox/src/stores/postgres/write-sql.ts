@@ -33,10 +33,10 @@ export function appendSql(t: BoxTables) {
 
 /**
  * One message: $1 is its lane, then come its columns in order, JSON as text. Without their types, which are those of the
- * columns: there is less to parse.
+ * columns: there is less to parse. But for JSON, which some libraries send as text, and so has to be cast.
  */
 function appendOneSql(t: BoxTables, columns: typeof messageColumns): string {
-  const params = columns.map((_, index) => `$${index + 2}`);
+  const params = columns.map(([, type], index) => `$${index + 2}${type === "jsonb" ? "::jsonb" : ""}`);
   return `
     INSERT INTO ${t.pending} (lane, ${columns.map(([name]) => name).join(", ")})
     VALUES (${numberedLane}, ${params.join(", ")})`;

@@ -1,0 +1,34 @@
+import type { Knex } from "knex";
+import type { TransactionLibrary } from "../store.js";
+import { defineTransactions, type Look } from "./define-transactions.js";
+import { withQuestionMarks } from "./question-marks.js";
+
+/**
+ * Transactions of Knex on PostgreSQL: the handle is the `trx` of `knex.transaction(…)`, also that of a nested one.
+ *
+ * ```ts
+ * const store = postgresStore({ pool, transactions: knex(db) });
+ * ```
+ */
+export function knex(db: Knex): TransactionLibrary<Knex.Transaction> {
+  return defineTransactions<Knex.Transaction>({
+    name: "knex",
+    rightCall:
+      "pass the trx of `knex.transaction(async (trx) => …)` or the tx of store.transaction((tx) => …), while its function runs",
+    look,
+    async query(trx, text, params) {
+      const marked = withQuestionMarks(text, params);
+      const { rows, rowCount } = await trx.raw(marked.text, marked.params as Knex.RawBinding[]);
+      return { rows, rowCount: rowCount ?? 0 };
+    },
+    begin: (work, { isolation }) => db.transaction(work, isolation && { isolationLevel: isolation }),
+  });
+}
+
+function look(value: unknown): Look {
+  const trx = (value ?? {}) as Partial<Knex.Transaction>;
+  if (trx.isTransaction !== true || typeof trx.isCompleted !== "function") {
+    return { not: "knex itself runs each statement on any connection, outside of your transaction" };
+  }
+  return trx.isCompleted() ? { not: "it has ended" } : "perhaps";
+}

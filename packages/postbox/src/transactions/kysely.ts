@@ -1,0 +1,38 @@
+import { CompiledQuery, type Kysely, type Transaction } from "kysely";
+import type { TransactionLibrary } from "../store.js";
+import { defineTransactions, type Look } from "./define-transactions.js";
+
+/**
+ * Transactions of Kysely on its PostgreSQL dialect: the handle is the `trx` of `db.transaction().execute(…)` or of
+ * `db.startTransaction().execute()`.
+ *
+ * ```ts
+ * const store = postgresStore({ pool, transactions: kysely(db) });
+ * ```
+ */
+export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transaction<Schema>> {
+  return defineTransactions<Transaction<Schema>>({
+    name: "kysely",
+    rightCall:
+      "pass the trx of `db.transaction().execute(async (trx) => …)` or of store.transaction((tx) => …), while its function runs",
+    look,
+    async query(trx, text, params) {
+      const { rows, numAffectedRows } = await trx.executeQuery<Record<string, unknown>>(
+        CompiledQuery.raw(text, [...params]),
+      );
+      return { rows, rowCount: Number(numAffectedRows ?? rows.length) };
+    },
+    hasEnded: (error) =>
+      error instanceof Error && /^Transaction is already (committed|rolled back)/.test(error.message),
+    begin: (work, { isolation }) => {
+      const transaction = db.transaction();
+      return (isolation === undefined ? transaction : transaction.setIsolationLevel(isolation)).execute(work);
+    },
+  });
+}
+
+/** It refuses what comes after its end, but not what comes while it is being ended. */
+function look(value: unknown): Look {
+  const isTransaction = (value as { readonly isTransaction?: unknown } | null | undefined)?.isTransaction === true;
+  return isTransaction ? "perhaps" : { not: "db runs each statement outside of your transaction" };
+}

@@ -1,0 +1,46 @@
+import type { IsolationLevel, TransactionLibrary } from "../store.js";
+import { defineTransactions, type Look } from "./define-transactions.js";
+import { withQuestionMarks } from "./question-marks.js";
+
+/** What is needed of an entity manager of MikroORM's SQL drivers. */
+export interface MikroOrmManager {
+  isInTransaction(): boolean;
+  // biome-ignore lint/suspicious/noExplicitAny: as MikroORM has it.
+  execute(text: string, params?: any[], method?: "all" | "get" | "run"): Promise<any>;
+  // biome-ignore lint/suspicious/noExplicitAny: its own type for the levels is an enum.
+  transactional<R>(work: (em: any) => Promise<R>, options?: { isolationLevel?: any; clear?: boolean }): Promise<R>;
+  fork(): MikroOrmManager;
+}
+
+/**
+ * Transactions of MikroORM on PostgreSQL: the handle is the entity manager that `em.transactional` hands to its function. What
+ * `store.transaction` opens is one on a fork of `em`, so that it shares no entities with others; they are flushed before its COMMIT.
+ *
+ * ```ts
+ * const store = postgresStore({ pool, transactions: mikroOrm(orm.em) });
+ * ```
+ */
+export function mikroOrm<Manager extends MikroOrmManager>(em: Manager): TransactionLibrary<Manager> {
+  return defineTransactions<Manager>({
+    name: "mikro-orm",
+    rightCall:
+      "pass the em of `em.transactional(async (em) => …)` or the tx of store.transaction((tx) => …), while its function runs",
+    look,
+    async query(own, text, params) {
+      const marked = withQuestionMarks(text, params);
+      const rows = await own.execute(marked.text, [...marked.params], "all");
+      return { rows, rowCount: rows.length };
+    },
+    begin: <R>(work: (em: Manager) => Promise<R>, { isolation }: { readonly isolation?: IsolationLevel }) =>
+      em.fork().transactional((own: Manager) => work(own), isolation && { isolationLevel: isolation }),
+  });
+}
+
+/** It has the same type inside and outside of a transaction. */
+function look(value: unknown): Look {
+  const em = (value ?? {}) as Partial<MikroOrmManager>;
+  if (typeof em.isInTransaction !== "function" || typeof em.execute !== "function") {
+    return { not: "this is no entity manager of a SQL driver of MikroORM" };
+  }
+  return em.isInTransaction() ? "perhaps" : { not: "this entity manager is in no transaction, or it has ended" };
+}

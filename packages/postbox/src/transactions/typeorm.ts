@@ -1,0 +1,68 @@
+import type { IsolationLevel, TransactionLibrary } from "../store.js";
+import { defineTransactions, type Look } from "./define-transactions.js";
+import { isClient, whyNotOpen } from "./open-transaction.js";
+
+interface QueryRunner {
+  readonly isReleased: boolean;
+  readonly isTransactionActive: boolean;
+  // biome-ignore lint/suspicious/noExplicitAny: as TypeORM has it.
+  query(text: string, params: any[] | undefined, structured: true): Promise<{ records?: any[]; affected?: number }>;
+}
+
+/** What is needed of a TypeORM entity manager. */
+export interface TypeormManager {
+  readonly queryRunner?: QueryRunner | undefined;
+}
+
+/** What is needed of a TypeORM data source. */
+export interface TypeormDataSource<Manager extends TypeormManager> {
+  transaction<R>(work: (manager: Manager) => Promise<R>): Promise<R>;
+  transaction<R>(isolation: TypeormIsolationLevel, work: (manager: Manager) => Promise<R>): Promise<R>;
+}
+
+type TypeormIsolationLevel = "READ COMMITTED" | "REPEATABLE READ" | "SERIALIZABLE";
+
+const levels: Readonly<Record<IsolationLevel, TypeormIsolationLevel>> = {
+  "read committed": "READ COMMITTED",
+  "repeatable read": "REPEATABLE READ",
+  serializable: "SERIALIZABLE",
+};
+
+/**
+ * Transactions of TypeORM on PostgreSQL: the handle is the entity manager that `dataSource.transaction` hands to its function, also
+ * that of a nested one, or `queryRunner.manager` after `startTransaction()`.
+ *
+ * ```ts
+ * const store = postgresStore({ pool, transactions: typeorm(dataSource) });
+ * ```
+ */
+export function typeorm<Manager extends TypeormManager>(
+  dataSource: TypeormDataSource<Manager>,
+): TransactionLibrary<Manager> {
+  return defineTransactions<Manager>({
+    name: "typeorm",
+    rightCall:
+      "pass the manager of `dataSource.transaction(async (manager) => …)` or the tx of store.transaction((tx) => …), while its function runs",
+    look,
+    async query({ queryRunner }, text, params) {
+      const { records = [], affected } = await (queryRunner as QueryRunner).query(text, [...params], true);
+      return { rows: records, rowCount: affected ?? records.length };
+    },
+    begin: (work, { isolation }) =>
+      isolation === undefined ? dataSource.transaction(work) : dataSource.transaction(levels[isolation], work),
+  });
+}
+
+/** It has the same type inside and outside of a transaction. */
+function look(value: unknown): Look {
+  const runner = ((value ?? {}) as TypeormManager).queryRunner;
+  if (runner === undefined || typeof runner.query !== "function") {
+    return {
+      not: "this is no entity manager of a transaction: dataSource.manager runs each statement on any connection",
+    };
+  }
+  if (runner.isReleased || !runner.isTransactionActive) return { not: "it has not begun, or has ended" };
+  // It still calls itself active while it is being ended; the client under it knows better.
+  const client = (runner as { readonly databaseConnection?: unknown }).databaseConnection;
+  return isClient(client) ? (whyNotOpen(client) ?? "open") : "perhaps";
+}

@@ -1,0 +1,216 @@
+import { createOutbox, defineEvent, type Outbox, type Store, type TransactionLibrary } from "postbox";
+import { postgresStore } from "postbox/postgres";
+import { describe, expect, it } from "vitest";
+import type { PostgresTestData } from "../postgres-store-harness.js";
+import type { StoreFact } from "../store-suite/store-facts.js";
+import type { StoreHarness } from "../store-suite/store-harness.js";
+import type { LibrarySuiteOptions } from "./library-harness.js";
+import { Placed } from "./placed.js";
+
+const refused = { code: "not-a-transaction" };
+const broken = "SELECT 1 / 0";
+
+/** Publishing in a transaction that its user has opened, in the library's own way. */
+export function ownTransactionFacts<Tx>(
+  fact: StoreFact<Tx>,
+  library: LibrarySuiteOptions<Tx>,
+  { pool, schema }: PostgresTestData<Tx>,
+): void {
+  const { begin, nested, run } = library;
+  const order = (tx: Tx, id: string) => run(tx, `INSERT INTO ${schema}.effect VALUES ('${id}')`);
+  const outboxOf = (store: Store<Tx>): Outbox<Tx> => createOutbox(store, { source: "/shop" });
+  /** What is committed. */
+  const committed = async ({ contents, effects }: StoreHarness<Tx>) => ({
+    orders: [...(await effects())].sort(),
+    messages: (await contents("outbox")).pending,
+  });
+  const nothing = { orders: [], messages: [] };
+  /** How a transaction ended for its user. */
+  const ending = (work: (tx: Tx) => Promise<void>): Promise<string> =>
+    begin(work).then(
+      () => "committed",
+      (error: Error) => error.message,
+    );
+
+  describe("in the user's own transaction", () => {
+    fact("a message commits with the user's writes", async (harness) => {
+      const outbox = outboxOf(harness.store);
+      const answer = await begin(async (tx) => {
+        await order(tx, "o1");
+        const { id } = await outbox.in(tx).publish(Placed, { order: "o1" }, { id: "m1" });
+        await order(tx, "o2");
+        return id;
+      });
+      expect(answer).toBe("m1");
+      expect(await committed(harness)).toEqual({ orders: ["o1", "o2"], messages: ["m1"] });
+    });
+
+    fact("a message rolls back with them", async (harness) => {
+      const outbox = outboxOf(harness.store);
+      const failing = begin(async (tx) => {
+        await order(tx, "o1");
+        await outbox.in(tx).publish(Placed, { order: "o1" });
+        throw new Error("no stock");
+      });
+      await expect(failing).rejects.toThrow("no stock");
+      expect(await committed(harness)).toEqual(nothing);
+    });
+
+    fact("what others do meanwhile is not in it", async (harness) => {
+      const outbox = outboxOf(harness.store);
+      const names = ["a", "b", "c", "d", "e", "f"];
+      const all = names.map((name) =>
+        begin(async (tx) => {
+          await order(tx, name);
+          await outbox.in(tx).publish(Placed, { order: name }, { id: name });
+          if (name > "c") throw new Error("no stock");
+        }),
+      );
+      await Promise.allSettled(all);
+      const { orders, messages } = await committed(harness);
+      expect([orders, [...messages].sort()]).toEqual([
+        ["a", "b", "c"],
+        ["a", "b", "c"],
+      ]);
+    });
+
+    fact("several messages are one statement", async (harness) => {
+      let statements = 0;
+      const own = library.transactions(pool);
+      const counting: TransactionLibrary<Tx> = {
+        ...own,
+        executor(tx) {
+          const execute = own.executor(tx);
+          return (text, params) => {
+            statements++;
+            return execute(text, params);
+          };
+        },
+      };
+      const outbox = outboxOf(postgresStore({ pool, schema, transactions: counting }));
+      // The first one also looks at the schema.
+      await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
+      statements = 0;
+      await begin(async (tx) => {
+        const drafts = ["m1", "m2", "m3"].map((id) => Placed.message({ order: id }, { id }));
+        expect(await outbox.in(tx).publishAll(drafts)).toEqual([{ id: "m1" }, { id: "m2" }, { id: "m3" }]);
+      });
+      expect(statements).toBe(1);
+      expect((await committed(harness)).messages).toEqual(["m0", "m1", "m2", "m3"]);
+    });
+
+    fact("a publish that is refused leaves it usable", async (harness) => {
+      const outbox = outboxOf(harness.store);
+      const Picky = defineEvent({
+        type: "shop.Picky",
+        schema: { "~standard": { version: 1, vendor: "test", validate: () => ({ issues: [{ message: "no" }] }) } },
+      });
+      await begin(async (tx) => {
+        await order(tx, "o1");
+        await expect(outbox.in(tx).publish(Picky, {})).rejects.toMatchObject({ code: "data-invalid" });
+        await outbox.in(tx).publish(Placed, { order: "o1" }, { id: "m1" });
+      });
+      expect(await committed(harness)).toEqual({ orders: ["o1"], messages: ["m1"] });
+    });
+
+    fact("an error in the middle leaves it as the library would", async (harness) => {
+      const outbox = outboxOf(harness.store);
+      const alone = await ending(async (tx) => {
+        await order(tx, "o1");
+        await run(tx, broken).catch(() => {});
+      });
+      const withMessages = await ending(async (tx) => {
+        await outbox.in(tx).publish(Placed, { order: "o1" });
+        await run(tx, broken).catch(() => {});
+        await expect(outbox.in(tx).publish(Placed, { order: "o1" })).rejects.toThrow();
+      });
+      expect(withMessages).toBe(alone);
+      expect(await committed(harness)).toEqual(nothing);
+    });
+
+    if (nested === undefined) it.skip("savepoints (the library has none)");
+    else {
+      fact("a savepoint that is rolled back takes its messages along, and no others", async (harness) => {
+        const outbox = outboxOf(harness.store);
+        await begin(async (tx) => {
+          await outbox.in(tx).publish(Placed, { order: "o1" }, { id: "m1" });
+          const inner = nested(tx, async (own) => {
+            await order(own, "o2");
+            await outbox.in(own).publish(Placed, { order: "o2" }, { id: "m2" });
+            throw new Error("no stock");
+          });
+          await expect(inner).rejects.toThrow("no stock");
+          await nested(tx, async (own) => {
+            await order(own, "o3");
+            await outbox.in(own).publish(Placed, { order: "o3" }, { id: "m3" });
+          });
+          await order(tx, "o4");
+          await outbox.in(tx).publish(Placed, { order: "o4" }, { id: "m4" });
+        });
+        expect(await committed(harness)).toEqual({ orders: ["o3", "o4"], messages: ["m1", "m3", "m4"] });
+      });
+
+      fact("an error behind a savepoint leaves the rest usable", async (harness) => {
+        const outbox = outboxOf(harness.store);
+        const outcome = await ending(async (tx) => {
+          await nested(tx, (own) => run(own, broken)).catch(() => {});
+          await outbox.in(tx).publish(Placed, { order: "o1" }, { id: "m1" });
+        });
+        expect([outcome, (await committed(harness)).messages]).toEqual(["committed", ["m1"]]);
+      });
+    }
+  });
+
+  describe("a handle is refused, with the right call,", () => {
+    fact("when it is none", async (harness) => {
+      const outbox = outboxOf(harness.store);
+      const impostors = library.impostors();
+      expect(impostors.length).toBeGreaterThan(0);
+      for (const impostor of impostors) {
+        const wrong = outbox.in(impostor as Tx).publish(Placed, { order: "o1" });
+        await expect(wrong).rejects.toMatchObject({ ...refused, message: expect.stringContaining(library.rightCall) });
+      }
+      expect(await committed(harness)).toEqual(nothing);
+    });
+
+    fact("once its transaction has ended", async (harness) => {
+      const outbox = outboxOf(harness.store);
+      const ended: Tx[] = [];
+      await begin(async (tx) => void ended.push(tx));
+      await begin((tx) => Promise.reject(new Error(String(ended.push(tx))))).catch(() => {});
+      expect(ended).toHaveLength(2);
+      for (const tx of ended) {
+        await expect(outbox.in(tx).publish(Placed, { order: "o1" })).rejects.toMatchObject(refused);
+      }
+      expect(await committed(harness)).toEqual(nothing);
+    });
+  });
+
+  describe("outbox.publish without a handle", () => {
+    fact("is in the transaction of the store that surrounds it", async (harness) => {
+      const { store } = harness;
+      const outbox = outboxOf(store);
+      await store.transaction(async (tx) => {
+        await order(tx, "o1");
+        await outbox.publish(Placed, { order: "o1" }, { id: "m1" });
+        await outbox.publishAll([Placed.message({ order: "o1" }, { id: "m2" })]);
+      });
+      const failing = store.transaction(async () => {
+        await outbox.publish(Placed, { order: "o1" });
+        throw new Error("no stock");
+      });
+      await expect(failing).rejects.toThrow("no stock");
+      expect(await committed(harness)).toEqual({ orders: ["o1"], messages: ["m1", "m2"] });
+    });
+
+    fact("is an error outside of one, and in one that the store knows nothing of", async (harness) => {
+      const outbox = outboxOf(harness.store);
+      const missing = { code: "transaction-missing" };
+      await expect(outbox.publish(Placed, { order: "o1" })).rejects.toMatchObject(missing);
+      await begin(async () => {
+        await expect(outbox.publish(Placed, { order: "o1" })).rejects.toMatchObject(missing);
+      });
+      expect(await committed(harness)).toEqual(nothing);
+    });
+  });
+}
