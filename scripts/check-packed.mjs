@@ -9,8 +9,8 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 245, unpacked: 830 },
-  "@postbox/testkit": { packed: 125, unpacked: 500 },
+  postbox: { packed: 255, unpacked: 860 },
+  "@postbox/testkit": { packed: 130, unpacked: 530 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));

@@ -61,8 +61,8 @@ describe("the publisher", () => {
     for (const attempt of attempts) {
       await expect(attempt()).rejects.toMatchObject({ code: "transaction-missing" });
       await expect(attempt()).rejects.toThrow(
-        "no transaction of memory is open here to publish in; call it inside store.transaction(...) or in a handler, " +
-          "or publish with messaging.in(tx)",
+        "no transaction of memory is open here to publish in; call it inside store.transaction(...) or in a handler " +
+          "behind transaction(store), or publish into your own with .in(tx)",
       );
     }
     // What a transaction left behind is in none.

@@ -33,6 +33,16 @@ describe("postgresStore", () => {
     expect(() => own.emit("error", new Error("terminated"), {} as pg.ClientBase)).not.toThrow();
   });
 
+  it("outlives a connection that breaks while somebody has it and runs no statement", () => {
+    const own = new pg.Pool();
+    postgresStore({ pool: own });
+    postgresStore({ pool: own });
+    const client = new pg.Client();
+    own.emit("connect", client as unknown as pg.PoolClient);
+    expect(client.listenerCount("error")).toBe(1);
+    expect(() => client.emit("error", new Error("terminated"))).not.toThrow();
+  });
+
   it("says what it could not do when the server cannot be reached", async () => {
     const failed = postgresStore({ pool }).box("outbox").own("relay-1", 64);
     await expect(failed).rejects.toThrow("could not take lanes of the box outbox in Postgres: connect ECONNREFUSED");

@@ -78,8 +78,7 @@ export function postgresStore(
   const { pool, schema = defaultSchema } = options;
   const onPool = pgTransactions(pool);
   const library = options.transactions ?? (onPool as TransactionLibrary<unknown>);
-  // An idle connection that breaks makes the pool emit an error, which would end a process that nobody prepared for it.
-  if (pool.listenerCount("error") === 0) pool.on("error", () => {});
+  surviveBrokenConnections(pool);
   const name = "postgres";
   const run = statementRunner(pool);
   const checkSchema = schemaCheck(schema);
@@ -172,6 +171,19 @@ export function postgresStore(
       }
     },
   };
+}
+
+const prepared = new WeakSet<Pool>();
+
+/**
+ * A connection that breaks while no statement runs on it makes its client emit an error, and an idle one the pool: either would end
+ * a process that nobody prepared for it. Whoever uses the connection next hears of it anyway.
+ */
+function surviveBrokenConnections(pool: Pool): void {
+  if (prepared.has(pool)) return;
+  prepared.add(pool);
+  pool.on("error", () => {});
+  pool.on("connect", (client) => client.on("error", () => {}));
 }
 
 function oneMessage(message: Message, columns: typeof messageColumns, firstLane: number): unknown[] {
