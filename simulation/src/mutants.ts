@@ -112,8 +112,8 @@ export const mutants: readonly Mutant[] = [
     guard: "a message is acked after the commit of what its handler did",
     file: "node_modules/postbox/dist/router/session.js",
     changes: [
-      ["const handling = handle(", "void acking.succeeded().catch(() => {});\n        const handling = handle("],
-      ["await acking.succeeded(handled);", ""],
+      ["const startedAt =", "void acking.succeeded().catch(() => {});\n        const startedAt ="],
+      ["await acking.succeeded(outcome.handled);", ""],
     ],
   },
   {

@@ -36,6 +36,7 @@ export type ErrorCode =
   | "transaction-nested"
   | "transaction-conflict"
   | "transaction-contended"
+  | "transaction-lost"
   | "transaction-foreign"
   | "collecting-ended"
   | "not-a-transaction"

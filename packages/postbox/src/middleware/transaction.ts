@@ -45,7 +45,8 @@ export function transaction<Tx>(
           if (runtime.failpoint) await runtime.failpoint("transaction.committed");
           return outputs;
         } catch (error) {
-          if (!begun || store.isUnavailable(error)) throw unavailable(store, error);
+          if (!begun) throw unavailable(store, error);
+          if (store.isUnavailable(error)) throw lost(store, error);
           if (!store.isConflict(error) || signal.aborted) throw error;
           if (tries >= mostTries) throw contended(error);
           await sleep(runtime, conflictDelay(tries, runtime.random), signal);
@@ -61,6 +62,13 @@ function unavailable(store: Store, error: unknown): unknown {
   const { message } = PostboxError.from(error);
   const text = `${store.name} cannot be reached: ${message}; it is tried again`;
   return new PostboxError("store-unavailable", text, { cause: error });
+}
+
+/** What it did has not happened, or is not known to have. The message may have been the reason. */
+function lost(store: Store, error: unknown): PostboxError {
+  const { message } = PostboxError.from(error);
+  const text = `${store.name} went away during this transaction: ${message}; it is tried again`;
+  return new PostboxError("transaction-lost", text, { cause: error });
 }
 
 function contended(error: unknown): PostboxError {

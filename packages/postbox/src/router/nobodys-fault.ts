@@ -1,6 +1,12 @@
 import { PostboxError } from "../errors.js";
 
-const codes: ReadonlySet<string> = new Set(["inbox-busy", "transaction-contended", "store-unavailable", "lane-lost"]);
+const codes: ReadonlySet<string> = new Set([
+  "inbox-busy",
+  "transaction-contended",
+  "transaction-lost",
+  "store-unavailable",
+  "lane-lost",
+]);
 
 /** What others did, or the store could not: the same message may be handled as soon as that is over, and spends no attempt. */
 export function isNobodysFault(error: unknown): boolean {

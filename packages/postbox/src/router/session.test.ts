@@ -2,7 +2,7 @@ import { getEventListeners } from "node:events";
 import { gate, manualRuntime, telemetryLog } from "@postbox/testkit";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { PermanentError } from "../errors.js";
+import { PermanentError, PostboxError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
 import { createMessage } from "../message/message.js";
 import type { Delivery, Subscription } from "../transport.js";
@@ -14,13 +14,13 @@ import { createSession, type SessionOptions } from "./session.js";
 const Placed = defineEvent({ type: "shop.Placed", schema: z.object({}) });
 
 /** A delivery that says how it was settled, and answers as told. */
-function delivery(answers: Partial<Delivery> = {}, attempt = 1) {
+function delivery(answers: Partial<Delivery> = {}, attempt = 1, id = "m1") {
   const verbs: string[] = [];
   const verb = (name: "ack" | "retry" | "park" | "release") => (argument: never) => {
     verbs.push(name);
     return answers[name]?.(argument) ?? Promise.resolve();
   };
-  const message = createMessage({ id: "m1", source: "/", type: Placed.type, data: Buffer.from("{}") });
+  const message = createMessage({ id, source: "/", type: Placed.type, data: Buffer.from("{}") });
   const made = {
     message,
     attempt,
@@ -352,4 +352,63 @@ it("gives a message back when the router itself fails, and tells", async () => {
   await close();
   expect(verbs).toEqual(["release"]);
   expect(log.of("router.failed")).toMatchObject([{ error: { message: "[unknown] a bug of ours" } }]);
+});
+
+describe("a store that goes away", () => {
+  const away = (code: "store-unavailable" | "transaction-lost") => new PostboxError(code, "the connection is gone");
+  /** Lets as much time pass as the pauses between the tries take. */
+  const until = async (done: () => boolean, runtime: ReturnType<typeof manualRuntime>) => {
+    while (!done()) await runtime.advance(1000);
+  };
+
+  it("before a message was begun is waited for, however long", async () => {
+    let tries = 0;
+    const { deliver, close, runtime } = session(async () => {
+      if (++tries <= 20) throw away("store-unavailable");
+      return "by-handler";
+    }, {});
+    const { delivery: one, verbs } = delivery();
+    await deliver(one);
+    await until(() => verbs.length > 0, runtime);
+    expect([tries, verbs]).toEqual([21, ["ack"]]);
+    await close();
+  });
+
+  it("four times while a message is handled, parks it", async () => {
+    let tries = 0;
+    const { deliver, close, runtime, log } = session(async () => {
+      tries++;
+      throw away("transaction-lost");
+    }, {});
+    const { delivery: one, verbs } = delivery();
+    await deliver(one);
+    await until(() => verbs.length > 0, runtime);
+    expect([tries, verbs]).toEqual([4, ["park"]]);
+    expect(log.of("delivery.parked")).toMatchObject([{ error: { code: "message-suspect" } }]);
+    await close();
+  });
+
+  it("parks only the one that it went away under, whatever is handled beside it", async () => {
+    const running = new Set<string>();
+    const { deliver, close, runtime } = session(
+      async ({ message }) => {
+        running.add(message.id);
+        try {
+          await new Promise(setImmediate);
+          // It takes all others along that are in a transaction at that moment.
+          if (running.has("killer")) throw away("transaction-lost");
+          return "by-handler";
+        } finally {
+          await new Promise(setImmediate);
+          running.delete(message.id);
+        }
+      },
+      { concurrency: 5 },
+    );
+    const all = ["a", "b", "killer", "c", "d"].map((id) => delivery({}, 1, id));
+    for (const { delivery: each } of all) await deliver(each);
+    await until(() => all.every(({ verbs }) => verbs.length > 0), runtime);
+    expect(all.map(({ verbs }) => verbs)).toEqual([["ack"], ["ack"], ["park"], ["ack"], ["ack"]]);
+    await close();
+  });
 });

@@ -2,6 +2,7 @@ import { setMaxListeners } from "node:events";
 import type { Backoff } from "../backoff.js";
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
+import { createTurns } from "../internal/turns.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
 import { type Acking, type AckStrategyName, ackStrategies } from "./ack-strategy.js";
@@ -47,6 +48,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   const outstanding = new Set<TrackedDelivery>();
   const stopping = new AbortController();
   const giveUp = new AbortController();
+  const suspects = createTurns();
   // As many listen as messages are handled at once, and more in handlers: no sign of a leak.
   setMaxListeners(0, giveUp.signal);
   let closing: Promise<void> | undefined;
@@ -83,21 +85,28 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
 
   /**
    * A store that cannot be reached is no fault of any message: what it keeps from being handled keeps its place meanwhile, and
-   * nothing more is taken once all places are.
+   * nothing more is taken once all places are. But one that was being handled each time the store went away may be the reason: such
+   * ones are tried one at a time, and not for ever.
    */
   async function untilStoreAnswers(
     handle: () => Running<Handled>,
   ): Promise<{ readonly running: Running<Handled>; readonly outcome: Outcome }> {
-    for (let outages = 1; ; outages++) {
+    for (let outages = 1, losses = 0; ; outages++) {
+      const leave = losses > 0 ? await suspects.enter() : () => {};
       const running = handle();
       try {
         return { running, outcome: { handled: await running.result } };
       } catch (error) {
-        if (!isUnavailable(error) || stopping.signal.aborted) return { running, outcome: { error } };
+        leave();
+        if (!isAway(error) || stopping.signal.aborted) return { running, outcome: { error } };
+        if (error.code === "transaction-lost") losses++;
+        if (losses === mostLosses) return { running, outcome: { error: suspect(error) } };
         telemetry({ name: "router.failed", consumer, error });
         await sleep(runtime, options.backoff(outages, runtime.random), stopping.signal);
         // Never twice at once.
         await running.ended();
+      } finally {
+        leave();
       }
     }
   }
@@ -217,8 +226,16 @@ const hopeless: ReadonlySet<string> = new Set([
   "message-too-large",
 ]);
 
-function isUnavailable(error: unknown): error is PostboxError {
-  return error instanceof PostboxError && error.code === "store-unavailable";
+/** How often the store may go away while a message is handled. */
+const mostLosses = 4;
+
+function isAway(error: unknown): error is PostboxError {
+  return error instanceof PostboxError && (error.code === "store-unavailable" || error.code === "transaction-lost");
+}
+
+function suspect(error: PostboxError): PermanentError {
+  const text = `the store went away ${mostLosses} times while this message was handled, the last time with: ${error.message}`;
+  return new PermanentError(text, { code: "message-suspect", cause: error });
 }
 
 function isHopeless(error: Error): boolean {

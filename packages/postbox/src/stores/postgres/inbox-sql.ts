@@ -66,12 +66,11 @@ const messageValues = messageColumns.map(([name, type]) =>
 );
 
 /**
- * Appends to the box what of $1, a JSON array without repetitions, is new. Remembered in the order of the ids, so that two who bring
- * the same ones do not wait for each other; appended in the order of the array. $2 is how long it is remembered, $3 how long to wait.
+ * `given`: what $1, a JSON array without repetitions, has; and `new`: what of it was remembered just now. In the order of the ids, so
+ * that two who bring the same ones do not wait for each other. $2 is how long it is remembered, $3 how long to wait.
  */
-export function keepSql(schema: string, t: BoxTables): string {
-  return `
-    WITH ${patient("$3::text")}, given AS MATERIALIZED (
+function remembered(schema: string, t: BoxTables): string {
+  return `${patient("$3::text")}, given AS MATERIALIZED (
       SELECT g.*, ${isOld(schema, "time", "$2::double precision")} AS old
       FROM (SELECT m.*, to_timestamp(at / 1000) AS time
             FROM patience, ROWS FROM (json_to_recordset($1::json) AS (${fields.join(", ")}))
@@ -84,7 +83,13 @@ export function keepSql(schema: string, t: BoxTables): string {
       FROM given WHERE NOT old AND NOT (${isElsewhere(schema, "time", "r_consumer", "r_id")}) ORDER BY r_id
       ON CONFLICT DO NOTHING
       RETURNING id
-    ), appended AS (
+    )`;
+}
+
+/** Appends to the box what of $1 is new, in the order of the array. $1 to $3 as above. */
+export function keepSql(schema: string, t: BoxTables): string {
+  return `
+    WITH ${remembered(schema, t)}, appended AS (
       INSERT INTO ${t.pending} (lane, ${columns})
       SELECT lane, ${messageValues.join(", ")} FROM given JOIN new ON new.id = r_id WHERE ${numbered} ORDER BY place
       RETURNING 1
@@ -93,21 +98,10 @@ export function keepSql(schema: string, t: BoxTables): string {
     FROM (SELECT count(*) FROM appended) AS a, given LEFT JOIN new ON new.id = r_id ORDER BY place`;
 }
 
-/** One message, a JSON array of one as above: only remembers it. $2 and $3 as above. */
+/** Only remembers one message. $1 to $3 as above. */
 export function adoptSql(schema: string, t: BoxTables): string {
   return `
-    WITH ${patient("$3::text")}, given AS MATERIALIZED (
-      SELECT g.*, ${isOld(schema, "time", "$2::double precision")} AS old
-      FROM (SELECT m.*, to_timestamp(at / 1000) AS time
-            FROM patience, json_to_recordset($1::json) AS m (${fields.join(", ")}) WHERE during IS NOT NULL) AS g
-    ), new AS (
-      INSERT INTO ${t.memory} (slot, ${memory}, data)
-      SELECT ${slotOf("time")}, ${memoryColumns.map(([name]) => fieldOf(name)).join(", ")},
-             CASE WHEN payload THEN decode(m_data, 'base64') END
-      FROM given WHERE NOT old AND NOT (${isElsewhere(schema, "time", "r_consumer", "r_id")})
-      ON CONFLICT DO NOTHING
-      RETURNING 1
-    )
+    WITH ${remembered(schema, t)}
     SELECT old, known.new, ${impatient} FROM given, (SELECT count(*) AS new FROM new) AS known`;
 }
 

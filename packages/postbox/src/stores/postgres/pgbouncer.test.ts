@@ -1,6 +1,7 @@
 import {
   crashSuite,
   describeOnEach,
+  inboxSuite,
   postgresStoreFeatures,
   postgresTestData,
   relaySuite,
@@ -20,6 +21,7 @@ describeOnEach("pgbouncer", ({ url }) => {
   const postgres = { name: "postgres through pgbouncer", features, create: data.create };
   storeSuite(postgres);
   relaySuite(postgres);
+  inboxSuite(postgres);
   crashSuite(postgres);
   afterAll(data.drop);
 });
