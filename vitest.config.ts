@@ -40,7 +40,10 @@ export default defineConfig({
         test: {
           ...shared.test,
           name: "parallel",
-          include: ["{packages,checks,examples,bench,torture,simulation}/**/*.test.ts"],
+          include: [
+            "{packages,checks,examples,bench,torture,simulation}/**/*.test.ts",
+            "heavy/{prisma,typeorm,mikro-orm}/*.test.ts",
+          ],
           exclude: [...shared.test.exclude, "**/*.{serial,long}.test.ts"],
           maxWorkers: 2,
         },

@@ -3,14 +3,10 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { disposable } from "@postbox/testkit";
 import pg from "pg";
+import { story } from "./story.js";
 
 /** Runs every program here on a server of its own: all tell the same story. */
 const programs = ["pg", "postgres-js", "drizzle", "drizzle-postgres-js", "kysely", "knex", "custom"];
-const story = `order-1: committed
-order-2: rolled back, no credit for 1000
-sent: 2 messages, of 1 order
-invoices: 30 for order-1
-`;
 
 const server = await disposable("postgres");
 const admin = new pg.Client(server.url);

@@ -29,6 +29,13 @@ export function requireCredit(total: number): void {
   if (total > 100) throw new Error(`no credit for ${total}`);
 }
 
+/** What each of them prints. */
+export const story = `order-1: committed
+order-2: rolled back, no credit for 1000
+sent: 2 messages, of 1 order
+invoices: 30 for order-1
+`;
+
 export async function tell({ pool, store, placeOrder, billing }: Service): Promise<void> {
   await store.migrate();
   await pool.query("CREATE TABLE orders (id text PRIMARY KEY, total integer NOT NULL)");

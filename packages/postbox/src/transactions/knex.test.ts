@@ -23,6 +23,7 @@ describeOnEach("postgres", ({ url }) => {
     begin: (work) => db.transaction(work),
     nested: (trx, work) => trx.transaction(work),
     run: async (trx, statement) => trx.raw(statement),
+    refusesBehindRollback: true,
   });
 
   describe("a store with knex", () => {

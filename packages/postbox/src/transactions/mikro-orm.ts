@@ -27,13 +27,23 @@ export function mikroOrm<Manager extends MikroOrmManager>(em: Manager): Transact
       "pass the em of `em.transactional(async (em) => …)` or the tx of store.transaction((tx) => …), while its function runs",
     look,
     async query(own, text, params) {
-      const marked = withQuestionMarks(text, params);
-      const rows = await own.execute(marked.text, [...marked.params], "all");
-      return { rows, rowCount: rows.length };
+      const { rows, affectedRows } = await own.execute(...statementOf(text, params), "run");
+      return { rows, rowCount: affectedRows ?? 0 };
     },
+    // What is under it tells: Knex, up to version 6, or Kysely.
+    hasEnded: (error) =>
+      error instanceof Error &&
+      /^Transaction (query already complete|is already (committed|rolled))/.test(error.message),
     begin: <R>(work: (em: Manager) => Promise<R>, { isolation }: { readonly isolation?: IsolationLevel }) =>
       em.fork().transactional((own: Manager) => work(own), isolation && { isolationLevel: isolation }),
   });
+}
+
+/** It writes the values into the text itself: only a Buffer becomes bytes there, and without values a mark stays as it is. */
+function statementOf(text: string, params: readonly unknown[]): [string, unknown[]] {
+  if (params.length === 0) return [text, []];
+  const marked = withQuestionMarks(text, params);
+  return [marked.text, marked.params.map((value) => (value instanceof Uint8Array ? Buffer.from(value) : value))];
 }
 
 /** It has the same type inside and outside of a transaction. */

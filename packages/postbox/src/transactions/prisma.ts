@@ -5,8 +5,6 @@ import { defineTransactions, type Look } from "./define-transactions.js";
 export interface PrismaTransaction {
   // biome-ignore lint/suspicious/noExplicitAny: it takes whatever it can send.
   $queryRawUnsafe<T>(text: string, ...params: any[]): PromiseLike<T>;
-  // biome-ignore lint/suspicious/noExplicitAny: as above.
-  $executeRawUnsafe(text: string, ...params: any[]): PromiseLike<number>;
 }
 
 type PrismaIsolationLevel = "ReadCommitted" | "RepeatableRead" | "Serializable";
@@ -20,8 +18,8 @@ export interface PrismaDatabase<Tx> {
   ): Promise<R>;
 }
 
-/** The client itself has the same methods, but each of them commits on its own: this does not let it pass. */
-export type InPrismaTransaction<Tx> = Tx & { readonly $transaction?: undefined };
+/** The client itself has all that its transactions have, but commits each statement on its own: this does not let it pass. */
+export type InPrismaTransaction<Tx> = Tx & { readonly $connect?: undefined };
 
 const levels: Readonly<Record<IsolationLevel, PrismaIsolationLevel>> = {
   "read committed": "ReadCommitted",
@@ -30,7 +28,8 @@ const levels: Readonly<Record<IsolationLevel, PrismaIsolationLevel>> = {
 };
 
 /**
- * Transactions of Prisma on PostgreSQL: the handle is the client that `prisma.$transaction` hands to its function.
+ * Transactions of Prisma on PostgreSQL: the handle is the client that `prisma.$transaction` hands to its function, also that
+ * of a nested one.
  *
  * ```ts
  * const store = postgresStore({ pool, transactions: prisma(client) });
@@ -62,8 +61,9 @@ export function prisma<Tx extends PrismaTransaction>(
 }
 
 function look(value: unknown): Look {
-  const { $transaction, $queryRawUnsafe } = (value ?? {}) as Partial<Record<string, unknown>>;
-  if (typeof $queryRawUnsafe !== "function" || $transaction !== undefined) {
+  // Only the client itself can connect.
+  const { $connect, $queryRawUnsafe } = (value ?? {}) as Partial<Record<string, unknown>>;
+  if (typeof $queryRawUnsafe !== "function" || $connect !== undefined) {
     return { not: "the client itself runs each statement outside of your transaction" };
   }
   // It refuses by itself what comes after its end.

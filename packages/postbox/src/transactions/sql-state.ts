@@ -1,13 +1,23 @@
+/** What an error may have of a database's; `originalCode` and `driverAdapterError` are Prisma's. */
+interface Layer {
+  readonly code?: unknown;
+  readonly originalCode?: unknown;
+  readonly cause?: unknown;
+  readonly meta?: { readonly driverAdapterError?: unknown };
+}
+
 /**
  * The five-character code of a database's error, also where an ORM wrapped it in errors of its own; undefined for
  * what did not come from the database.
  */
 export function sqlState(error: unknown): string | undefined {
   for (let at = error, depth = 0; typeof at === "object" && at !== null && depth < 5; depth++) {
-    const { code, cause } = at as { readonly code?: unknown; readonly cause?: unknown };
-    // Node's own codes (ECONNREFUSED, EPIPE …) have the same shape; those of a database have a digit.
-    if (typeof code === "string" && /^(?=.*\d)[0-9A-Z]{5}$/.test(code)) return code;
-    at = cause;
+    const { code, originalCode, cause, meta } = at as Layer;
+    const state = originalCode ?? code;
+    // Node's own codes (ECONNREFUSED, EPIPE …) have the same shape; those of a database have a digit. Prisma's begin with P1 to P9,
+    // which PostgreSQL leaves alone.
+    if (typeof state === "string" && /^(?=.*\d)(?!P[1-9])[0-9A-Z]{5}$/.test(state)) return state;
+    at = cause ?? meta?.driverAdapterError;
   }
   return undefined;
 }

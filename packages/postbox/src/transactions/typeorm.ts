@@ -1,6 +1,6 @@
 import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions, type Look } from "./define-transactions.js";
-import { isClient, whyNotOpen } from "./open-transaction.js";
+import { type ClientState, isClient, whyNotOpen } from "./open-transaction.js";
 
 interface QueryRunner {
   readonly isReleased: boolean;
@@ -45,7 +45,14 @@ export function typeorm<Manager extends TypeormManager>(
       "pass the manager of `dataSource.transaction(async (manager) => …)` or the tx of store.transaction((tx) => …), while its function runs",
     look,
     async query({ queryRunner }, text, params) {
-      const { records = [], affected } = await (queryRunner as QueryRunner).query(text, [...params], true);
+      const runner = queryRunner as QueryRunner;
+      const client = clientOf(runner);
+      if (client !== undefined) {
+        // Its own call waits before it sends: what was open when looked at may be rolled back by then.
+        const { rows, rowCount } = await client.query(text, [...params]);
+        return { rows, rowCount: rowCount ?? 0 };
+      }
+      const { records = [], affected } = await runner.query(text, [...params], true);
       return { rows: records, rowCount: affected ?? records.length };
     },
     begin: (work, { isolation }) =>
@@ -63,6 +70,16 @@ function look(value: unknown): Look {
   }
   if (runner.isReleased || !runner.isTransactionActive) return { not: "it has not begun, or has ended" };
   // It still calls itself active while it is being ended; the client under it knows better.
+  const client = clientOf(runner);
+  return client === undefined ? "perhaps" : (whyNotOpen(client) ?? "open");
+}
+
+interface TypeormClient extends ClientState {
+  query(text: string, params: unknown[]): Promise<{ rows: Record<string, unknown>[]; rowCount: number | null }>;
+}
+
+/** The `pg` client under it, where there is one. */
+function clientOf(runner: QueryRunner): TypeormClient | undefined {
   const client = (runner as { readonly databaseConnection?: unknown }).databaseConnection;
-  return isClient(client) ? (whyNotOpen(client) ?? "open") : "perhaps";
+  return isClient(client) ? (client as TypeormClient) : undefined;
 }

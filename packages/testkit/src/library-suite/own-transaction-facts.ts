@@ -186,6 +186,27 @@ export function ownTransactionFacts<Tx>(
     });
   });
 
+  // Whoever forgets to wait for a publish: between a look at the handle and the statement, the library may send its ROLLBACK, and
+  // what comes behind that commits on its own.
+  const behind = "nothing is written behind a ROLLBACK on its way, however far it has got";
+  if (library.refusesBehindRollback !== true) it.skip(`${behind} (not claimed)`);
+  else
+    fact(behind, async (harness) => {
+      const outbox = outboxOf(harness.store);
+      await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
+      for (let step = -60; step <= 60; step++) {
+        let late: Promise<unknown> = Promise.resolve();
+        const failing = begin(async (tx) => {
+          late = turns(step).then(() => outbox.in(tx).publish(Placed, { order: "o1" }, { id: `ghost ${step}` }));
+          late.catch(() => {});
+          await turns(-step);
+          throw new Error("no stock");
+        });
+        await Promise.allSettled([failing, late]);
+      }
+      expect((await committed(harness)).messages).toEqual(["m0"]);
+    });
+
   describe("outbox.publish without a handle", () => {
     fact("is in the transaction of the store that surrounds it", async (harness) => {
       const { store } = harness;
@@ -213,4 +234,9 @@ export function ownTransactionFacts<Tx>(
       expect(await committed(harness)).toEqual(nothing);
     });
   });
+}
+
+/** As many turns of the queue of promises; none if there are fewer than one. */
+async function turns(count: number): Promise<void> {
+  for (let turn = 0; turn < count; turn++) await Promise.resolve();
 }

@@ -1,0 +1,34 @@
+// Installs those folders of heavy/ that `npm test` needs, and generates what they generate. Does nothing where that was done for
+// the same versions.
+import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+for (const name of ["prisma", "typeorm", "mikro-orm"]) {
+  const folder = join(import.meta.dirname, "..", "heavy", name);
+  const made = madeOf(folder);
+  // Written last, so that an installation which was interrupted is done again; `npm ci` removes it.
+  const mark = join(folder, "node_modules", ".installed");
+  if (existsSync(mark) && readFileSync(mark, "utf8") === made) continue;
+  console.log(`installing heavy/${name}`);
+  // Nothing of it needs a script of its own; Prisma's would only fetch what is not used.
+  npm(folder, ["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+  npm(folder, ["run", "generate", "--if-present"]);
+  writeFileSync(mark, made);
+}
+
+function madeOf(folder) {
+  const hash = createHash("sha256");
+  for (const file of readdirSync(folder).sort()) {
+    if (/\.(json|prisma)$/.test(file)) hash.update(`${file}\n${readFileSync(join(folder, file), "utf8")}`);
+  }
+  return hash.digest("hex");
+}
+
+function npm(folder, args) {
+  // `prisma generate` fetches an engine unless it is told of one, and does not run it. Any program will do.
+  const env = { ...process.env, PRISMA_SCHEMA_ENGINE_BINARY: process.execPath };
+  const { status } = spawnSync("npm", args, { cwd: folder, env, stdio: "inherit", timeout: 10 * 60_000 });
+  if (status !== 0) throw new Error(`npm ${args.join(" ")} failed in ${folder}`);
+}
