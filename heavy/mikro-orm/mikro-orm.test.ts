@@ -30,7 +30,6 @@ describeOnEach("postgres", ({ url }) => {
     begin: (work) => orm.em.fork().transactional(work),
     nested: (em, work) => em.transactional(work),
     run: (em, statement) => em.execute(statement),
-    refusesBehindRollback: true,
   });
 
   describe("a store with mikro-orm", () => {

@@ -26,7 +26,6 @@ describeOnEach("postgres", ({ url }) => {
     begin: (work) => client.$transaction(work),
     nested: (tx, work) => tx.$transaction(work),
     run: (tx, statement) => tx.$executeRawUnsafe(statement),
-    refusesBehindRollback: true,
   });
 
   describe("a store with prisma", () => {

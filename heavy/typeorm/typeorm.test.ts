@@ -28,7 +28,6 @@ describeOnEach("postgres", ({ url }) => {
     begin: (work) => dataSource.transaction(work),
     nested: (manager, work) => manager.transaction(work),
     run: (manager, statement) => manager.query(statement),
-    refusesBehindRollback: true,
   });
 
   describe("a store with typeorm", () => {

@@ -1,6 +1,6 @@
 import { callback, checkOptions, text } from "../options.js";
 import type { Executor, TransactionLibrary, TransactionOptions } from "../store.js";
-import { notATransaction, type Refusal, requireAlive, whyNotInBlock } from "./open-transaction.js";
+import { askNumber, ended, inTransaction, notATransaction, type Refusal, requireAlive } from "./open-transaction.js";
 
 /**
  * What can be told of a handle without asking the database: that its transaction is open; that it may be, so that the database is
@@ -47,15 +47,15 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
 
     executor(tx) {
       unsure(tx);
-      return async (statement, params) => {
+      const execute = (text: string, params: readonly unknown[]) => definition.query(tx, text, params);
+      return async (text, params) => {
         try {
-          if (unsure(tx)) {
-            const refusal = await whyNotInBlock((ask) => definition.query(tx, ask, []));
-            if (refusal !== undefined) throw notATransaction(refusal, rightCall);
-          }
-          return await definition.query(tx, statement, params);
+          if (!unsure(tx)) return await execute(text, params);
+          const number = await askNumber(execute);
+          if (typeof number === "object") throw notATransaction(number, rightCall);
+          return await inTransaction(number, execute, text, params, rightCall);
         } catch (error) {
-          throw definition.hasEnded?.(error) ? notATransaction({ not: "it has ended" }, rightCall) : error;
+          throw definition.hasEnded?.(error) ? notATransaction(ended, rightCall) : error;
         }
       };
     },
@@ -67,7 +67,7 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
           working.add(tx);
           try {
             const result = await work(tx);
-            await requireAlive((ask) => definition.query(tx, ask, []));
+            await requireAlive((text, params) => definition.query(tx, text, params));
             return result;
           } catch (error) {
             failure = { error };

@@ -49,6 +49,7 @@ describeOnEach("postgres", ({ url }) => {
       begin: (work) => db.transaction(work),
       nested: (tx, work) => tx.transaction(work),
       run: (tx, statement) => tx.execute(sql.raw(statement)),
+      survivesLostConnections: false,
     });
   });
 

@@ -43,6 +43,12 @@ export function drizzle<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
     },
 
     async query(tx, text, params) {
+      const client = clientOf(tx);
+      if (client !== undefined) {
+        // Its own call waits before it sends: what was open when looked at may be rolled back by then.
+        const { rows, rowCount } = await client.query(text, [...params]);
+        return { rows, rowCount: rowCount ?? 0 };
+      }
       const result = await tx.execute(withParams(text, params));
       if ("count" in result) return { rows: result, rowCount: result.count };
       return { rows: result.rows, rowCount: result.rowCount ?? 0 };
@@ -73,6 +79,7 @@ function withParams(text: string, params: readonly unknown[]): SQL {
 }
 
 interface DrizzleClient extends ClientState {
+  query(text: string, params: unknown[]): Promise<{ rows: Record<string, unknown>[]; rowCount: number | null }>;
   on(event: "error", listener: () => void): unknown;
   removeListener(event: "error", listener: () => void): unknown;
 }

@@ -54,7 +54,7 @@ describeOnEach("postgres", ({ url }) => {
       const { rows } = await kysely(db).executor(trx)("SELECT $1::text AS answer", ["open"]);
       expect(rows).toEqual([{ answer: "open" }]);
       await trx.rollback().execute();
-      await expect(kysely(db).executor(trx)("SELECT 1", [])).rejects.toThrow("it has ended");
+      await expect(kysely(db).executor(trx)("SELECT 1", [])).rejects.toThrow("has ended");
     });
   });
 });

@@ -1,4 +1,5 @@
 import { PostboxError } from "../errors.js";
+import type { Executor } from "../store.js";
 import { sqlState } from "./sql-state.js";
 
 /** What a `pg` client tells of itself: the server's last word on its transaction, and what pg-pool looks at as well. */
@@ -22,6 +23,7 @@ export function isClient(value: unknown): value is ClientState {
 export interface Refusal {
   readonly not: string;
   readonly advice?: string;
+  readonly cause?: Error;
 }
 
 /**
@@ -29,7 +31,7 @@ export interface Refusal {
  * costs no round trip and leaves the transaction as it is.
  */
 export function whyNotOpen(client: ClientState): Refusal | undefined {
-  if (client._ending === true || client._queryable === false) return { not: "its connection is closed" };
+  if (client._ending === true || client._queryable === false) return lost;
   // The status is the server's last word: behind a COMMIT or ROLLBACK on its way, a statement would commit on its own.
   const { _activeQuery: active, _queryQueue: queue } = client;
   if (ends(active) || (queue !== undefined && queue.length > 0 && queue.some(ends))) {
@@ -45,28 +47,68 @@ export function whyNotOpen(client: ClientState): Refusal | undefined {
   }
 }
 
+/** With what it would have said if a statement had been on its way. */
+const lost: Refusal = { not: "its connection is closed", cause: new Error("Connection terminated") };
+
 const failed: Refusal = {
   not: "a statement in this transaction has failed, so the database refuses everything in it until it is rolled back",
   advice: "let the error leave the transaction instead of going on",
 };
 
-/** What the server says of a statement outside of a transaction, and of one in a transaction that has failed. */
-const [noTransaction, failedTransaction] = ["25P01", "25P02"];
+/** What the server says of a statement in a transaction that has failed. */
+const failedTransaction = "25P02";
+type Execute = (text: string, params: readonly unknown[]) => ReturnType<Executor>;
 
 /**
- * The same for whoever has no such client: asks the server, by a statement that means nothing but fails outside of a transaction.
- * One that has ended may run on a connection that is another's by now, or commit on its own.
+ * In every statement of a store that writes in a user's transaction: a condition that always holds. Whoever cannot tell whether the
+ * transaction is open puts in its place that it is still the one which was asked about.
  */
-export async function whyNotInBlock(execute: (text: string) => Promise<unknown>): Promise<Refusal | undefined> {
+export const sameTransaction = "TRUE /* the same transaction */";
+
+/** The number of the transaction, or why none can be had. Outside of one, it is that of the asking statement alone. */
+export async function askNumber(execute: Execute): Promise<string | Refusal> {
   try {
-    await execute("LOCK TABLE pg_catalog.pg_am IN ACCESS SHARE MODE");
-    return undefined;
+    const { rows } = await execute("SELECT pg_current_xact_id()::text AS number", []);
+    return String(rows[0]?.number);
   } catch (error) {
-    const state = sqlState(error);
-    if (state === failedTransaction) return failed;
-    if (state === noTransaction) return { not: "it has not begun, or has ended" };
+    if (sqlState(error) === failedTransaction) return failed;
     throw error;
   }
+}
+
+/**
+ * Runs a statement if the transaction is the one with this number. One that has ended would run it on a connection that is another's
+ * by now, or commit it on its own; also if it ends just before the statement is sent.
+ */
+export async function inTransaction(
+  number: string,
+  execute: Execute,
+  text: string,
+  params: readonly unknown[],
+  rightCall: string,
+): ReturnType<Executor> {
+  if (!text.includes(sameTransaction)) return execute(text, params);
+  const parameter = `$${params.length + 1}::text`;
+  // What is no boolean is an error: nothing may be written, and nothing else may look like success. Not a constant one, which would
+  // be found out while the statement is planned.
+  const own = "pg_current_xact_id()::text";
+  const same = `CASE WHEN ${own} = ${parameter} THEN TRUE ELSE ('${elsewhere}' || ${own})::boolean END`;
+  try {
+    return await execute(text.replaceAll(sameTransaction, same), [...params, number]);
+  } catch (error) {
+    throw saysElsewhere(error) ? notATransaction(ended, rightCall) : error;
+  }
+}
+
+const elsewhere = "not in transaction ";
+export const ended: Refusal = { not: "it has not begun, or has ended" };
+
+/** Libraries wrap the database's errors, and write their own texts around it. */
+function saysElsewhere(error: unknown): boolean {
+  for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
+    if (at.message.includes(elsewhere)) return true;
+  }
+  return false;
 }
 
 /**
@@ -74,9 +116,9 @@ export async function whyNotInBlock(execute: (text: string) => Promise<unknown>)
  * answers. A client's own word is not enough, since it rejects a failed statement a moment before it hears of the state that
  * this leaves.
  */
-export async function requireAlive(execute: (text: string) => Promise<unknown>): Promise<void> {
+export async function requireAlive(execute: Execute): Promise<void> {
   try {
-    await execute("SELECT 1");
+    await execute("SELECT 1", []);
   } catch (error) {
     throw sqlState(error) === failedTransaction ? commitRolledBack(error) : error;
   }
@@ -87,8 +129,10 @@ function ends(query: { readonly text?: string } | null | undefined): boolean {
 }
 
 /** The error for what cannot carry a message together with the caller's own writes. */
-export function notATransaction({ not, advice }: Refusal, rightCall: string): PostboxError {
-  return new PostboxError("not-a-transaction", `this is not an open transaction: ${not}; ${advice ?? rightCall}`);
+export function notATransaction({ not, advice, cause }: Refusal, rightCall: string): PostboxError {
+  return new PostboxError("not-a-transaction", `this is not an open transaction: ${not}; ${advice ?? rightCall}`, {
+    cause,
+  });
 }
 
 /** The error for work that looked fine, while the database could only roll it back. */

@@ -51,7 +51,6 @@ describeOnEach("postgres", ({ url }) => {
       }
     },
     run: (client, statement) => client.query(statement),
-    refusesBehindRollback: true,
   });
 
   it("gives the store its type", async () => {

@@ -68,10 +68,12 @@ function look(value: unknown): Look {
       not: "this is no entity manager of a transaction: dataSource.manager runs each statement on any connection",
     };
   }
-  if (runner.isReleased || !runner.isTransactionActive) return { not: "it has not begun, or has ended" };
-  // It still calls itself active while it is being ended; the client under it knows better.
+  // It still calls itself active while it is being ended; the client under it knows better, also why it was given back.
   const client = clientOf(runner);
-  return client === undefined ? "perhaps" : (whyNotOpen(client) ?? "open");
+  const refusal = client === undefined ? undefined : whyNotOpen(client);
+  if (refusal !== undefined) return refusal;
+  if (runner.isReleased || !runner.isTransactionActive) return { not: "it has not begun, or has ended" };
+  return client === undefined ? "perhaps" : "open";
 }
 
 interface TypeormClient extends ClientState {

@@ -13,9 +13,6 @@ export interface LibrarySuiteOptions<Tx> extends Omit<PostgresTestDataOptions<Tx
   nested?<R>(tx: Tx, work: (inner: Tx) => Promise<R>): Promise<R>;
   /** Runs a statement without parameters as the library's documentation has it. */
   run(tx: Tx, text: string): Promise<unknown>;
-  /**
-   * Claims that nothing which nobody waited for is written once the library rolls back: what is sent behind its ROLLBACK would commit
-   * on its own. Defaults to false.
-   */
-  readonly refusesBehindRollback?: boolean;
+  /** Whether the library survives a connection that breaks in a transaction. Defaults to true. */
+  readonly survivesLostConnections?: boolean;
 }

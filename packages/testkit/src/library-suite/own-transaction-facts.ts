@@ -188,23 +188,41 @@ export function ownTransactionFacts<Tx>(
 
   // Whoever forgets to wait for a publish: between a look at the handle and the statement, the library may send its ROLLBACK, and
   // what comes behind that commits on its own.
-  const behind = "nothing is written behind a ROLLBACK on its way, however far it has got";
-  if (library.refusesBehindRollback !== true) it.skip(`${behind} (not claimed)`);
+  fact("nothing is written behind a ROLLBACK on its way, however far it has got", async (harness) => {
+    const outbox = outboxOf(harness.store);
+    await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
+    for (let step = -60; step <= 60; step++) {
+      let late: Promise<unknown> = Promise.resolve();
+      const failing = begin(async (tx) => {
+        late = turns(step).then(() => outbox.in(tx).publish(Placed, { order: "o1" }, { id: `ghost ${step}` }));
+        late.catch(() => {});
+        await turns(-step);
+        throw new Error("no stock");
+      });
+      await Promise.allSettled([failing, late]);
+    }
+    expect((await committed(harness)).messages).toEqual(["m0"]);
+  });
+
+  const known = "a connection that breaks is known as such, and the next one is another";
+  if (library.survivesLostConnections === false) it.skip(`${known} (the library does not survive it)`);
   else
-    fact(behind, async (harness) => {
-      const outbox = outboxOf(harness.store);
-      await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
-      for (let step = -60; step <= 60; step++) {
-        let late: Promise<unknown> = Promise.resolve();
-        const failing = begin(async (tx) => {
-          late = turns(step).then(() => outbox.in(tx).publish(Placed, { order: "o1" }, { id: `ghost ${step}` }));
-          late.catch(() => {});
-          await turns(-step);
-          throw new Error("no stock");
-        });
-        await Promise.allSettled([failing, late]);
+    fact(known, async (harness) => {
+      const { store } = harness;
+      const end = "SELECT pg_terminate_backend(pg_backend_pid())";
+      const thrown = store.transaction((tx) => run(tx, end));
+      const swallowed = store.transaction(async (tx) => {
+        await run(tx, end).catch(() => {});
+        await new Promise((resolve) => setTimeout(resolve, 20));
+        await outboxOf(store).in(tx).publish(Placed, { order: "o1" });
+      });
+      for (const outcome of await Promise.allSettled([thrown, swallowed])) {
+        expect(outcome).toMatchObject({ status: "rejected" });
+        const { reason } = outcome as PromiseRejectedResult;
+        expect(store.isUnavailable(reason), String(reason)).toBe(true);
       }
-      expect((await committed(harness)).messages).toEqual(["m0"]);
+      await store.transaction((tx) => outboxOf(store).in(tx).publish(Placed, { order: "o1" }, { id: "m1" }));
+      expect((await committed(harness)).messages).toEqual(["m1"]);
     });
 
   describe("outbox.publish without a handle", () => {

@@ -2,15 +2,20 @@ import { sqlState } from "../../transactions/sql-state.js";
 
 /** The server ends, starts, or ends this session; and whatever goes wrong with a connection. */
 const states = /^(?:08...|57P0[1-5]|53300)$/;
-/** What `pg` says when it was lost: it has no codes of its own. Those of a socket may come from anything that a handler calls. */
-const texts = /^(?:Connection terminated|Client has encountered a connection error|server conn crashed)/;
+/**
+ * What `pg` says when it was lost: it has no codes of its own; Knex writes the statement before it. Those of a socket may come from
+ * anything that a handler calls.
+ */
+const texts = /(?:^| - )(?:Connection terminated|Client has encountered a connection error|server conn crashed)/;
+/** Those of Postgres.js, and of Prisma. */
+const codes = /^(?:CONNECTION_(?:CLOSED|ENDED|DESTROYED)|P1001|P1017)$/;
 
 /** Whether an error says that a connection to the database was lost, also where a library has wrapped it. */
 export function isConnectionLost(error: unknown): boolean {
   const state = sqlState(error);
   if (state !== undefined) return states.test(state);
   for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
-    if (texts.test(at.message)) return true;
+    if (texts.test(at.message) || codes.test(String((at as { readonly code?: unknown }).code))) return true;
   }
   return false;
 }

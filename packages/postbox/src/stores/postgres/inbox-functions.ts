@@ -1,3 +1,4 @@
+import { sameTransaction } from "../../transactions/open-transaction.js";
 import { slotOf, slots, slotTable, untimedSlot } from "./inbox-slots.js";
 import { isElsewhere, isOld, memory, memoryColumns } from "./inbox-sql.js";
 import { inboxTable, tablesNamed } from "./names.js";
@@ -106,12 +107,12 @@ function handled(schema: string): string {
 /** The call: every parameter with its type, since a library may send them all as text. */
 export function rememberSql(schema: string): string {
   const types = [...memoryColumns.map(([, type]) => type), "bytea", "double precision", "double precision", "text"];
-  return `SELECT "${schema}".inbox_remember(${params(types)}) AS remembered`;
+  return `SELECT "${schema}".inbox_remember(${params(types)}) AS remembered WHERE ${sameTransaction}`;
 }
 
 export function handledSql(schema: string): string {
   const types = ["smallint", "bigint", "bigint", "integer", "text", "text", "smallint", "text"];
-  return `SELECT "${schema}".inbox_handled(${params(types)}) AS handled`;
+  return `SELECT "${schema}".inbox_handled(${params(types)}) AS handled WHERE ${sameTransaction}`;
 }
 
 function params(types: readonly string[]): string {

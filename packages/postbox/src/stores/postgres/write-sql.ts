@@ -1,3 +1,4 @@
+import { sameTransaction } from "../../transactions/open-transaction.js";
 import { messageColumns, usualColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 
@@ -14,8 +15,11 @@ const oneMessage = ["$1::smallint", ...messageColumns.map(([, type], index) => `
  */
 export const numbered = "pg_current_xact_id() IS NOT NULL";
 
+/** And in the user's own transaction. */
+const inTransaction = `${numbered} AND ${sameTransaction}`;
+
 /** The same for a single row: `lane` stands before `position`, so that it is known first. */
-const numberedLane = `CASE WHEN ${numbered} THEN $1::smallint END`;
+const numberedLane = `CASE WHEN ${inTransaction} THEN $1::smallint END`;
 
 /** The statements that append to a box: one message, one of the usual kind, many; and in turn with others of their keys. */
 export function appendSql(t: BoxTables) {
@@ -50,7 +54,7 @@ function appendOneInTurnSql(t: BoxTables): string {
   return `
     WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock($${oneMessage.length + 1}::bigint))
     INSERT INTO ${t.pending} (lane, ${names.join(", ")})
-    SELECT ${oneMessage.join(", ")} FROM locked WHERE ${numbered}`;
+    SELECT ${oneMessage.join(", ")} FROM locked WHERE ${inTransaction}`;
 }
 
 /** Many, as `appendFrom` says, behind the locks that $2 lists, a JSON array; got in its order, and before any position, as above. */
@@ -76,10 +80,10 @@ function appendTimedSql({ pending, scheduled }: BoxTables, first: "" | "locked, 
         WITH ORDINALITY AS m (lane, due_at, ${names.join(", ")}, place)
     ), due AS (
       INSERT INTO ${pending} (lane, ${names.join(", ")})
-      SELECT lane, ${names.join(", ")} FROM m WHERE ${isDue} AND ${numbered} ORDER BY place
+      SELECT lane, ${names.join(", ")} FROM m WHERE ${isDue} AND ${inTransaction} ORDER BY place
     )
     INSERT INTO ${scheduled} (lane, due_at, ${names.join(", ")})
-    SELECT lane, due_at, ${names.join(", ")} FROM m WHERE NOT ${isDue} ORDER BY place`;
+    SELECT lane, due_at, ${names.join(", ")} FROM m WHERE NOT ${isDue} AND ${sameTransaction} ORDER BY place`;
 }
 
 /** The columns as fields of JSON, and what they are made of. */
@@ -96,6 +100,6 @@ function appendFrom(t: BoxTables, first: string): string {
     SELECT lane, ${values.join(", ")}
     FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane smallint, ${fields.join(", ")}))
       WITH ORDINALITY AS m (lane, ${names.join(", ")}, place)
-    WHERE ${numbered}
+    WHERE ${inTransaction}
     ORDER BY place`;
 }
