@@ -9,7 +9,7 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 255, unpacked: 860 },
+  postbox: { packed: 275, unpacked: 940 },
   "@postbox/testkit": { packed: 130, unpacked: 530 },
 };
 

@@ -49,6 +49,9 @@ export type ErrorCode =
   // Transports.
   | "unroutable"
   | "transport-down"
+  | "transport-refused"
+  | "topology-missing"
+  | "topology-differs"
   | "publish-failed"
   | "publish-timeout"
   | "url-unsupported"

@@ -18,6 +18,7 @@ export {
 } from "./postgres-store-harness.js";
 export { type RecordingOptions, type RecordingSender, recordingSender } from "./recording-sender.js";
 export { relaySuite } from "./relay-suite.js";
+export { type Cuttable, cuttable } from "./servers/cuttable.js";
 export { type DisposableServer, disposable } from "./servers/disposable.js";
 export { type Finding, type FoundService, findServices, type MissingService } from "./servers/find-services.js";
 export type { DebianPackage, Service } from "./servers/service.js";

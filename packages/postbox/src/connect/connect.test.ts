@@ -32,6 +32,16 @@ describeOn({ title: "PGlite" }, () => {
   it("connectStore makes a store inside of the process", () => roundTrip("pglite:"));
 });
 
+describeOnEach("rabbitmq", ({ url }) => {
+  it("connectTransport makes a sender and a receiver on RabbitMQ", async () => {
+    const transport = await connectTransport(url);
+    expect([transport.kind, transport.receiver("q").name]).toEqual(["rabbitmq", "rabbitmq"]);
+    const sender = transport.sender();
+    await sender.connect?.(new AbortController().signal);
+    await transport.close();
+  });
+});
+
 describe("connect", () => {
   it("makes a store and a broker in memory", async () => {
     const { kind, store, close } = await connectStore("memory:");

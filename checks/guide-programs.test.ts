@@ -3,12 +3,14 @@ import { join } from "node:path";
 import { expect, it } from "vitest";
 
 const root = join(import.meta.dirname, "..");
-const programs = join(root, "examples", "02-transactions", "src");
-
-it("the snippets of the guide to transactions stand in programs that are run", () => {
-  const guide = readFileSync(join(root, "docs", "guides", "transactions.md"), "utf8");
+it.each([
+  ["transactions", "02-transactions"],
+  ["rabbitmq", "03-rabbitmq"],
+])("the snippets of the guide to %s stand in programs that are run", (name, example) => {
+  const guide = readFileSync(join(root, "docs", "guides", `${name}.md`), "utf8");
+  const programs = join(root, "examples", example, "src");
   const snippets = [...guide.matchAll(/```ts\n(.*?)```/gs)].map(([, code]) => code as string);
-  const code = readdirSync(programs).map((name) => readFileSync(join(programs, name), "utf8"));
+  const code = readdirSync(programs).map((file) => readFileSync(join(programs, file), "utf8"));
   expect(snippets.length).toBeGreaterThan(2);
   for (const snippet of snippets) {
     expect(
@@ -18,7 +20,7 @@ it("the snippets of the guide to transactions stand in programs that are run", (
   }
 });
 
-it("the table of the guide names every library that has an export", () => {
+it("the table of the guide to transactions names every library that has an export", () => {
   const guide = readFileSync(join(root, "docs", "guides", "transactions.md"), "utf8");
   const { exports } = JSON.parse(readFileSync(join(root, "packages", "postbox", "package.json"), "utf8"));
   const paths = Object.entries<{ default: string }>(exports)

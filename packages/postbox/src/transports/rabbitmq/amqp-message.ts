@@ -1,0 +1,158 @@
+import type { Options } from "amqplib";
+import { PermanentError } from "../../errors.js";
+import { fromCloudEventJson, toCloudEventJson } from "../../message/cloudevents-json.js";
+import { createMessage, type Extensions, type ExtensionValue, type Message } from "../../message/message.js";
+
+/*
+ * The AMQP binding of CloudEvents. In binary mode, the default, the body is the data and the attributes are headers with a prefix; in
+ * structured mode the body is all of the event, as JSON. What is beside the event travels in headers in both: `topic` only where the
+ * exchange does not tell it.
+ */
+
+export type ContentMode = "binary" | "structured";
+
+export interface AmqpMessage {
+  readonly content: Buffer;
+  readonly properties: Options.Publish & { readonly headers: Record<string, unknown> };
+}
+
+/** What was received, as far as it matters. */
+export interface ReceivedAmqp {
+  readonly content: Buffer;
+  readonly properties: {
+    readonly contentType?: unknown;
+    readonly messageId?: unknown;
+    readonly type?: unknown;
+    readonly headers?: Readonly<Record<string, unknown>> | undefined;
+  };
+}
+
+const prefix = "cloudEvents:";
+/** As others may write it, for whom a colon is no part of a name. */
+const otherPrefix = "cloudEvents_";
+const structuredType = "application/cloudevents+json; charset=utf-8";
+const topicHeader = "postbox-topic";
+/** Stands before the one name that a client loses when it reads headers into an object. */
+const hiddenHeader = "postbox-header-";
+const lostName = "__proto__";
+/** What brokers, this binding and the parking lot write themselves. */
+const control =
+  /^(cloudEvents[:_]|postbox-|x-death$|x-(first|last)-death-|x-delivery-count$|x-opt-|x-received-from$|CC$|BCC$)/i;
+const headerName = /^[A-Za-z0-9._-]{1,128}$/;
+const extensionName = /^[a-z0-9]+$/;
+
+export function toAmqp(message: Message, mode: ContentMode): AmqpMessage {
+  const { id, type, topic, headers, data } = message;
+  const beside: Record<string, unknown> = { ...headers, [topicHeader]: topic };
+  if (Object.hasOwn(headers, lostName)) {
+    delete beside[lostName];
+    beside[hiddenHeader + lostName] = headers[lostName];
+  }
+  const common = { messageId: id, type, persistent: true };
+  if (mode === "structured") {
+    return {
+      content: Buffer.from(toCloudEventJson(message)),
+      properties: { ...common, contentType: structuredType, headers: beside },
+    };
+  }
+  return {
+    content: Buffer.from(data.buffer, data.byteOffset, data.byteLength),
+    properties: { ...common, contentType: message.datacontenttype, headers: { ...attributesOf(message), ...beside } },
+  };
+}
+
+function attributesOf(message: Message): Record<string, unknown> {
+  const { specversion, id, source, type, subject, time, dataschema, key, extensions } = message;
+  const attributes = { specversion, id, source, type, subject, time, dataschema, partitionkey: key, ...extensions };
+  const headers: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== undefined) headers[prefix + name] = value;
+  }
+  return headers;
+}
+
+export interface FromAmqpOptions {
+  /** The exchange that it was published to, as far as known. */
+  readonly exchange: string;
+  /** Extensions are headers without a prefix, and the type is the property of that name. */
+  readonly unprefixed: boolean;
+  readonly maxMessageBytes: number;
+}
+
+/** Reads what a broker delivered. What is no CloudEvents 1.0 event throws a `PermanentError`. */
+export function fromAmqp({ content, properties }: ReceivedAmqp, options: FromAmqpOptions): Message {
+  const all = properties.headers ?? {};
+  const headers = publishersHeaders(all, options.unprefixed);
+  const topic = textOf(all[topicHeader]) ?? (options.exchange === "" ? undefined : options.exchange);
+  const { maxMessageBytes } = options;
+  const contentType = textOf(properties.contentType);
+  if (contentType?.toLowerCase().startsWith("application/cloudevents")) {
+    return fromCloudEventJson(content.toString("utf8"), {
+      headers,
+      maxMessageBytes,
+      ...(topic !== undefined && { topic }),
+    });
+  }
+  const { specversion = "1.0", id, source, type, subject, time, dataschema, ...extensions } = attributesIn(all);
+  try {
+    if (specversion !== "1.0") throw new Error(`specversion is ${String(specversion)}, not 1.0`);
+    return createMessage(
+      {
+        id: (textOf(id) ?? textOf(properties.messageId)) as string,
+        source: textOf(source) as string,
+        type: (textOf(type) ?? textOf(properties.type)) as string,
+        subject: textOf(subject),
+        time: textOf(time),
+        dataschema: textOf(dataschema),
+        datacontenttype: contentType,
+        extensions: { ...extensions, ...(options.unprefixed && unprefixedExtensions(all)) } as Extensions,
+        headers,
+        topic,
+        data: content,
+      },
+      { maxMessageBytes, foreign: true },
+    );
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new PermanentError(`not a CloudEvents 1.0 event: ${why}`, { code: "message-invalid", cause });
+  }
+}
+
+function attributesIn(headers: Readonly<Record<string, unknown>>): Record<string, ExtensionValue> {
+  const found: Record<string, ExtensionValue> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    if (!name.startsWith(prefix) && !name.startsWith(otherPrefix)) continue;
+    if (isScalar(value)) found[name.slice(prefix.length).toLowerCase()] = value;
+  }
+  return found;
+}
+
+/** Legal names only: what else stands there is some header. */
+function unprefixedExtensions(headers: Readonly<Record<string, unknown>>): Record<string, ExtensionValue> {
+  return Object.fromEntries(
+    Object.entries(headers).filter(
+      (entry): entry is [string, ExtensionValue] => extensionName.test(entry[0]) && isScalar(entry[1]),
+    ),
+  );
+}
+
+function publishersHeaders(headers: Readonly<Record<string, unknown>>, unprefixed: boolean): Record<string, string> {
+  const own: [string, string][] = [];
+  for (const [name, value] of Object.entries(headers)) {
+    if (!isScalar(value)) continue;
+    if (name.startsWith(hiddenHeader)) own.push([name.slice(hiddenHeader.length), String(value)]);
+    else if (!control.test(name) && !(unprefixed && extensionName.test(name)) && headerName.test(name)) {
+      own.push([name, String(value)]);
+    }
+  }
+  // Not by assignment, which a name could turn into something else.
+  return Object.fromEntries(own);
+}
+
+function isScalar(value: unknown): value is ExtensionValue {
+  return typeof value === "string" || typeof value === "boolean" || typeof value === "number";
+}
+
+function textOf(value: unknown): string | undefined {
+  return value === undefined || value === null ? undefined : String(value);
+}

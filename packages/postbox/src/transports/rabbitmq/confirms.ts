@@ -1,0 +1,69 @@
+import type { ConfirmChannel } from "amqplib";
+import { PostboxError } from "../../errors.js";
+import type { AmqpMessage } from "./amqp-message.js";
+
+/** How a publish ended: confirmed and routed, or why not. */
+export type Confirmation = "routed" | "unroutable" | "nacked" | "lost";
+
+/**
+ * A channel on which every publish is mandatory and confirmed. A message that no queue takes is confirmed as well, but returned
+ * before that: it is told apart by a number, since two on their way may have one id.
+ */
+export interface ConfirmedPublishing {
+  /** Whether there is room to publish on without waiting for `drained`. */
+  readonly room: boolean;
+  publish(exchange: string, routingKey: string, message: AmqpMessage, done: (how: Confirmation) => void): void;
+  /** Resolves when the socket takes more, or is gone. */
+  drained(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Which publish of its channel it was. */
+const numberHeader = "postbox-publish";
+
+export function confirmedPublishing(channel: ConfirmChannel): ConfirmedPublishing {
+  const returned = new Set<number>();
+  let published = 0;
+  let room = true;
+  let drained = () => {};
+  let draining: Promise<void> | undefined;
+
+  const flow = () => {
+    room = true;
+    draining = undefined;
+    drained();
+  };
+  channel.on("return", (message) => returned.add(message.properties.headers?.[numberHeader]));
+  channel.on("drain", flow);
+  channel.on("close", flow);
+
+  return {
+    get room() {
+      return room;
+    },
+    publish(exchange, routingKey, { content, properties }, done) {
+      const number = ++published;
+      const headers = { ...properties.headers, [numberHeader]: number };
+      room = channel.publish(exchange, routingKey, content, { ...properties, headers, mandatory: true }, (error) => {
+        if (error !== null) done(/nacked/.test((error as Error).message) ? "nacked" : "lost");
+        else done(returned.delete(number) ? "unroutable" : "routed");
+      });
+    },
+    async drained() {
+      if (room) return;
+      draining ??= new Promise((resolve) => {
+        drained = resolve;
+      });
+      await draining;
+    },
+    close: () => channel.close(),
+  };
+}
+
+export function unroutable(id: string, exchange: string, routingKey: string): PostboxError {
+  const where = exchange === "" ? `queue ${routingKey}` : `exchange ${exchange} with the key ${routingKey}`;
+  return new PostboxError(
+    "unroutable",
+    `no queue takes message ${id} from ${where}; start its consumer first, or bind a queue for it`,
+  );
+}

@@ -1,0 +1,77 @@
+import type { ChannelModel } from "amqplib";
+import { PostboxError } from "../../errors.js";
+import { checkOptions, count, text } from "../../options.js";
+import { confirmedPublishing, unroutable } from "./confirms.js";
+import { connectionRules, openConnection, type RabbitmqConnectionOptions } from "./connection.js";
+import { attemptHeader, copyOf, reasonHeader } from "./copy.js";
+import { parkedQueue } from "./topology.js";
+
+export interface RabbitmqParkingLotOptions extends RabbitmqConnectionOptions {
+  /** The queue whose messages were parked. */
+  readonly queue: string;
+}
+
+export interface ReplayParkedOptions {
+  /** The most messages to move. */
+  readonly limit: number;
+}
+
+/** What a queue's consumers have parked. */
+export interface RabbitmqParkingLot {
+  count(): Promise<number>;
+  /**
+   * Moves what was parked longest back to the queue, as if it had never been tried; answers how many. What is parked meanwhile stays.
+   * Who dies in the middle leaves a message in both places: it comes twice, and an inbox knows it.
+   */
+  replay(options: ReplayParkedOptions): Promise<number>;
+}
+
+/** The parking lot of a queue, `<queue>.parked`. Each call opens a connection of its own. */
+export function rabbitmqParkingLot(options: RabbitmqParkingLotOptions): RabbitmqParkingLot {
+  checkOptions("rabbitmqParkingLot", options, { ...connectionRules, queue: text }, ["url", "queue"]);
+  const { queue } = options;
+
+  async function connected<R>(work: (connection: ChannelModel) => Promise<R>): Promise<R> {
+    const connection = await openConnection(options);
+    try {
+      return await work(connection);
+    } finally {
+      await connection.close().catch(() => {});
+    }
+  }
+
+  const countOn = async (connection: ChannelModel): Promise<number> => {
+    const channel = await connection.createChannel();
+    channel.on("error", () => {});
+    return (await channel.checkQueue(parkedQueue(queue))).messageCount;
+  };
+
+  return {
+    count: () => connected(countOn),
+
+    async replay(replayOptions) {
+      checkOptions("replay", replayOptions, { limit: count }, ["limit"]);
+      return connected(async (connection) => {
+        const most = Math.min(replayOptions.limit, await countOn(connection));
+        const channel = await connection.createChannel();
+        const copies = confirmedPublishing(await connection.createConfirmChannel());
+        for (let moved = 0; ; moved++) {
+          const raw = moved < most && (await channel.get(parkedQueue(queue)));
+          if (raw === false) {
+            // Acks are not answered, but what comes after them is.
+            await channel.close();
+            return moved;
+          }
+          const properties = copyOf(raw, { [attemptHeader]: undefined, [reasonHeader]: undefined });
+          const how = await new Promise<string>((resolve) => {
+            copies.publish("", queue, { content: raw.content, properties }, resolve);
+          });
+          if (how === "unroutable") throw unroutable(String(raw.properties.messageId), "", queue);
+          if (how !== "routed")
+            throw new PostboxError("publish-failed", `RabbitMQ did not take a message into ${queue}`);
+          channel.ack(raw);
+        }
+      });
+    },
+  };
+}

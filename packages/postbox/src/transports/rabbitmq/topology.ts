@@ -1,0 +1,162 @@
+import type { Channel, ChannelModel } from "amqplib";
+import { ConfigError } from "../../errors.js";
+
+/*
+ * The queues of a consumer, all of them durable:
+ *
+ *   <queue>              its messages; quorum unless told otherwise
+ *   <queue>.wait.<ms>    what is tried again after that long: it expires there, back to <queue>. One for each delay, since only what is
+ *                        first in a queue can expire
+ *   <queue>.parked       what was given up, with its reason
+ *   <queue>.dead         with `deadLetter`: what the broker itself gives up, by the exchange <queue>.dlx
+ */
+
+/** Whether queues and exchanges are made, only looked for, or left to somebody else. */
+export type Topology = "declare" | "check" | "none";
+
+export interface QueueOptions {
+  readonly queue: string;
+  readonly queueType: "quorum" | "classic";
+  readonly deadLetter: boolean;
+}
+
+export interface Wanted {
+  readonly exchange: string;
+  readonly routingKey: string;
+}
+
+export const parkedQueue = (queue: string): string => `${queue}.parked`;
+const deadExchange = (queue: string): string => `${queue}.dlx`;
+const deadQueue = (queue: string): string => `${queue}.dead`;
+
+export interface WaitQueue {
+  readonly name: string;
+  readonly ttlMs: number;
+}
+
+/** Delays grow by the factor of two: there are few queues, and a message waits at most twice as long as it was asked to. */
+export function waitQueue(queue: string, delayMs: number): WaitQueue {
+  const ttlMs = 2 ** Math.ceil(Math.log2(Math.max(shortestMs, Math.min(delayMs, longestMs))));
+  return { name: `${queue}.wait.${ttlMs}`, ttlMs };
+}
+const shortestMs = 64;
+const longestMs = 2 ** 30;
+
+/** Makes what a consumer needs, or makes sure that it is there. */
+export async function prepareQueue(connection: ChannelModel, options: QueueOptions, topology: Topology): Promise<void> {
+  if (topology === "none") return;
+  const names = [options.queue, parkedQueue(options.queue), ...(options.deadLetter ? [deadQueue(options.queue)] : [])];
+  if (topology === "check") {
+    for (const name of names) await exists(connection, name, (channel) => channel.checkQueue(name));
+    return;
+  }
+  await onChannel(connection, async (channel) => {
+    if (options.deadLetter) {
+      await channel.assertExchange(deadExchange(options.queue), "fanout", { durable: true });
+      await channel.assertQueue(deadQueue(options.queue), queueArguments(options, {}));
+      await channel.bindQueue(deadQueue(options.queue), deadExchange(options.queue), "");
+    }
+    await channel.assertQueue(
+      options.queue,
+      queueArguments(options, options.deadLetter ? deadLetters(options.queue) : {}),
+    );
+    await channel.assertQueue(parkedQueue(options.queue), queueArguments(options, {}));
+  });
+}
+
+/** Makes a queue that messages wait in, unless it is there. */
+export async function prepareWait(connection: ChannelModel, options: QueueOptions, wait: WaitQueue): Promise<void> {
+  const { name, ttlMs } = wait;
+  await onChannel(connection, (channel) =>
+    channel.assertQueue(
+      name,
+      queueArguments(options, {
+        "x-message-ttl": ttlMs,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": options.queue,
+        // It must not get lost on its way back. That needs a queue that refuses what it cannot take.
+        ...(options.queueType === "quorum" && {
+          "x-dead-letter-strategy": "at-least-once",
+          "x-overflow": "reject-publish",
+        }),
+      }),
+    ),
+  );
+}
+
+export async function bindQueue(
+  connection: ChannelModel,
+  queue: string,
+  wanted: readonly Wanted[],
+  exchanges: Topology,
+): Promise<void> {
+  await onChannel(connection, async (channel) => {
+    for (const { exchange, routingKey } of wanted) {
+      if (exchanges === "declare") await channel.assertExchange(exchange, "topic", { durable: true });
+      await channel.bindQueue(queue, exchange, routingKey);
+    }
+  });
+}
+
+export async function declareExchanges(connection: ChannelModel, names: Iterable<string>): Promise<void> {
+  await onChannel(connection, async (channel) => {
+    for (const name of new Set(names)) await channel.assertExchange(name, "topic", { durable: true });
+  });
+}
+
+function deadLetters(queue: string): Record<string, unknown> {
+  return { "x-dead-letter-exchange": deadExchange(queue) };
+}
+
+/** Of newer brokers, a quorum queue drops what was delivered twenty times, unless it is told otherwise: attempts are counted here. */
+function queueArguments({ queueType }: QueueOptions, more: Record<string, unknown>) {
+  const limit = queueType === "quorum" ? { "x-delivery-limit": 1_000_000 } : {};
+  return { durable: true, arguments: { "x-queue-type": queueType, ...limit, ...more } };
+}
+
+/** A channel of its own: one that asks for what is not there is closed by the broker. */
+async function onChannel<R>(connection: ChannelModel, work: (channel: Channel) => Promise<R>): Promise<R> {
+  const channel = await connection.createChannel();
+  channel.on("error", () => {});
+  try {
+    return await work(channel);
+  } catch (error) {
+    throw (error as { code?: number }).code === 406 ? differs(error) : error;
+  } finally {
+    await channel.close().catch(() => {});
+  }
+}
+
+/** Whether an exchange is there. */
+export async function exchangeExists(connection: ChannelModel, name: string): Promise<boolean> {
+  if (name === "") return true;
+  try {
+    await onChannel(connection, (channel) => channel.checkExchange(name));
+    return true;
+  } catch (error) {
+    if ((error as { code?: number }).code === 404) return false;
+    throw error;
+  }
+}
+
+async function exists(
+  connection: ChannelModel,
+  name: string,
+  ask: (channel: Channel) => Promise<unknown>,
+): Promise<void> {
+  try {
+    await onChannel(connection, ask);
+  } catch (error) {
+    if ((error as { code?: number }).code !== 404) throw error;
+    throw new ConfigError("topology-missing", `there is no queue ${name}; make it, or choose topology: "declare"`);
+  }
+}
+
+function differs(cause: unknown): ConfigError {
+  const text = (cause as Error).message.replace(/^.*PRECONDITION_FAILED - /, "");
+  return new ConfigError(
+    "topology-differs",
+    `what is there is not what was asked for: ${text}; change the options, choose topology: "none", or delete it`,
+    { cause },
+  );
+}
