@@ -71,6 +71,8 @@ export class SimulatedBroker {
   sender(link: Link, keepsOrder: boolean): Sender {
     const { recorder, poisonOf } = this.#options;
     let arrivesAt = 0;
+    // What was swallowed never arrives, and so nothing behind it does: until whoever waits gives up, and connects again.
+    let connection = { dead: false };
     return {
       name: "simulated",
       keepsOrder,
@@ -84,20 +86,30 @@ export class SimulatedBroker {
       send: (messages, settled, signal) => {
         if (!link.process.alive) return never();
         return new Promise((resolve, reject) => {
-          signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+          const own = connection;
+          const giveUp = () => {
+            if (own.dead && connection === own) connection = { dead: false };
+            reject(signal.reason);
+          };
+          signal.addEventListener("abort", giveUp, { once: true });
           recorder.note(link.process.name, `sends ${messages.map(nameOf).join(", ")}`);
           if (link.isCut) return link.back(() => reject(down("connect")));
           let broken = false;
           let left = messages.length;
           const heldBack = new Set<string>();
-          const swallowed = () => recorder.meet("a connection was half open");
+          const isSwallowed = () => {
+            if (!link.isHalfOpen && !own.dead) return false;
+            own.dead = true;
+            recorder.meet("a connection was half open");
+            return true;
+          };
           const breakDown = () => {
             broken = true;
             link.back(() => reject(down("send")));
           };
           const confirm = (index: number, outcome: Outcome) =>
             link.back(() => {
-              if (link.isHalfOpen) return swallowed();
+              if (isSwallowed()) return;
               settled(index, outcome);
               if (--left === 0) resolve();
             });
@@ -108,7 +120,7 @@ export class SimulatedBroker {
             this.#world.at(arrivesAt - this.#world.now, () => {
               this.#onTheirWay--;
               if (broken) return;
-              if (link.isHalfOpen) return swallowed();
+              if (isSwallowed()) return;
               if (link.isCut) return breakDown();
               const poison = poisonOf(message);
               if (poison !== undefined) {
