@@ -32,15 +32,26 @@ const rules = { name: text, rightCall: text, look: callback, query: callback, ha
 export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): TransactionLibrary<Tx> {
   checkOptions("defineTransactions", definition, rules, ["name", "rightCall", "look", "query", "begin"]);
   const { name, rightCall, begin } = definition;
-  /** Those that were opened here, as long as their work runs: nobody has to be asked about them. */
-  const working = new Set<Tx>();
+  /** Those that were opened here, as long as their work runs, with what runs in them: nobody has to be asked about them. */
+  const working = new Map<Tx, Set<Promise<unknown>>>();
+  /** Those that were opened here and have ended, whatever their connections do now. */
+  const over = new WeakSet<object>();
 
   /** Throws unless the handle may be open. Whether the database has to be asked. */
   const unsure = (tx: Tx): boolean => {
     const found = definition.look(tx);
     if (typeof found === "object") throw notATransaction(found, rightCall);
+    if (over.has(tx as object)) throw notATransaction(ended, rightCall);
     return found === "perhaps" && !working.has(tx);
   };
+
+  function within<R>(tx: Tx, statement: Promise<R>): Promise<R> {
+    const running = working.get(tx);
+    running?.add(statement);
+    const done = () => void running?.delete(statement);
+    statement.then(done, done);
+    return statement;
+  }
 
   return {
     name,
@@ -50,7 +61,7 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
       const execute = (text: string, params: readonly unknown[]) => definition.query(tx, text, params);
       return async (text, params) => {
         try {
-          if (!unsure(tx)) return await execute(text, params);
+          if (!unsure(tx)) return await within(tx, execute(text, params));
           const number = await askNumber(execute);
           if (typeof number === "object") throw notATransaction(number, rightCall);
           return await inTransaction(number, execute, text, params, rightCall);
@@ -64,7 +75,9 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
       let failure: { readonly error: unknown } | undefined;
       try {
         return await begin(async (tx) => {
-          working.add(tx);
+          const running = new Set<Promise<unknown>>();
+          working.set(tx, running);
+          over.delete(tx as object);
           try {
             const result = await work(tx);
             await requireAlive((text, params) => definition.query(tx, text, params));
@@ -74,6 +87,9 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
             throw error;
           } finally {
             working.delete(tx);
+            over.add(tx as object);
+            // What nobody waited for: a library may send it behind its own ROLLBACK, where it would commit by itself.
+            await Promise.allSettled(running);
           }
         }, options);
       } catch (error) {

@@ -35,8 +35,9 @@ export function drizzle<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
 
     look(tx) {
       // Only a transaction can be rolled back; `db` itself has the same queries, but each commits on its own.
-      if (typeof (tx as Partial<DrizzleTransaction> | null)?.rollback !== "function") {
-        return { not: "db runs each statement outside of your transaction" };
+      const { rollback, execute, session } = (tx ?? {}) as Partial<Record<string, unknown>>;
+      if (typeof rollback !== "function" || typeof execute !== "function" || session === undefined) {
+        return { not: "it is none of Drizzle; db runs each statement outside of yours" };
       }
       const client = clientOf(tx);
       return client === undefined ? "perhaps" : (whyNotOpen(client) ?? "open");

@@ -18,9 +18,12 @@ export function knex(db: Knex): TransactionLibrary<Knex.Transaction> {
     look,
     async query(trx, text, params) {
       const marked = withQuestionMarks(text, params);
-      const { rows, rowCount } = await trx.raw(marked.text, marked.params as Knex.RawBinding[]);
-      return { rows, rowCount: rowCount ?? 0 };
+      const answer = await trx.raw(marked.text, marked.params as Knex.RawBinding[]);
+      // What `postProcessResponse` may have made of it.
+      if (Array.isArray(answer)) return { rows: answer, rowCount: answer.length };
+      return { rows: answer.rows, rowCount: answer.rowCount ?? 0 };
     },
+    hasEnded: (error) => error instanceof Error && /^Transaction query already complete/.test(error.message),
     begin: (work, { isolation }) => db.transaction(work, isolation && { isolationLevel: isolation }),
   });
 }

@@ -33,6 +33,7 @@ export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transacti
 
 /** It refuses what comes after its end, but not what comes while it is being ended. */
 function look(value: unknown): Look {
-  const isTransaction = (value as { readonly isTransaction?: unknown } | null | undefined)?.isTransaction === true;
-  return isTransaction ? "perhaps" : { not: "db runs each statement outside of your transaction" };
+  const { isTransaction, executeQuery } = (value ?? {}) as Partial<Record<string, unknown>>;
+  if (isTransaction === true && typeof executeQuery === "function") return "perhaps";
+  return { not: "it is none of Kysely; db runs each statement outside of yours" };
 }

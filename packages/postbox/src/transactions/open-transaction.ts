@@ -9,10 +9,14 @@ export interface ClientState {
   readonly _queryable?: boolean;
   readonly _activeQuery?: { readonly text?: string } | null;
   readonly _queryQueue?: readonly { readonly text?: string }[];
+  /** Sent before the one before it was answered. */
+  readonly _sentQueryQueue?: readonly { readonly text?: string }[];
 }
 
 /** A statement that ends the transaction; not one that only goes back to a savepoint. */
-const ending = /^\s*(commit|rollback(?!\s+to)|end|abort)\b/i;
+const ending =
+  /(?:^|;)\s*(?:commit|rollback(?!\s+(?:(?:work|transaction)\s+)?to\b)|end|abort|prepare\s+transaction)\b/i;
+const comments = /\/\*.*?\*\/|--[^\n]*/gs;
 
 /** Whether this is a `pg` client. A pool is none: each of its statements may run on another connection. */
 export function isClient(value: unknown): value is ClientState {
@@ -33,10 +37,8 @@ export interface Refusal {
 export function whyNotOpen(client: ClientState): Refusal | undefined {
   if (client._ending === true || client._queryable === false) return lost;
   // The status is the server's last word: behind a COMMIT or ROLLBACK on its way, a statement would commit on its own.
-  const { _activeQuery: active, _queryQueue: queue } = client;
-  if (ends(active) || (queue !== undefined && queue.length > 0 && queue.some(ends))) {
-    return { not: "it is being ended" };
-  }
+  const { _activeQuery: active, _queryQueue: queue, _sentQueryQueue: sent } = client;
+  if (ends(active) || queue?.some(ends) || sent?.some(ends)) return { not: "it is being ended" };
   switch (client.getTransactionStatus()) {
     case "T":
       return undefined;
@@ -69,7 +71,7 @@ export const sameTransaction = "TRUE /* the same transaction */";
 export async function askNumber(execute: Execute): Promise<string | Refusal> {
   try {
     const { rows } = await execute("SELECT pg_current_xact_id()::text AS number", []);
-    return String(rows[0]?.number);
+    return String(onlyValue(rows));
   } catch (error) {
     if (sqlState(error) === failedTransaction) return failed;
     throw error;
@@ -96,17 +98,17 @@ export async function inTransaction(
   try {
     return await execute(text.replaceAll(sameTransaction, same), [...params, number]);
   } catch (error) {
-    throw saysElsewhere(error) ? notATransaction(ended, rightCall) : error;
+    throw saysElsewhere(error) ? notATransaction({ ...ended, cause: error as Error }, rightCall) : error;
   }
 }
 
 const elsewhere = "not in transaction ";
 export const ended: Refusal = { not: "it has not begun, or has ended" };
 
-/** Libraries wrap the database's errors, and write their own texts around it. */
+/** Libraries wrap the database's errors, and write their own texts around it; also the statement, where no number follows. */
 function saysElsewhere(error: unknown): boolean {
   for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
-    if (at.message.includes(elsewhere)) return true;
+    if (/not in transaction \d/.test(at.message)) return true;
   }
   return false;
 }
@@ -125,7 +127,12 @@ export async function requireAlive(execute: Execute): Promise<void> {
 }
 
 function ends(query: { readonly text?: string } | null | undefined): boolean {
-  return query?.text !== undefined && ending.test(query.text);
+  return query?.text !== undefined && ending.test(query.text.replace(comments, " "));
+}
+
+/** Of an answer with one column: a library may have renamed it. */
+export function onlyValue(rows: readonly Readonly<Record<string, unknown>>[]): unknown {
+  return Object.values(rows[0] ?? {})[0];
 }
 
 /** The error for what cannot carry a message together with the caller's own writes. */

@@ -82,6 +82,35 @@ describeOnEach("postgres", ({ url }) => {
       await refused().toThrow("its connection is closed");
     });
 
+    it.each([
+      ["ROLLBACK", "it is being ended"],
+      ["/* app */ -- done\n COMMIT", "it is being ended"],
+      ["SELECT 1; rollback work", "it is being ended"],
+      ["ROLLBACK TO SAVEPOINT s", undefined],
+      ["rollback work to s", undefined],
+    ])("knows what %j on its way does, also in a pipeline", async (ending, refusal) => {
+      for (const pipeline of [false, true]) {
+        const own = new pg.Pool({ connectionString: url, max: 1, pipeline } as pg.PoolConfig);
+        const client = await own.connect();
+        try {
+          for (const text of ["BEGIN", "SAVEPOINT s"]) await client.query(text);
+          const [slow, end] = [client.query("SELECT pg_sleep(0.02)"), client.query(ending)];
+          const outcome = await store.append(client, "outbox", [message]).then(
+            () => undefined,
+            (error: Error) => error.message,
+          );
+          if (refusal === undefined) expect(outcome).toBeUndefined();
+          else expect(outcome).toContain(refusal);
+          await Promise.all([slow, end]);
+          await client.query("ROLLBACK");
+        } finally {
+          client.release();
+          await own.end();
+        }
+      }
+      expect((await pool.query(`SELECT FROM ${schema}.outbox_pending`)).rowCount).toBe(0);
+    });
+
     it("refuses an aborted transaction with its own words", async () => {
       const broken = store.transaction(async (tx) => {
         await tx.query("SELECT 1 / 0").catch(() => {});

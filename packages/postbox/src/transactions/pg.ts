@@ -69,7 +69,13 @@ function whatInstead(value: unknown): string {
       ? "a pool runs each statement on any connection, outside of your transaction"
       : "this client cannot tell whether it is in one; that takes pg 8.21 or later";
   }
-  return `${value === null || typeof value !== "object" ? String(value) : "this object"} is no client of pg`;
+  const what =
+    typeof value === "object" && value !== null
+      ? "this object"
+      : typeof value === "function"
+        ? "this function"
+        : String(value);
+  return `${what} is no client of pg`;
 }
 
 /** Ends what is still open. An error means that the connection is in no state to be used again. */

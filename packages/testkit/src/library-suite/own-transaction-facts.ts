@@ -1,4 +1,5 @@
-import { createOutbox, defineEvent, type Outbox, type Store, type TransactionLibrary } from "postbox";
+import { inspect } from "node:util";
+import { createOutbox, defineEvent, type Outbox, type Publisher, type Store, type TransactionLibrary } from "postbox";
 import { postgresStore } from "postbox/postgres";
 import { describe, expect, it } from "vitest";
 import type { PostgresTestData } from "../postgres-store-harness.js";
@@ -18,7 +19,8 @@ export function ownTransactionFacts<Tx>(
 ): void {
   const { begin, nested, run } = library;
   const order = (tx: Tx, id: string) => run(tx, `INSERT INTO ${schema}.effect VALUES ('${id}')`);
-  const outboxOf = (store: Store<Tx>): Outbox<Tx> => createOutbox(store, { source: "/shop" });
+  const outboxOf = (store: Store<Tx>, strictKeyOrder = false): Outbox<Tx> =>
+    createOutbox(store, { source: "/shop", strictKeyOrder });
   /** What is committed. */
   const committed = async ({ contents, effects }: StoreHarness<Tx>) => ({
     orders: [...(await effects())].sort(),
@@ -31,6 +33,20 @@ export function ownTransactionFacts<Tx>(
       () => "committed",
       (error: Error) => error.message,
     );
+
+  const ways: Readonly<Record<string, (publisher: Publisher, id: string) => Promise<unknown>>> = {
+    publish: (publisher, id) => publisher.publish(Placed, { order: "o1" }, { id, key: "k" }),
+    publishAll: (publisher, id) =>
+      publisher.publishAll(
+        [`${id} a`, `${id} b`].map((each) => Placed.message({ order: "o1" }, { id: each, key: "k" })),
+      ),
+    deliverAt: (publisher, id) =>
+      publisher.publish(Placed, { order: "o1" }, { id, deliverAt: new Date(Date.now() + 3_600_000) }),
+  };
+  const written = async ({ contents }: StoreHarness<Tx>) => {
+    const { pending, scheduled } = await contents("outbox");
+    return [...pending, ...scheduled];
+  };
 
   describe("in the user's own transaction", () => {
     fact("a message commits with the user's writes", async (harness) => {
@@ -122,7 +138,8 @@ export function ownTransactionFacts<Tx>(
       const withMessages = await ending(async (tx) => {
         await outbox.in(tx).publish(Placed, { order: "o1" });
         await run(tx, broken).catch(() => {});
-        await expect(outbox.in(tx).publish(Placed, { order: "o1" })).rejects.toThrow();
+        const refusal = outbox.in(tx).publish(Placed, { order: "o1" });
+        await expect(refusal).rejects.toThrow(/a statement in this transaction has failed|transaction is aborted/);
       });
       expect(withMessages).toBe(alone);
       expect(await committed(harness)).toEqual(nothing);
@@ -179,29 +196,71 @@ export function ownTransactionFacts<Tx>(
       await begin(async (tx) => void ended.push(tx));
       await begin((tx) => Promise.reject(new Error(String(ended.push(tx))))).catch(() => {});
       expect(ended).toHaveLength(2);
+      await harness.store.transaction(async (tx) => void ended.push(tx));
       for (const tx of ended) {
-        await expect(outbox.in(tx).publish(Placed, { order: "o1" })).rejects.toMatchObject(refused);
+        for (const publish of Object.values(ways)) {
+          await expect(publish(outbox.in(tx), "ghost")).rejects.toMatchObject(refused);
+        }
       }
-      expect(await committed(harness)).toEqual(nothing);
+      expect(await written(harness)).toEqual([]);
     });
   });
 
   // Whoever forgets to wait for a publish: between a look at the handle and the statement, the library may send its ROLLBACK, and
   // what comes behind that commits on its own.
-  fact("nothing is written behind a ROLLBACK on its way, however far it has got", async (harness) => {
-    const outbox = outboxOf(harness.store);
-    await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
-    for (let step = -60; step <= 60; step++) {
-      let late: Promise<unknown> = Promise.resolve();
-      const failing = begin(async (tx) => {
-        late = turns(step).then(() => outbox.in(tx).publish(Placed, { order: "o1" }, { id: `ghost ${step}` }));
-        late.catch(() => {});
-        await turns(-step);
-        throw new Error("no stock");
+  describe.each(Object.keys(ways))("%s", (way) => {
+    const late = (publisher: Publisher, id: string) => ways[way]?.(publisher, id) as Promise<unknown>;
+
+    fact("writes nothing behind a ROLLBACK on its way, however far it has got", async (harness) => {
+      const outbox = outboxOf(harness.store, way !== "publish");
+      await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
+      for (let step = -60; step <= 60; step += way === "publish" ? 1 : 7) {
+        let publishing: Promise<unknown> = Promise.resolve();
+        const failing = begin(async (tx) => {
+          publishing = turns(step).then(() => late(outbox.in(tx), `ghost ${step}`));
+          publishing.catch(() => {});
+          await turns(-step);
+          throw new Error("no stock");
+        });
+        await Promise.allSettled([failing, publishing]);
+      }
+      expect(await written(harness)).toEqual(["m0"]);
+    });
+
+    fact("writes nothing that still waited behind another statement", async (harness) => {
+      const outbox = outboxOf(harness.store, way !== "publish");
+      await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
+      for (const open of [begin, harness.store.transaction] as const) {
+        const others: Promise<unknown>[] = [];
+        // Some libraries run a statement each time that somebody asks for its answer.
+        const start = (work: Promise<unknown>) => void others.push((async () => work)().catch(() => {}));
+        const failing = open(async (tx: Tx) => {
+          start(run(tx, "SELECT pg_sleep(0.05)"));
+          start(late(outbox.in(tx), "ghost"));
+          start(run(tx, "SELECT 1"));
+          throw new Error("no stock");
+        });
+        await expect(failing).rejects.toThrow("no stock");
+        await Promise.allSettled(others);
+      }
+      expect(await written(harness)).toEqual(["m0"]);
+    });
+  });
+
+  fact("an error of the database in a publish is told as what it is", async (harness) => {
+    const { store } = harness;
+    const outbox = outboxOf(store, true);
+    await store.transaction(async (first) => {
+      await outbox.in(first).publish(Placed, { order: "o1" }, { id: "m1", key: "k" });
+      const second = begin(async (tx) => {
+        await run(tx, "SET LOCAL lock_timeout = '50ms'");
+        await outbox.in(tx).publish(Placed, { order: "o2" }, { id: "m2", key: "k" });
       });
-      await Promise.allSettled([failing, late]);
-    }
-    expect((await committed(harness)).messages).toEqual(["m0"]);
+      const error = await second.catch((thrown: unknown) => thrown);
+      expect(inspect(error, { depth: 8 })).toContain("lock timeout");
+      expect(error).not.toMatchObject({ code: "not-a-transaction" });
+    });
+    expect(await written(harness)).toEqual(["m1"]);
   });
 
   const known = "a connection that breaks is known as such, and the next one is another";

@@ -2,6 +2,7 @@ import type { ClientBase } from "pg";
 import { PermanentError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
 import { type Arrival, type Inbox, inboxOf, type Remembered, type TransactionLibrary } from "../../store.js";
+import { onlyValue } from "../../transactions/open-transaction.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { busyError } from "../inbox-errors.js";
 import { lockLanesSql } from "./admin-sql.js";
@@ -52,16 +53,16 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
   ): Promise<"duplicate" | "differs"> {
     const { consumer, id, hash: own } = arrival;
     if (own === undefined) return "duplicate";
-    const [row] = await ask(hash, [consumer, id, slotAt(timeOf(arrival))]);
-    return (row?.hash ?? own) === own ? "duplicate" : "differs";
+    const remembered = onlyValue(await ask(hash, [consumer, id, slotAt(timeOf(arrival))]));
+    return (remembered ?? own) === own ? "duplicate" : "differs";
   }
 
   return {
     async remember(tx, arrival, { retentionMs, waitMs }) {
       const payload = arrival.storePayload ? messageValues(arrival.message).data : null;
       const params = [...memoryValues(arrival), payload, timeOf(arrival), retentionMs, limitOf(waitMs)];
-      const [row] = await patiently(arrival, waitMs, write(tx, remember, params));
-      const remembered = row?.remembered as "new" | "known" | "too-old";
+      const answer = await patiently(arrival, waitMs, write(tx, remember, params));
+      const remembered = onlyValue(answer) as "new" | "known" | "too-old";
       return remembered === "known" ? compared(arrival, (text, given) => write(tx, text, given)) : remembered;
     },
 
@@ -113,8 +114,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       const { firstLane } = await statements(arrival.consumer);
       const where = [firstLane + row.lane, epoch, row.position, row.waiting ? (row.turn ?? 0) : null];
       const what = [arrival.consumer, arrival.id, slotAt(timeOf(arrival)), arrival.handler ?? null];
-      const [answer] = await write(tx, handled, [...where, ...what]);
-      return answer?.handled === true;
+      return onlyValue(await write(tx, handled, [...where, ...what])) === true;
     },
   };
 }

@@ -1,5 +1,6 @@
 import { PostboxError } from "../../errors.js";
 import type { Executor } from "../../store.js";
+import { onlyValue } from "../../transactions/open-transaction.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { newerSchemaState, schemaVersion } from "./migrations.js";
 import { migrationTable } from "./names.js";
@@ -21,9 +22,9 @@ export interface SchemaFault {
 export async function schemaFault(execute: Executor, schema: string): Promise<SchemaFault | undefined> {
   const table = migrationTable(schema);
   const exists = await execute("SELECT to_regclass($1) IS NOT NULL AS yes", [table]);
-  if (exists.rows[0]?.yes !== true) return { code: "schema-missing", text: schemaMissingText(schema) };
+  if (onlyValue(exists.rows) !== true) return { code: "schema-missing", text: schemaMissingText(schema) };
   const { rows } = await execute(`SELECT coalesce(max(version), 0) AS version FROM ${table}`, []);
-  const version = Number(rows[0]?.version);
+  const version = Number(onlyValue(rows));
   if (version > schemaVersion) return { code: "schema-newer", text: schemaNewerText(schema), version };
   if (version === schemaVersion) return undefined;
   const text = `the schema "${schema}" has version ${version}, this postbox needs ${schemaVersion}; call store.migrate(), or run migrationSql()`;
