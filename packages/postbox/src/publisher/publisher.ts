@@ -177,12 +177,16 @@ export function publisherTo(
       await composePublish(middleware, last)(messages);
       return accepted.map(({ id }) => ({ id }));
     };
-    const publishMessage = async (message: Message): Promise<Published> =>
-      (await publishMessages([message]))[0] ?? { id: message.id };
+    const publishMessage = async (message: Message): Promise<Published> => {
+      if (middleware.length > 0) return (await publishMessages([message]))[0] ?? { id: message.id };
+      await sink([message]);
+      return { id: message.id };
+    };
     return {
       publish: async (event, data, messageOptions) => {
         if (typeof event?.message !== "function") throw notAnEvent("publish(event, data)");
-        return publishMessage(await encode(event.message(data, messageOptions)));
+        const encoded = encode(event.message(data, messageOptions));
+        return publishMessage(isMessage(encoded) ? encoded : await encoded);
       },
       publishAll: async (drafts) => {
         const messages = drafts.map(encode);
