@@ -119,15 +119,18 @@ export async function consume(
       const raw = buffered.shift();
       if (raw === undefined) break;
       unsettled.add(raw);
+      let delivery: Delivery;
       try {
-        await subscription.deliver(deliveryOf(raw));
+        delivery = deliveryOf(raw);
       } catch (error) {
         // What nobody can read.
         await settling(
           raw,
           String(raw.properties.messageId),
         )(() => move(raw, parkedQueue(queue), { [reasonHeader]: scrub((error as Error).message) })).catch(() => {});
+        continue;
       }
+      await subscription.deliver(delivery).catch(() => delivery.release().catch(() => {}));
     }
     delivering = false;
     changed();

@@ -59,14 +59,21 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
   const place = placeOf(options.url);
   const runtime = runtimeWith();
   let opening: Promise<Link> | undefined;
+  let current: Link | undefined;
+
+  /** One that is given up may hear of its end when there is another one already. */
+  function forget(link: Link): void {
+    link.lost = true;
+    if (current === link) current = opening = undefined;
+  }
 
   async function open(): Promise<Link> {
     const connection = await openConnection(options);
     const channel = await connection.createConfirmChannel();
     const link: Link = { connection, publishing: confirmedPublishing(channel), exchanges: new Set(), lost: false };
+    current = link;
     const lose = () => {
-      link.lost = true;
-      opening = undefined;
+      forget(link);
       connection.close().catch(() => {});
     };
     channel.on("error", (error) => {
@@ -84,8 +91,7 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
 
   /** Whatever is still on its way there, nobody waits for its confirm any more. */
   function giveUp(link: Link): void {
-    link.lost = true;
-    opening = undefined;
+    forget(link);
     destroy(link.connection);
   }
 
@@ -159,11 +165,14 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
       const routes = messages.map((message) => route(message));
       const stop = new AbortController();
       const late = sleep(runtime, publishTimeoutMs, stop.signal);
-      const waiting = new Map<number, Route>();
+      const waiting = new Set<number>();
+      const unreported = new Set(messages.keys());
       let empty = () => {};
       let over = false;
       const report = (index: number, outcome: Outcome) => {
-        if (!over) settled(index, outcome);
+        if (over) return;
+        unreported.delete(index);
+        settled(index, outcome);
       };
       try {
         const missing = await orAborted(Promise.race([missingExchanges(link, routes), late]), signal);
@@ -181,7 +190,7 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
           }
           if (!link.publishing.room) await orAborted(Promise.race([link.publishing.drained(), late]), signal);
           if (link.lost) break;
-          waiting.set(index, to);
+          waiting.add(index);
           const done = (how: Confirmation) => {
             if (how !== "lost") {
               waiting.delete(index);
@@ -208,17 +217,18 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
           });
           await orAborted(Promise.race([confirmed, late]), signal);
         }
-        if (waiting.size === 0 && !link.lost) return;
+        if (unreported.size === 0) return;
         if (!link.lost) giveUp(link);
         if (link.reason?.code === 404) {
           // An exchange that was there a moment ago: the broker is well, and only the channel has paid for it.
-          for (const [index, to] of waiting)
-            report(index, withoutExchange(messages[index] as Message, to, link.reason.message));
+          for (const index of [...unreported]) {
+            report(index, withoutExchange(messages[index] as Message, routes[index] as Route, link.reason.message));
+          }
           return;
         }
         throw new TransportDownError(
           "send",
-          `${place} was lost before it confirmed ${waiting.size} of ${messages.length} messages`,
+          `${place} was lost before it confirmed ${unreported.size} of ${messages.length} messages`,
         );
       } finally {
         over = true;
