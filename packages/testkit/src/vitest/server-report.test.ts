@@ -29,13 +29,19 @@ test("the last line counts what passed, failed and was skipped", async () => {
   expect(exitCode).toBe(0);
 });
 
-test("what fails outside of a test counts as failed", async () => {
+test("what fails is named, also what fails outside of a test", async () => {
   const { lines, exitCode } = await reportOn({
     "does-not-load.test.js": 'import "./nowhere.js"; test("a", () => {});',
     "hook.test.js": 'describe("x", () => { beforeAll(() => { throw new Error("no"); }); test("a", () => {}); });',
     "fails.test.js": 'test("a", () => { throw new Error("no"); });',
     "rejects.test.js": 'test("a", async () => { Promise.reject(new Error("no")); await new Promise(setImmediate); });',
   });
+  expect(lines.filter((line) => line.startsWith("failed: ")).sort()).toEqual([
+    expect.stringMatching(/^failed: does-not-load\.test\.js: .*nowhere\.js/),
+    "failed: fails.test.js > a: no",
+    "failed: hook.test.js > x: no",
+    "failed: outside of any test: no",
+  ]);
   expect(lines.at(-1)).toBe("1 passed, 4 failed, 1 skipped");
   expect(exitCode).toBe(1);
 });

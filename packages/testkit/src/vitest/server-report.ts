@@ -1,11 +1,12 @@
-import type { Reporter, TestModule, TestSuite, Vitest } from "vitest/node";
+import type { SerializedError } from "vitest";
+import type { Reporter, TestModule, Vitest } from "vitest/node";
 import { shownAddress } from "../servers/service.js";
 import { table } from "../servers/table.js";
 import type { ServersOfThisRun, TestServer } from "./test-server.js";
 
 /**
- * The last words of a run: which servers its tests ran against, which were not found, and, alone on a line,
- * `N passed, N failed, N skipped`.
+ * The last words of a run: which servers its tests ran against, which were not found, `failed: …` for whatever failed,
+ * and, alone on a line, `N passed, N failed, N skipped`.
  */
 export default class ServerReport implements Reporter {
   #vitest: Vitest | undefined;
@@ -14,12 +15,13 @@ export default class ServerReport implements Reporter {
     this.#vitest = vitest;
   }
 
-  onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[]): void {
+  onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly SerializedError[]): void {
     const { servers } = this.#vitest?.getRootProject().getProvidedContext() ?? {};
-    const { passed, failed, skipped } = count(modules, unhandledErrors.length);
+    const { passed, failed, skipped } = results(modules, unhandledErrors);
     console.log(`\non Node.js ${process.versions.node}`);
     if (servers) console.log(describeServers(servers, modules));
-    console.log(`\n${passed} passed, ${failed} failed, ${skipped} skipped`);
+    console.log(`\n${failed.map((what) => `failed: ${what}\n`).join("")}`);
+    console.log(`${passed} passed, ${failed.length} failed, ${skipped} skipped`);
   }
 }
 
@@ -27,16 +29,29 @@ export default class ServerReport implements Reporter {
  * The runner's own results. What fails outside of any test counts too, as one failure each: a file that does not load,
  * a hook, an error that nobody caught. Else a run could fail with "0 failed".
  */
-function count(modules: readonly TestModule[], unhandledErrors: number) {
-  const counts = { passed: 0, failed: unhandledErrors, skipped: 0 };
-  const states = { passed: "passed", failed: "failed", skipped: "skipped", pending: "failed" } as const;
+function results(modules: readonly TestModule[], unhandledErrors: readonly SerializedError[]) {
+  const failed = unhandledErrors.map((error) => `outside of any test: ${firstLine([error])}`);
+  let passed = 0;
+  let skipped = 0;
   for (const module of modules) {
-    for (const test of module.children.allTests()) counts[states[test.result().state]] += 1;
-    for (const suite of [module, ...module.children.allSuites()] as (TestModule | TestSuite)[]) {
-      if (suite.errors().length > 0) counts.failed += 1;
+    for (const test of module.children.allTests()) {
+      const { state, errors } = test.result();
+      if (state === "passed") passed += 1;
+      else if (state === "skipped") skipped += 1;
+      else failed.push(`${module.relativeModuleId} > ${test.fullName}: ${firstLine(errors)}`);
+    }
+    for (const suite of [module, ...module.children.allSuites()]) {
+      const errors = suite.errors();
+      if (errors.length === 0) continue;
+      const name = suite.type === "suite" ? ` > ${suite.fullName}` : "";
+      failed.push(`${module.relativeModuleId}${name}: ${firstLine(errors)}`);
     }
   }
-  return counts;
+  return { passed, failed, skipped };
+}
+
+function firstLine(errors: readonly SerializedError[] = []): string {
+  return errors[0]?.message.split("\n", 1)[0] ?? "did not end";
 }
 
 function describeServers(servers: ServersOfThisRun, modules: readonly TestModule[]): string {
