@@ -70,6 +70,7 @@ async function share(from: number, seeds: number, workers: number, first: boolea
         worker.postMessage({ begin, count: Math.min(portion, from + seeds - begin), first } satisfies Portion);
       };
       worker.on("message", (tally: Tally) => {
+        for (const { seed, rule } of tally.broken) console.log(`seed ${seed} broke ${rule}`);
         merge(total, tally);
         if (total.histories % 1000 < portion) progress(total, seeds, started);
         handOut();

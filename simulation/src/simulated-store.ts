@@ -141,7 +141,7 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
           const { consumer, message } = arrival;
           recorder.meet("an inbox has kept what failed");
           if (aside.to === "parked" && (remembered === "new" || aside.anyway)) {
-            recorder.record({ what: "refused", consumer, id: message.id });
+            recorder.record({ what: "refused", consumer, id: message.id, outright: aside.anyway === true });
           }
           return remembered;
         }),

@@ -278,6 +278,18 @@ describe("nothing is wrong with", () => {
       inOrder,
     ],
     [
+      "one that is refused outright, whenever that is known",
+      [
+        published("t", "a1", "a2"),
+        accepted("a1"),
+        delivered("a1"),
+        sent("a2"),
+        { what: "refused", consumer, id: "a1", outright: true },
+        rested(),
+      ],
+      inOrder,
+    ],
+    [
       "effects in another order, where none was promised",
       [published("t", "a1", "a2"), accepted("a1"), sent("a2"), handled("a1"), rested()],
     ],

@@ -26,8 +26,8 @@ export type HistoryEvent =
   | { readonly what: "effect"; readonly tx: string; readonly consumer: string; readonly id: string }
   /** A relay has set a message of this box aside: stored, not only meant. */
   | { readonly what: "parked"; readonly box: string; readonly id: string }
-  /** A consumer has set a message aside. */
-  | { readonly what: "refused"; readonly consumer: string; readonly id: string }
+  /** A consumer has set a message aside; `outright`: without trying it, and so at whatever time it comes. */
+  | { readonly what: "refused"; readonly consumer: string; readonly id: string; readonly outright?: boolean }
   /** An operator: a parked message goes into its box again · is given up · a kept one goes into its box again. */
   | { readonly what: "retried" | "discarded" | "replayed"; readonly box: string; readonly id: string }
   /** An operator lets a key go on that a parked message held. */

@@ -106,7 +106,8 @@ export function traceHistory(history: readonly HistoryEvent[], promises: Promise
         handlingOf(event.consumer, event.message.id).delivered.push({ at, message: event.message });
         break;
       case "refused":
-        handlingOf(event.consumer, event.id).refused.push(at);
+        // What is refused outright was never in anybody's way.
+        handlingOf(event.consumer, event.id).refused.push(event.outright ? 0 : at);
         break;
       case "parked":
       case "retried":

@@ -168,6 +168,42 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(parked.map(({ id }) => id)).toEqual(["m1", "w1"]);
     });
 
+    const ends = [
+      ["fails", atOnce],
+      ["is sent", { to: "sent" }],
+      ["is parked and holds nothing", { to: "parked", attempts: 1, error: "never" }],
+    ] as const;
+    for (const [what, end] of ends) {
+      fact(`that of a parked message does not end when one before it ${what}`, async (harness) => {
+        const { box, lanes, read, settle } = await ownBox(harness);
+        const parked = { to: "parked", attempts: 1, error: "never", hold: true } as const;
+        for (const [key, together] of [
+          ["j", [0, 1]],
+          ["k", [1, 0]],
+          ["l", undefined],
+        ] as const) {
+          const [one, two, three] = ["1", "2", "3"].map((name) => key + name) as [string, string, string];
+          await commit(harness, ...inKey(key, one, two, three));
+          await settle(one, atOnce);
+          await settle(two, behind);
+          const rows = await read();
+          const both = [
+            { row: rowOf(rows, two), ...parked },
+            { row: rowOf(rows, one), ...end },
+          ] as const;
+          if (together === undefined) for (const each of both) await box.settle(lanes, [each]);
+          else await box.settle(lanes, [both[together[0]], both[together[1]]]);
+        }
+        await harness.advance(3_600_000);
+        expect((await read()).map((row) => [row.message.id, row.held])).toEqual([
+          ["j3", true],
+          ["k3", true],
+          ["l3", true],
+        ]);
+        expect((await harness.contents(outbox)).holds).toEqual(["j", "k", "l"]);
+      });
+    }
+
     fact("a message can wait by itself, and not its key", async (harness) => {
       const { box, lanes, read } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2", "m3"));

@@ -113,7 +113,8 @@ export class MemoryLane {
     // Its key's hold may have gone since the row was read. It is due at once then: without a hold nothing in `wait`
     // would ever be read.
     const hold = this.#hold(name, now);
-    if (settlement.retryInMs !== undefined) hold.dueAt = now + settlement.retryInMs;
+    const forGood = hold.dueAt === Number.POSITIVE_INFINITY;
+    if (settlement.retryInMs !== undefined && !forGood) hold.dueAt = now + settlement.retryInMs;
     hold.rows.set(row.position, row);
     return undefined;
   }

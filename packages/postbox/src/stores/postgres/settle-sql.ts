@@ -129,7 +129,7 @@ export function settleSql(t: BoxTables, keptIn: KeptIn): string {
                                       ELSE clock_timestamp() + k.retry_in_ms * interval '1 millisecond' END
       FROM held_key k
       WHERE k.retry_in_ms IS NOT NULL
-      ON CONFLICT (lane, key) DO UPDATE SET due_at = excluded.due_at
+      ON CONFLICT (lane, key) DO UPDATE SET due_at = excluded.due_at WHERE h.due_at <> 'infinity'
     ), queued AS (
       INSERT INTO ${t.hold} (lane, key, due_at)
       SELECT k.lane, k.hold_key, clock_timestamp() FROM held_key k WHERE k.retry_in_ms IS NULL
@@ -143,7 +143,7 @@ export function settleSql(t: BoxTables, keptIn: KeptIn): string {
             GROUP BY lane, hold_key) AS g
     ), released AS (
       DELETE FROM ${t.hold} h USING left_key g
-      WHERE h.lane = g.lane AND h.key = g.hold_key AND h.changes = g.changes
+      WHERE h.lane = g.lane AND h.key = g.hold_key AND h.changes = g.changes AND h.due_at <> 'infinity'
         AND (g.lane, g.hold_key) NOT IN (SELECT lane, hold_key FROM held_key)
         AND g.rows = (SELECT count(*) FROM (
           SELECT FROM ${t.wait} w WHERE w.lane = g.lane AND w.hold_key = g.hold_key LIMIT g.rows + 1) AS before)
