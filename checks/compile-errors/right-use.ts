@@ -3,12 +3,14 @@ import type { PgTransaction } from "drizzle-orm/pg-core";
 import type { Client, ClientBase, Pool, PoolClient } from "pg";
 import {
   type BaseContext,
+  type Codec,
   correlation,
   createMessaging,
   createOutbox,
   createPublisher,
   createRouter,
   deadline,
+  defineCatalog,
   defineEvent,
   defineMiddleware,
   type Handlers,
@@ -18,9 +20,11 @@ import {
   messagingOptionsFromEnv,
   type Next,
   outboxOutputs,
+  type Published,
   type Publisher,
   publishOutputs,
   type Receiver,
+  type Registration,
   type RouterOptions,
   recover,
   retry,
@@ -28,6 +32,7 @@ import {
   type Store,
   timeout,
   transaction,
+  upcastFrom,
 } from "postbox";
 import { drizzle } from "postbox/drizzle";
 import { postgresStore } from "postbox/postgres";
@@ -215,3 +220,43 @@ export async function publishWithAll(client: PoolClient): Promise<void> {
 /** A store that may not be there: handlers get no transaction. */
 declare const maybeStore: typeof store | undefined;
 createMessaging({ service: "orders", store: maybeStore, sender, outbox: maybeStore !== undefined }).consumer().on(OrderPlaced, async () => {});
+
+/** What JSON does not carry, codecs of the event's own may. */
+declare const pairs: Codec<{ at: Date; n: bigint }>;
+export const Paired = defineEvent({ type: "shop.Paired", schema: z.object({ at: z.date(), n: z.bigint() }), codecs: [pairs] });
+
+/** As generators make it: with the types of the router that it is given, one by one or nested. */
+declare const onOrderPlaced: Registration<typeof OrderPlaced>;
+declare const onPaired: Registration<typeof Paired>;
+const withTransaction = createRouter("b").use(transaction(store)).use(outboxOutputs(outbox));
+onOrderPlaced(withTransaction, async (order, { tx, attempt }) => {
+  await tx.query("select $1, $2", [order.total.toFixed(2), attempt]);
+  return [InvoiceIssued.message({ orderId: order.orderId })];
+});
+const registered = onPaired(onOrderPlaced(withTransaction, async () => {}), ({ at, n }) => void [at.getTime(), n * 2n]);
+registered.on(Uploaded, async () => {});
+onOrderPlaced(createRouter("b", { ack: "manual" }), async (_order, { delivery }) => delivery.ack());
+onOrderPlaced(messaging.both.consumer("billing"), async (_order, { tx }) => void (await tx.query("select 1")));
+
+/** From version to version: what is old has its type where its event is given, and is unknown where only its name is. */
+export const OrderPlacedV2 = defineEvent({
+  type: "shop.orders.v2.OrderPlaced",
+  schema: z.object({ orderId: z.string(), cents: z.number(), currency: z.enum(["EUR", "USD"]), lines: z.array(z.string()) }),
+  upcast: [
+    upcastFrom(OrderPlaced, ({ orderId, total }) => ({ orderId, cents: total * 100, currency: "EUR", lines: [] })),
+    upcastFrom("shop.orders.v0.OrderPlaced", (old) => ({ orderId: String(old satisfies unknown), cents: 0, currency: "USD", lines: ["a"] })),
+  ],
+});
+export const OrderPlacedV3 = defineEvent({
+  type: "shop.orders.v3.OrderPlaced",
+  schema: z.object({ orderId: z.string() }),
+  upcast: [upcastFrom(OrderPlacedV2, ({ orderId, cents }) => ({ orderId: orderId + cents.toFixed() }))],
+});
+createRouter("b").on(OrderPlacedV3, async ({ orderId }) => void orderId.length).on(InvoiceIssued, async () => {});
+createRouter("b").on(OrderPlaced, async () => {}).on(InvoiceIssued, async () => {});
+
+/** Events by type: from definitions, and from lists of them. */
+export const catalog = defineCatalog([OrderPlacedV2, { events: [InvoiceIssued, OrderPlaced] as const }]);
+createRouter("b").on(catalog.byType["shop.orders.v2.OrderPlaced"], async ({ cents }) => void cents.toFixed());
+export const published: Promise<Published> = catalog.publisher(publisher).publish("shop.orders.v1.OrderPlaced", { orderId: "1", total: 2 });
+catalog.asyncApi({ info: { title: "Shop", version: "1" }, receives: ["shop.orders.v1.OrderPlaced"] });

@@ -2,29 +2,36 @@
 import type { NodePgDatabase } from "drizzle-orm/node-postgres";
 import type { Pool, PoolClient } from "pg";
 import {
+  type Codec,
   createMessaging,
   createOutbox,
   createRelay,
   createRouter,
+  defineCatalog,
   defineEvent,
   inbox,
   outboxOutputs,
   publishOutputs,
+  type Registration,
   recover,
   retry,
   type Sender,
   timeout,
   transaction,
+  upcastFrom,
 } from "postbox";
 import { memoryBroker } from "postbox/memory";
 import { z } from "zod";
 import {
+  catalog,
   drizzleMessaging,
   drizzleOutbox,
   drizzleStore,
   InvoiceIssued,
   messaging,
   OrderPlaced,
+  OrderPlacedV2,
+  OrderPlacedV3,
   otherStore,
   outbox,
   publisher,
@@ -38,6 +45,8 @@ declare const pool: Pool;
 declare const client: PoolClient;
 declare const db: NodePgDatabase;
 declare const sender: Sender;
+declare const dates: Codec<{ at: Date }>;
+declare const onOrderPlaced: Registration<typeof OrderPlaced>;
 
 // error: inbox() needs 'tx' in the context: .use(transaction(store)) before it
 createRouter("b").use(inbox(store));
@@ -147,3 +156,51 @@ drizzleMessaging.in(client);
 messaging.storeless.in(client);
 // error: 'conurrency' does not exist
 messaging.both.consumer("b", { conurrency: 1 });
+// error: the codecs of this event do not carry this schema's data
+defineEvent({ type: "a.B", schema: z.object({ at: z.bigint() }), codecs: [dates] });
+// error: the codecs of this event do not carry this schema's data
+defineEvent({ type: "a.B", schema: z.object({ at: z.date(), n: z.number() }), codecs: [dates] });
+// error: this schema does not survive the wire
+defineEvent({ type: "a.B", schema: z.object({ at: z.date() }), codecs: [] });
+// error: shop.orders.v1.OrderPlaced has a handler already; do both things in one handler
+onOrderPlaced(createRouter("b").on(OrderPlaced, async () => {}), async () => {});
+// error: shop.orders.v1.OrderPlaced has a handler already; do both things in one handler
+onOrderPlaced(onOrderPlaced(createRouter("b"), async () => {}), async () => {});
+// error: ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)
+onOrderPlaced(createRouter("b", { ack: "forward" }), async () => {});
+// error: nobody publishes what this handler returns: .use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)
+onOrderPlaced(createRouter("b"), async () => [InvoiceIssued.message({ orderId: "1" })]);
+// error: Property 'tx' does not exist
+onOrderPlaced(createRouter("b"), async (_order, { tx }) => void tx);
+// error: Property 'nonsense' does not exist
+onOrderPlaced(createRouter("b"), async (order) => void order.nonsense);
+// error: shop.orders.v1.OrderPlaced has a handler already, and shop.orders.v2.OrderPlaced upcasts from it; keep one of them
+createRouter("b").on(OrderPlaced, async () => {}).on(OrderPlacedV2, async () => {});
+// error: shop.orders.v1.OrderPlaced has a handler already; do both things in one handler
+createRouter("b").on(OrderPlacedV2, async () => {}).on(OrderPlaced, async () => {});
+// error: shop.orders.v1.OrderPlaced has a handler already, and shop.orders.v3.OrderPlaced upcasts from it; keep one of them
+onOrderPlaced(createRouter("b"), async () => {}).on(OrderPlacedV3, async () => {});
+// error: shop.orders.v1.OrderPlaced has a handler already; do both things in one handler
+onOrderPlaced(createRouter("b").on(OrderPlacedV3, async () => {}), async () => {});
+// error: Type 'number' is not assignable to type 'string'
+defineEvent({ type: "a.C", schema: z.object({ a: z.string() }), upcast: [upcastFrom(OrderPlaced, ({ total }) => ({ a: total }))] });
+// error: is not assignable to type
+defineEvent({ type: "a.C", schema: z.object({ a: z.string() }), upcast: [upcastFrom("a.B", async () => ({ a: "a" }))] });
+// error: Property 'nonsense' does not exist
+upcastFrom(OrderPlaced, (old) => old.nonsense);
+// error: 'old' is of type 'unknown'
+upcastFrom("a.B", (old) => old.nonsense);
+// error: is not assignable to parameter of type
+catalog.publisher(publisher).publish("shop.orders.v9.OrderPlaced", {});
+// error: Property 'total' is missing
+catalog.publisher(publisher).publish("shop.orders.v1.OrderPlaced", { orderId: "1" });
+// error: Property 'shop.orders.v9.OrderPlaced' does not exist
+catalog.byType["shop.orders.v9.OrderPlaced"];
+// error: Type '"shop.orders.v9.OrderPlaced"' is not assignable to type
+catalog.asyncApi({ info: { title: "Shop", version: "1" }, sends: ["shop.orders.v9.OrderPlaced"] });
+// error: Property 'info' is missing
+catalog.asyncApi({});
+// error: Type 'string' is not assignable to type 'CatalogEntry'
+defineCatalog(["shop.orders.v1.OrderPlaced"]);
+// error: 'deprecated' does not exist in type 'EventDocs'
+defineEvent({ type: "a.C", schema: z.object({ a: z.string() }), docs: { deprecated: true } });

@@ -39,15 +39,27 @@ export {
   PublishError,
   TransportDownError,
 } from "./errors.js";
+export type { AsyncApiDocument, AsyncApiOptions, AsyncApiPayload } from "./event/async-api.js";
+export {
+  type Catalog,
+  type CatalogEntry,
+  type CatalogPublisher,
+  defineCatalog,
+  type JsonSchemaDocumentOptions,
+  type TakesEvents,
+} from "./event/catalog.js";
 export {
   type DataIn,
   type DataOut,
   defineEvent,
   type Draft,
   type EventDefinition,
+  type EventDocs,
   type EventOptions,
   type MessageOptions,
 } from "./event/define-event.js";
+export type { JsonSchemaOptions } from "./event/json-schema.js";
+export { type OlderType, type UpcastFromOptions, type Upcaster, upcastFrom } from "./event/upcast.js";
 export type { Health, HealthOptions, HealthProblem, VacuumHolder } from "./health.js";
 export type { Extensions, ExtensionValue, Message } from "./message/message.js";
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.js";
@@ -62,7 +74,7 @@ export type {
   PublisherOptions,
 } from "./publisher/publisher.js";
 export { createRouter, type RouterOptions } from "./router/create-router.js";
-export type { Handler, Handlers, Router, RunsReceiver } from "./router/router.js";
+export type { Handler, Handlers, Registration, Router, RunsReceiver } from "./router/router.js";
 export { createMessaging } from "./messaging/create-messaging.js";
 export type { ConsumerOptions, InboxMode, Messaging } from "./messaging/messaging.js";
 export type { MessagingOptions } from "./messaging/messaging-options.js";
@@ -79,7 +91,7 @@ export { retry, type RetryOptions } from "./middleware/retry.js";
 export { timeout } from "./middleware/timeout.js";
 export { transaction } from "./middleware/transaction.js";
 export { currentTransaction, inboxOf, type Store, type IsolationLevel, type TransactionOptions } from "./store.js";
-export type { Telemetry, TelemetryEvent } from "./telemetry/events.js";
+export type { Telemetry, TelemetryEvent, TransportEnd } from "./telemetry/events.js";
 export { type Logger, logTo } from "./telemetry/log.js";
 
 // For those who write middleware.
@@ -97,7 +109,15 @@ export type { Keeper, KeeperOptions, Verdict } from "./router/keeper.js";
 export { defineMiddleware, type Middleware, type Next, type None } from "./router/middleware.js";
 
 // For those who write a store, a transport, a codec or a transaction adapter.
-export type { SchemaInput, SchemaOutput, StandardSchema } from "./event/standard-schema.js";
+export type {
+  JsonSchema,
+  JsonSchemaSource,
+  JsonSchemaTarget,
+  JsonSchemaWanted,
+  SchemaInput,
+  SchemaOutput,
+  StandardSchema,
+} from "./event/standard-schema.js";
 export { type Failpoint, failpoints } from "./internal/failpoints.js";
 export { laneCount } from "./internal/lane.js";
 export type { Runtime } from "./internal/runtime.js";
@@ -138,4 +158,4 @@ export type {
   TakenLane,
   TransactionLibrary,
 } from "./store.js";
-export type { Delivery, Kept, Origin, Outcome, Receiver, Sender, Subscription } from "./transport.js";
+export type { Delivery, Kept, Origin, Outcome, Receiver, Sender, Subscription, TransportHealth } from "./transport.js";

@@ -1,16 +1,19 @@
 import { ConfigError, PostboxError } from "../errors.js";
+import type { Codec } from "../message/codec.js";
 import type { Extensions } from "../message/message.js";
 import { topicOfType } from "../message/topic.js";
-import { callback, checkOptions, text } from "../options.js";
+import { callback, checkOptions, list, object, text } from "../options.js";
 import {
+  type CarriedBy,
   describeIssues,
   issuePath,
+  type JsonSchemaSource,
   type SchemaInput,
   type SchemaOutput,
   type StandardResult,
   type StandardSchema,
-  type SurvivesTheWire,
 } from "./standard-schema.js";
+import { type OlderType, olderTypes, type Upcaster } from "./upcast.js";
 
 /** What a single message may set beside its data. */
 export interface MessageOptions {
@@ -47,42 +50,87 @@ export interface Draft<Type extends string = string> {
 }
 
 /** A kind of message, defined once: its name on the wire, the shape of its data, and where it goes. */
-export interface EventDefinition<Type extends string = string, In = unknown, Out = unknown> {
+export interface EventDefinition<
+  Type extends string = string,
+  In = unknown,
+  Out = unknown,
+  Older extends string = never,
+> {
   readonly type: Type;
   readonly topic: string;
   readonly version: string | undefined;
   readonly contentType: string;
+  /** Its own, which publishers and routers prefer to theirs. */
+  readonly codecs: readonly Codec[];
   readonly dataschema: string | undefined;
+  /** The older types that its handler takes too; nothing is published as one of them. */
+  readonly upcasts: readonly OlderType<Out>[];
+  readonly schema: StandardSchema;
+  /** Goes before what the schema says of itself, in documents. */
+  readonly jsonSchema: JsonSchemaSource | undefined;
+  readonly docs: EventDocs;
   /** A draft of this event, to be returned from a handler or given to `publishAll`. */
   message(data: In, options?: MessageOptions): Draft<Type>;
   /** What the schema makes of `data`. Throws `data-invalid` with the path; never changes `data`. */
   validate(data: unknown): Promise<Out>;
   /** The same, without a promise where the schema needs none. */
   readonly "~validate": (data: unknown) => Out | Promise<Out>;
-  /** The key of already validated data, or undefined where this event has none. */
+  /** The key of already validated data, or undefined where this event has none. Throws `message-invalid` where it is empty. */
   keyOf(data: Out): string | undefined;
   /** Carries the types only. */
-  readonly "~types"?: { readonly in: In; readonly out: Out };
+  readonly "~types"?: { readonly in: In; readonly out: Out; readonly older: (type: Older) => void };
 }
 
 export type DataIn<E> = E extends EventDefinition<string, infer In, unknown> ? In : never;
 export type DataOut<E> = E extends EventDefinition<string, unknown, infer Out> ? Out : never;
+/** The older types that an event takes beside its own. */
+export type OlderTypesOf<E extends EventDefinition> = Parameters<NonNullable<E["~types"]>["older"]>[0];
+/** Everything that the handler of an event takes. */
+export type TypesOf<E extends EventDefinition> = E["type"] | OlderTypesOf<E>;
 
-export interface EventOptions<Type extends string, S extends StandardSchema> {
+/** What documents say of an event beside its schema; copied into them as it is. */
+export interface EventDocs {
+  readonly title?: string;
+  readonly summary?: string;
+  /** CommonMark. */
+  readonly description?: string;
+  readonly [extension: `x-${string}`]: unknown;
+}
+
+export interface EventOptions<
+  Type extends string,
+  S extends StandardSchema,
+  Carried = never,
+  Older extends string = never,
+> {
   /** The name on the wire, for example `shop.orders.v1.OrderPlaced`. */
   readonly type: Type;
   /** Any Standard Schema (Zod, Valibot, ArkType …) whose output survives the wire. */
-  readonly schema: SurvivesTheWire<S>;
-  /** Messages with the same key keep their order. Defaults to none. */
-  readonly key?: (data: SchemaOutput<S>) => string;
+  readonly schema: CarriedBy<Carried, S>;
+  /** Messages with the same key keep their order; what has none, has no order to keep. Defaults to none. */
+  readonly key?: (data: SchemaOutput<S>) => string | undefined;
   /** Defaults to the type before its last dot. */
   readonly topic?: string;
   /** Travels as `dataversion`. Defaults to none. */
   readonly version?: string;
-  /** Defaults to `application/json`. */
+  /** Defaults to that of the first of `codecs`, or to `application/json`. */
   readonly contentType?: string;
+  /**
+   * How the data of this event travel, whoever publishes and handles it: looked up before the codecs of publishers and routers.
+   * What the schema returns is then what they must carry, instead of JSON. Defaults to none.
+   */
+  readonly codecs?: readonly Codec<Carried>[];
   /** A URI that describes the data. Defaults to none. */
   readonly dataschema?: string;
+  /**
+   * From older types to this one, by `upcastFrom`: the handler of this event then takes them too. Their data are decoded, upcast,
+   * and validated as data of this event; `context.message` stays what arrived. Defaults to none.
+   */
+  readonly upcast?: readonly Upcaster<Older, SchemaInput<S>>[];
+  /** For the documents of a catalog, where the schema cannot say it itself. Defaults to what the schema says. */
+  readonly jsonSchema?: JsonSchemaSource;
+  /** For the documents of a catalog. Defaults to nothing. */
+  readonly docs?: EventDocs;
 }
 
 const rules = {
@@ -95,20 +143,38 @@ const rules = {
   topic: text,
   version: text,
   contentType: text,
+  codecs: list,
   dataschema: text,
+  upcast: { ...list, expected: "an array of what upcastFrom returns" },
+  jsonSchema: {
+    expected: "a JSON Schema, or a function that returns one",
+    test: (value: unknown) => typeof value === "function" || object.test(value),
+  },
+  docs: {
+    expected: "an object of title, summary, description and names that begin with x-",
+    test: (value: unknown) =>
+      object.test(value) &&
+      Object.keys(value as object).every((key) => /^(title|summary|description|x-[\w.-]+)$/.test(key)),
+  },
 };
 
 /**
  * Defines an event. What is published is what the schema *returned* (defaults filled in, unknown keys gone), and the
- * handler's side validates again: a schema whose output is not valid input after JSON does not compile, and where nobody
- * compiles, publishing a message that shows it throws `event-invalid`.
+ * handler's side validates again: a schema whose output is not valid input after JSON, or after the event's own codecs, does
+ * not compile, and where nobody compiles, publishing a message that shows it throws `event-invalid`.
  */
-export function defineEvent<const Type extends string, S extends StandardSchema>(
-  options: EventOptions<Type, S>,
-): EventDefinition<Type, SchemaInput<S>, SchemaOutput<S>> {
+export function defineEvent<
+  const Type extends string,
+  S extends StandardSchema,
+  Carried = never,
+  const Older extends string = never,
+>(options: EventOptions<Type, S, Carried, Older>): EventDefinition<Type, SchemaInput<S>, SchemaOutput<S>, Older> {
   checkOptions("defineEvent", options, rules);
-  const { type, key, topic, version, contentType = "application/json", dataschema } = options;
-  const schema = options.schema as StandardSchema<SchemaInput<S>, SchemaOutput<S>>;
+  const { type, key, topic, version, dataschema } = options;
+  // A list of its own: publishers and routers remember what they made of it.
+  const codecs = Object.freeze([...(options.codecs ?? [])]) as readonly Codec[];
+  const contentType = options.contentType ?? codecs[0]?.contentType ?? "application/json";
+  const schema = options.schema as unknown as StandardSchema<SchemaInput<S>, SchemaOutput<S>>;
   if (type === undefined) {
     throw new ConfigError("event-invalid", "defineEvent: 'type' is missing; give the event's name on the wire");
   }
@@ -124,19 +190,35 @@ export function defineEvent<const Type extends string, S extends StandardSchema>
       path: issuePath(result.issues[0]),
     });
   };
-  const event: EventDefinition<Type, SchemaInput<S>, SchemaOutput<S>> = {
+  const validate = async (data: unknown) => event["~validate"](data);
+  const event: EventDefinition<Type, SchemaInput<S>, SchemaOutput<S>, Older> = {
     type,
     topic: topic ?? topicOfType(type),
     version,
     contentType,
+    codecs,
     dataschema,
+    upcasts: olderTypes(type, options.upcast ?? [], validate),
+    schema,
+    jsonSchema: options.jsonSchema,
+    docs: Object.freeze({ ...options.docs }),
     message: (data, messageOptions = noOptions) => ({ type, event, data, options: messageOptions }),
-    validate: async (data) => event["~validate"](data),
+    validate,
     "~validate"(data) {
       const result = schema["~standard"].validate(data);
       return result instanceof Promise ? result.then(returned) : returned(result);
     },
-    keyOf: (data) => key?.(data),
+    keyOf(data) {
+      const found = key?.(data);
+      if (found !== "") return found;
+      throw new PostboxError(
+        "message-invalid",
+        `${type}: its key is empty; where it has none, 'key' returns undefined`,
+        {
+          path: "key",
+        },
+      );
+    },
   };
   return Object.freeze(event);
 }

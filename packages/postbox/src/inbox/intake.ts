@@ -1,6 +1,6 @@
 import { PermanentError, PostboxError } from "../errors.js";
 import { sleep } from "../internal/runtime.js";
-import { scrub } from "../internal/scrub.js";
+import { storedError } from "../internal/stored-error.js";
 import { createWake } from "../internal/wake.js";
 import type { KeeperOptions } from "../router/keeper.js";
 import type { Arrival } from "../store.js";
@@ -53,7 +53,7 @@ export function createIntake(options: IntakeOptions): Intake {
     try {
       if (arrival === undefined) await delivery.park(error);
       else {
-        const aside = { to: "parked", attempts: 0, error: scrub(error.message), anyway: true } as const;
+        const aside = { to: "parked", attempts: 0, error: storedError(error.message), anyway: true } as const;
         await inbox.setAside(arrival, aside, remember);
         await ack(delivery, "delivery.acked");
       }

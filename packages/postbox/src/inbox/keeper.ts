@@ -1,7 +1,7 @@
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
 import { sleep } from "../internal/runtime.js";
-import { scrub } from "../internal/scrub.js";
+import { storedError } from "../internal/stored-error.js";
 import { createPump } from "../outbox/pump.js";
 import { createSource } from "../outbox/source.js";
 import type { Keeper, KeeperOptions, Verdict } from "../router/keeper.js";
@@ -125,7 +125,11 @@ export function createKeeper<Tx>(
     // It is not what is known, or has become too old while it was tried: nobody else has it.
     const refusal = refusalOf(remembered, arrival);
     const text = `${refusal.message}; it had failed with: ${verdict.error.message}`;
-    await bounded.setAside(arrival, { to: "parked", attempts: 1, error: scrub(text), anyway: true }, inbox.remember);
+    await bounded.setAside(
+      arrival,
+      { to: "parked", attempts: 1, error: storedError(text), anyway: true },
+      inbox.remember,
+    );
     return { to: "park", error: refusal };
   }
 }
@@ -134,7 +138,7 @@ export function createKeeper<Tx>(
 const known: ReadonlySet<string> = new Set(["message-differs", "message-too-old"]);
 
 function asideOf(verdict: Verdict): Aside {
-  const error = scrub(verdict.error.message);
+  const error = storedError(verdict.error.message);
   if (verdict.to === "retry") return { to: "wait", attempts: 1, retryInMs: verdict.retryInMs, error };
   return { to: "parked", attempts: 1, error, anyway: known.has(PostboxError.from(verdict.error).code) };
 }

@@ -107,6 +107,43 @@ describe("CloudEvents JSON", () => {
     expect(JSON.parse(Buffer.from(ours.data).toString())).toEqual({ x: 1 });
   });
 
+  it("has the attributes and the bytes that the CloudEvents SDK sees, and sees those that it has", () => {
+    const text = fc
+      .string({ unit: "grapheme", minLength: 1, maxLength: 20 })
+      .filter((each) => /^[^\p{Cc}\p{Cn}\p{Cs}]+$/u.test(each));
+    const attributes = fc.record(
+      {
+        id: text,
+        source: fc.webPath().map((path) => path || "/"),
+        type: text,
+        subject: text,
+        time: fc.date({ min: new Date(0), max: new Date(4e12), noInvalidDate: true }).map((date) => date.toISOString()),
+        dataschema: fc.webUrl(),
+        partitionkey: text,
+        retries: fc.integer({ min: 1, max: 0x7fffffff }),
+        urgent: fc.boolean(),
+      },
+      { requiredKeys: ["id", "source", "type", "time"] },
+    );
+    const datacontenttype = fc.constantFrom("application/protobuf", "application/octet-stream");
+    const bytes = fc.uint8Array({ minLength: 1 });
+    fc.assert(
+      fc.property(attributes, datacontenttype, bytes, (given, contentType, data) => {
+        const { partitionkey, retries, urgent, ...rest } = given;
+        const extensions = { ...(retries !== undefined && { retries }), ...(urgent !== undefined && { urgent }) };
+        const ours = createMessage({ ...rest, extensions, key: partitionkey, datacontenttype: contentType, data });
+        const theirs = HTTP.toEvent({
+          headers: { "content-type": "application/cloudevents+json" },
+          body: toCloudEventJson(ours),
+        }) as CloudEvent<Uint32Array>;
+        expect(theirs).toMatchObject({ ...given, datacontenttype: contentType });
+        expect(theirs.data_base64).toBe(Buffer.from(data).toString("base64"));
+        const made = new CloudEvent({ ...given, datacontenttype: contentType, data });
+        expect(fromCloudEventJson(HTTP.structured(made).body as string)).toEqual({ ...ours, data: Buffer.from(data) });
+      }),
+    );
+  });
+
   it.each([
     ["no JSON", "{"],
     ["an array", "[]"],

@@ -2,17 +2,19 @@ import { PermanentError, PostboxError } from "../errors.js";
 import { jsonCodec } from "./json-codec.js";
 
 /** Turns data into bytes and back, for one content type. Must not depend on anything but its argument. */
-export interface Codec {
+export interface Codec<Data = unknown> {
   /** For example `application/json`. Parameters such as `; charset=utf-8` are ignored when a codec is looked up. */
   readonly contentType: string;
-  encode(data: unknown): Uint8Array;
-  decode(bytes: Uint8Array): unknown;
+  encode(data: Data): Uint8Array;
+  decode(bytes: Uint8Array): Data;
 }
 
 /** Finds the codec of a content type. */
 export interface Codecs {
   encode(contentType: string, data: unknown): Uint8Array;
   decode(contentType: string, bytes: Uint8Array): unknown;
+  /** These before all others. The same list gives the same codecs again. */
+  preferring(own: readonly Codec[]): Codecs;
 }
 
 /** Bytes in, the same bytes out. */
@@ -29,12 +31,22 @@ const bytesCodec: Codec = {
 
 /** The built-in codecs (JSON, also for `text/json` and every `+json` type, and bytes) with `more` beside or instead of them. */
 export function createCodecs(more: readonly Codec[] = []): Codecs {
-  const byType = new Map([bytesCodec, jsonCodec, ...more].map((codec) => [bareType(codec.contentType), codec]));
-  const find = (contentType: string): Codec | undefined => {
+  return codecsFrom(finder([bytesCodec, jsonCodec, ...more]));
+}
+
+type Find = (contentType: string) => Codec | undefined;
+
+function finder(codecs: readonly Codec[]): Find {
+  const byType = new Map(codecs.map((codec) => [bareType(codec.contentType), codec]));
+  return (contentType) => {
     const bare = bareType(contentType);
     return byType.get(bare) ?? (isJson(bare) ? byType.get("application/json") : undefined);
   };
-  return {
+}
+
+function codecsFrom(find: Find): Codecs {
+  const preferred = new WeakMap<readonly Codec[], Codecs>();
+  const codecs: Codecs = {
     encode(contentType, data) {
       const codec = find(contentType);
       if (codec === undefined) throw new PostboxError("content-type-unknown", unknownType(contentType));
@@ -54,7 +66,18 @@ export function createCodecs(more: readonly Codec[] = []): Codecs {
         });
       }
     },
+    preferring(own) {
+      if (own.length === 0) return codecs;
+      let both = preferred.get(own);
+      if (both === undefined) {
+        const findOwn = finder(own);
+        both = codecsFrom((contentType) => findOwn(contentType) ?? find(contentType));
+        preferred.set(own, both);
+      }
+      return both;
+    },
   };
+  return codecs;
 }
 
 /** Whether data of this type is a JSON text. */

@@ -2,7 +2,7 @@ import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { PostboxError } from "../errors.js";
-import { createCodecs } from "./codec.js";
+import { type Codec, createCodecs } from "./codec.js";
 import { jsonCodec } from "./json-codec.js";
 
 function fault(data: unknown): PostboxError {
@@ -149,5 +149,25 @@ describe("codecs", () => {
   it("prefers a codec that is passed in", () => {
     const own = { contentType: "application/json", encode: () => new Uint8Array([7]), decode: () => "own" };
     expect(createCodecs([own]).decode("application/json", new Uint8Array())).toBe("own");
+  });
+
+  it("prefer those of an event, also for the kinds of JSON that only others name", () => {
+    const codec = (contentType: string, name: string): Codec => ({
+      contentType,
+      encode: () => Buffer.from(name),
+      decode: (bytes) => `${name} of ${Buffer.from(bytes)}`,
+    });
+    const general = createCodecs([codec("application/x", "general"), codec("application/y+json", "general")]);
+    const own = [codec("application/json", "own"), codec("Application/X", "own")];
+    const both = general.preferring(own);
+    for (const contentType of ["application/x", "application/json; charset=utf-8", "application/y+json", "text/json"]) {
+      expect(Buffer.from(both.encode(contentType, 1)).toString()).toBe("own");
+      expect(both.decode(contentType, Buffer.from("1"))).toBe("own of 1");
+    }
+    expect(both.decode("application/octet-stream", Uint8Array.of(1))).toEqual(Uint8Array.of(1));
+    expect(Buffer.from(general.encode("application/x", 1)).toString()).toBe("general");
+    expect(() => both.encode("application/z", 1)).toThrow("no codec for content type 'application/z'");
+    expect(general.preferring(own)).toBe(both);
+    expect(general.preferring([])).toBe(general);
   });
 });

@@ -1,7 +1,7 @@
 import type { Backoff } from "../backoff.js";
 import { PermanentError } from "../errors.js";
 import { longestTimerMs } from "../internal/runtime.js";
-import { scrub } from "../internal/scrub.js";
+import { storedError } from "../internal/stored-error.js";
 import { expiredError, lifeLeftMs } from "../message/expiry.js";
 import type { Row, Settlement } from "../store.js";
 import type { TelemetryEvent } from "../telemetry/events.js";
@@ -46,8 +46,7 @@ export function judge(
   // It was never with the sender, and nothing there held it back.
   if (isExpiry(outcome)) return judgeExpired(row, error, options);
   if (ahead !== undefined) return queueBehind(row, ahead, options);
-  // Whoever may read the tables need not know the broker's password.
-  const text = scrub(error.message);
+  const text = storedError(error.message);
   const isCounted = !(outcome.status === "failed" && outcome.uncounted);
   const attempts = row.attempts + (isCounted ? 1 : 0);
   const permanent = outcome.status === "rejected" || error instanceof PermanentError || options.isPermanent(error);
@@ -82,7 +81,7 @@ function judgeExpired(row: Row, error: Error, { box, expired }: JudgeOptions): J
   const [to, name] =
     expired === "drop" ? (["dropped", "message.dropped"] as const) : (["parked", "message.parked"] as const);
   return {
-    settlement: { row, to, attempts: row.attempts, error: scrub(error.message) },
+    settlement: { row, to, attempts: row.attempts, error: storedError(error.message) },
     event: { name, box, id: row.message.id, error },
   };
 }

@@ -1,9 +1,23 @@
 import { describeOnEach, postgresTestData, telemetryLog, testMessages } from "@postbox/testkit";
 import pg from "pg";
-import { constant, createRelay, logTo, type Sender, type Store } from "postbox";
-import { memoryStore } from "postbox/memory";
+import {
+  constant,
+  createPublisher,
+  createRelay,
+  createRouter,
+  defineEvent,
+  durableInbox,
+  inboxOf,
+  logTo,
+  PermanentError,
+  type Sender,
+  type Store,
+  transaction,
+} from "postbox";
+import { memoryBroker, memoryStore } from "postbox/memory";
 import { pgTransactions } from "postbox/postgres";
 import { afterAll, expect, it } from "vitest";
+import { z } from "zod";
 
 const canary = "canary-4f81";
 const leaky = `connect ECONNREFUSED amqp://guest:${canary}@host; password=${canary}, Authorization: Bearer ${canary}`;
@@ -46,6 +60,43 @@ it("stores and logs no password of a broker", async () => {
   expect(lines).toContain(clean);
   expect(lines).not.toContain(canary);
   expect(store.contents("outbox").parked.map(({ error }) => error)).toEqual([clean]);
+});
+
+it("stores the beginning of a text that does not end", async () => {
+  const store = memoryStore();
+  const broker = memoryBroker();
+  const log = telemetryLog();
+  const endless = "x".repeat(1_000_000);
+  const kept = `${"x".repeat(2_047)}…`;
+  const sender: Sender = {
+    name: "endless",
+    keepsOrder: true,
+    send: async (messages, settled) =>
+      messages.forEach((_, index) => {
+        settled(index, { status: "rejected", error: new Error(endless) });
+      }),
+  };
+  await store.transaction((tx) => store.append(tx, "outbox", testMessages("m", 1)));
+  const relay = createRelay(store, sender, { telemetry: log.telemetry });
+  relay.start();
+  await log.until("message.parked");
+  await relay.stop();
+  expect(store.contents("outbox").parked.map(({ error }) => error)).toEqual([kept]);
+
+  const Placed = defineEvent({ type: "shop.Placed", schema: z.object({}) });
+  const router = createRouter("b", { telemetry: log.telemetry })
+    .use(transaction(store))
+    .use(durableInbox(store, { pollIntervalMs: 10 }))
+    .on(Placed, () => {
+      throw new PermanentError(endless);
+    });
+  router.start(broker.receiver());
+  await createPublisher(broker.sender(), { source: "/test" }).publish(Placed, {});
+  await log.until("message.parked", 2);
+  await router.stop();
+  const [parked] = store.contents(inboxOf("b")).parked;
+  expect(parked?.error).toMatch(/^\[permanent\] x+…$/);
+  expect(parked?.error).toHaveLength(2_048);
 });
 
 describeOnEach("postgres", ({ url }) => {

@@ -136,7 +136,8 @@ export function publisherTo(
     lineage: Lineage | undefined,
   ): Message | Promise<Message> => {
     const contentType = own.contentType ?? event.contentType;
-    const bytes = codecs.encode(contentType, validated);
+    const eventCodecs = codecs.preferring(event.codecs);
+    const bytes = eventCodecs.encode(contentType, validated);
     const version: Extensions | undefined = event.version === undefined ? undefined : { dataversion: event.version };
     const message = () =>
       complete(
@@ -156,7 +157,7 @@ export function publisherTo(
         },
         lineage,
       );
-    const checking = checkSurvives(event, { given: data, validated, contentType, bytes }, codecs);
+    const checking = checkSurvives(event, { given: data, validated, contentType, bytes }, eventCodecs);
     return checking === undefined ? message() : checking.then(message);
   };
 

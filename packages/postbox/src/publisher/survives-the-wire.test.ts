@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { PostboxError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
-import { doesNotSurvive } from "../event/standard-schema.js";
+import { doesNotSurvive, notCarried } from "../event/standard-schema.js";
 import type { Codec } from "../message/codec.js";
 import type { Message } from "../message/message.js";
 import { publisherTo } from "./publisher.js";
@@ -68,6 +68,37 @@ describe("a schema that does not survive the wire", () => {
     await publisher.publish(defineEvent({ ...options, schema: z.string() }), "1");
     const refusal = publisher.publish(defineEvent({ ...options, schema: z.number() }), 1);
     await expect(refusal).rejects.toMatchObject({ code: "event-invalid", path: "data" });
+  });
+
+  it("is one that the event's own codecs cannot carry, also as JSON", async () => {
+    const publisher = publisherTo("test", { source: "/test" })(async () => {});
+    const forgetful = {
+      contentType: "application/json",
+      encode: () => Buffer.from("null"),
+      decode: () => null as never,
+    };
+    const Event = defineEvent({ type: "a.B", schema: z.object({ n: z.number() }), codecs: [forgetful] });
+    const refusal = publisher.publish(Event, { n: 1 });
+    await expect(refusal).rejects.toMatchObject({ code: "event-invalid", path: "data" });
+    await expect(refusal).rejects.toThrow(`a.B: ${notCarried} (data)`);
+  });
+
+  it("is none where the event's own codecs carry what JSON cannot", async () => {
+    const sent: Message[] = [];
+    const publisher = publisherTo("test", { source: "/test" })(async (messages) => void sent.push(...messages));
+    const codec: Codec<{ at: Date; n: bigint }> = {
+      contentType: "text/x-pair",
+      encode: ({ at, n }) => Buffer.from(`${at.getTime()} ${n}`),
+      decode(bytes) {
+        const [at, n] = Buffer.from(bytes).toString().split(" ");
+        return { at: new Date(Number(at)), n: BigInt(n ?? 0) };
+      },
+    };
+    const schema = z.object({ at: z.date(), n: z.bigint() });
+    await publisher.publish(defineEvent({ type: "a.B", schema, codecs: [codec] }), { at: new Date(7), n: 8n });
+    expect(sent.map(({ datacontenttype, data }) => [datacontenttype, Buffer.from(data).toString()])).toEqual([
+      ["text/x-pair", "7 8"],
+    ]);
   });
 
   it.each([new Error("lookup down"), new PostboxError("store-failed", "lookup down")])(

@@ -6,7 +6,7 @@ import type { Kept, Origin } from "../transport.js";
 
 /** What every handler and middleware finds. Middleware adds to it; each addition has a name of its own. */
 export interface BaseContext {
-  /** The message as it arrived; the handler's first argument is its data, decoded and validated. */
+  /** The message as it arrived, also of an older type; the handler's first argument is its data, decoded, upcast and validated. */
   readonly message: Message;
   /** 1 for the first delivery. */
   readonly attempt: number;

@@ -49,6 +49,27 @@ describe("a router", () => {
     expect(broker.depth("billing")).toBe(0);
   });
 
+  it("decodes by the codecs of the event, whatever its own are", async () => {
+    const codec = (name: string) => ({
+      contentType: "text/x-line",
+      encode: (data: string) => Buffer.from(data),
+      decode: (bytes: Uint8Array) => `${name} ${Buffer.from(bytes)}`,
+    });
+    const Line = defineEvent({ type: "shop.Line", schema: z.string(), codecs: [codec("the event's")] });
+    const broker = memoryBroker();
+    const log = telemetryLog();
+    const got: string[] = [];
+    const router = createRouter("billing", { telemetry: log.telemetry, codecs: [codec("the router's")] });
+    router.on(Line, (line) => void got.push(line));
+    broker.bind("billing", [Line]);
+    const publisher = createPublisher(broker.sender(), { source: "/test" });
+    await publisher.send({ type: Line.type, datacontenttype: "text/x-line", data: Buffer.from("line") });
+    router.start(broker.receiver());
+    await log.until("delivery.acked");
+    await router.stop();
+    expect(got).toEqual(["the event's line"]);
+  });
+
   it("works statement by statement, and refuses to run without a handler", async () => {
     const router = createRouter("billing");
     await expect(router.run(memoryBroker().receiver())).rejects.toMatchObject({ code: "no-handler" });

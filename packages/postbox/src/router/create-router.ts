@@ -1,6 +1,7 @@
 import { type Backoff, exponential, reliable } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
 import type { EventDefinition } from "../event/define-event.js";
+import type { OlderType } from "../event/upcast.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { withTimeout } from "../internal/with-timeout.js";
@@ -63,6 +64,13 @@ export const routerRules = {
   runtime: object,
 };
 
+/** What handles a type: the handler of its event, or of the one that it is upcast to. */
+interface Registered {
+  readonly event: EventDefinition;
+  readonly handler: UntypedHandler;
+  readonly older?: OlderType;
+}
+
 /**
  * Makes a router: takes messages from a receiver and dispatches them by type to handlers, through middleware.
  * `consumer` names it towards brokers and the inbox: keep it stable, since both remember it.
@@ -99,7 +107,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
   const codecs = createCodecs(options.codecs);
   const given = { "on-success": [], manual: ["delivery"], forward: ["forward"] }[sessionOptions.ack];
   const middleware: AnyMiddleware[] = [];
-  const registered = new Map<string, { event: EventDefinition; handler: UntypedHandler }>();
+  const registered = new Map<string, Registered>();
 
   let sealed = false;
 
@@ -119,7 +127,10 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
 
   async function run(signal: AbortSignal, from: Receiver): Promise<void> {
     const handles = new Map(
-      [...registered].map(([type, { event, handler }]) => [type, createHandle(event, handler, middleware, codecs)]),
+      [...registered].map(([type, { event, handler, older }]) => [
+        type,
+        createHandle(event, handler, middleware, codecs, older),
+      ]),
     );
     const keeper = middleware.find((each) => each.keeper !== undefined)?.keeper?.(sessionOptions);
     const receiver = keeper?.over(from) ?? from;
@@ -131,7 +142,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     signal.addEventListener("abort", stop, { once: true });
     if (signal.aborted) stop();
     try {
-      const events = [...registered.values()].map(({ event }) => event);
+      const events = [...registered.values()].map(({ event, older }) => older ?? event);
       const received = receiver.receive({ consumer, events, deliver: session.deliver }, signal);
       await Promise.race([received, stopped]);
       await withTimeout(
@@ -191,8 +202,21 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
           `router ${consumer} has run already; register ${event.type} before it does`,
         );
       }
-      if (registered.has(event.type)) {
-        throw new ConfigError("handler-exists", `${event.type} has a handler already; do both things in one handler`);
+      const taken = registered.get(event.type);
+      if (taken !== undefined) {
+        throw new ConfigError(
+          "handler-exists",
+          taken.older === undefined
+            ? `${event.type} has a handler already; do both things in one handler`
+            : `${taken.event.type} takes ${event.type} already, by its upcaster; keep one of them`,
+        );
+      }
+      const other = event.upcasts.find(({ type }) => registered.has(type));
+      if (other !== undefined) {
+        throw new ConfigError(
+          "handler-exists",
+          `${other.type} has a handler already, and ${event.type} upcasts from it; keep one of them`,
+        );
       }
       if (sessionOptions.ack === "forward" && !middleware.some(({ adds }) => adds.includes("published"))) {
         throw new ConfigError(
@@ -201,6 +225,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
         );
       }
       registered.set(event.type, { event, handler });
+      for (const older of event.upcasts) registered.set(older.type, { event, handler, older });
       return router;
     },
     async run(receiver: Receiver, signal: AbortSignal = new AbortController().signal) {

@@ -1,5 +1,6 @@
 import { PermanentError } from "../errors.js";
 import type { EventDefinition } from "../event/define-event.js";
+import type { OlderType } from "../event/upcast.js";
 import type { Codecs } from "../message/codec.js";
 import type { BaseContext, Outputs, WithoutOutputs } from "./context.js";
 import type { AnyMiddleware, Next } from "./middleware.js";
@@ -23,7 +24,7 @@ export interface Running<R> {
   ended(): Promise<void> | undefined;
 }
 
-/** Takes one message through decoding, validation, all middleware and its handler. */
+/** Takes one message through decoding, upcasting, validation, all middleware and its handler. */
 export type Handle = (context: Omit<BaseContext, "handler">) => Running<Handled>;
 
 export function createHandle(
@@ -31,15 +32,18 @@ export function createHandle(
   handler: UntypedHandler,
   middleware: readonly AnyMiddleware[],
   codecs: Codecs,
+  older?: OlderType,
 ): Handle {
   const name = handler.name || event.type;
+  const eventCodecs = codecs.preferring((older ?? event).codecs);
+  const read = older?.["~read"] ?? event["~validate"];
   return (given) => {
     const context: BaseContext = { ...given, handler: name };
     let chain: Running<Outputs> | undefined;
     const handle = async (): Promise<Handled> => {
       // Before any middleware: data that can never be read should not open a transaction first.
-      const decoded = codecs.decode(context.message.datacontenttype, context.message.data);
-      const validated = event["~validate"](decoded);
+      const decoded = eventCodecs.decode(context.message.datacontenttype, context.message.data);
+      const validated = read(decoded);
       const data = validated instanceof Promise ? await validated : validated;
       let handled: Handled = "by-middleware";
       const innermost = async (inner: BaseContext): Promise<Outputs> => {

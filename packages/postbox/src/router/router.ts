@@ -1,4 +1,4 @@
-import type { DataOut, EventDefinition } from "../event/define-event.js";
+import type { DataOut, EventDefinition, OlderTypesOf, TypesOf } from "../event/define-event.js";
 import type { Receiver } from "../transport.js";
 import type { BaseContext, ForwardAck, Outputs, PublishesOutputs, WithOutputs, WithoutOutputs } from "./context.js";
 import type { AddsOf, Fits } from "./fits.js";
@@ -24,11 +24,13 @@ export type Handler<E, C> = (data: DataOut<E>, context: C) => Returns<C> | Promi
 /** The event itself where a handler for it may be registered here; else a sentence. */
 type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"] extends Handled
   ? `${E["type"]} has a handler already; do both things in one handler`
-  : C extends ForwardAck
-    ? C extends PublishesOutputs
-      ? E
-      : 'ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)'
-    : E;
+  : [Extract<OlderTypesOf<E>, Handled>] extends [never]
+    ? C extends ForwardAck
+      ? C extends PublishesOutputs
+        ? E
+        : 'ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)'
+      : E
+    : `${Extract<OlderTypesOf<E>, Handled>} has a handler already, and ${E["type"]} upcasts from it; keep one of them`;
 
 /** Everything that runs: until the signal, or between `start` and `stop`. */
 export interface RunsReceiver {
@@ -52,8 +54,16 @@ export interface Handlers<C, Handled extends string = never> extends RunsReceive
   on<E extends EventDefinition>(
     event: MayHandle<C, Handled, E>,
     handler: Handler<E, C>,
-  ): Handlers<C, Handled | E["type"]>;
+  ): Handlers<C, Handled | TypesOf<E>>;
+  /** Carries the types only. */
+  readonly "~types"?: { readonly context: C; readonly handled: Handled };
 }
+
+/** `router.on` for this one event, as a function: what a generator gives its users. */
+export type Registration<E extends EventDefinition> = <C, Handled extends string>(
+  router: Handlers<C, Handled>,
+  handler: MayHandle<C, Handled, E> extends infer Sentence extends string ? Sentence : Handler<E, C>,
+) => Handlers<C, Handled | TypesOf<E>>;
 
 /** The typed front of a Receiver. Middleware first, then handlers: what `on` returns has no `use`. */
 export interface Router<C = BaseContext> extends Handlers<C> {

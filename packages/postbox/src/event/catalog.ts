@@ -1,0 +1,119 @@
+import { ConfigError } from "../errors.js";
+import { checkOptions, oneOf, text } from "../options.js";
+import { type AsyncApiDocument, type AsyncApiOptions, asyncApi, unlisted } from "./async-api.js";
+import type { DataIn, EventDefinition, MessageOptions } from "./define-event.js";
+import { embedded, type JsonSchemaOptions, jsonSchemaOf, jsonSchemaRules } from "./json-schema.js";
+import type { JsonSchema } from "./standard-schema.js";
+
+/** An event, or a list of them under the name `events`, as generated code has it. */
+export type CatalogEntry = EventDefinition | { readonly events: readonly EventDefinition[] };
+
+type EventsOf<Entry> = Entry extends { readonly events: readonly (infer E extends EventDefinition)[] }
+  ? E
+  : Extract<Entry, EventDefinition>;
+
+type EventOf<E extends EventDefinition, Type extends string> = Extract<E, { readonly type: Type }>;
+
+/** Whatever takes events: a publisher, an outbox, or an outbox in a transaction. */
+export interface TakesEvents<Taken> {
+  publish<E extends EventDefinition>(event: E, data: DataIn<E>, options?: MessageOptions): Taken;
+}
+
+/** Publishes by type. */
+export interface CatalogPublisher<E extends EventDefinition, Taken> {
+  publish<Type extends E["type"]>(type: Type, data: DataIn<EventOf<E, Type>>, options?: MessageOptions): Taken;
+}
+
+export interface JsonSchemaDocumentOptions extends JsonSchemaOptions {
+  /** The address of the document. Defaults to none. */
+  readonly id?: string;
+  /** Whether to describe what the schemas return, which is what is published, or what they take. Defaults to `output`. */
+  readonly of?: "input" | "output";
+}
+
+/** Events, each type once: for publishing by type, for the topology of a broker, and for documents. */
+export interface Catalog<E extends EventDefinition = EventDefinition> {
+  /** In the order of their types. */
+  readonly events: readonly E[];
+  /** `router.on(catalog.byType["shop.orders.v1.OrderPlaced"], handler)`. */
+  readonly byType: { readonly [Type in E["type"]]: EventOf<E, Type> };
+  /** Publishes by type, to wherever `to` does. */
+  publisher<Taken>(to: TakesEvents<Taken>): CatalogPublisher<E, Taken>;
+  /** The events as an AsyncAPI 3.0 document: the same for the same events, in whatever order they were given. */
+  asyncApi(options: AsyncApiOptions<E["type"]>): AsyncApiDocument;
+  /**
+   * The schemas of all data as one JSON Schema 2020-12 document, by type in `$defs`. Events of which there is none, since their data are
+   * not JSON, are named in its `$comment`.
+   */
+  jsonSchema(options?: JsonSchemaDocumentOptions): JsonSchema;
+}
+
+/**
+ * Collects events, and lists of events from generated code. One that is given twice is listed once. Throws `event-invalid` where two
+ * definitions have the same type.
+ */
+export function defineCatalog<const Entries extends readonly CatalogEntry[]>(
+  entries: Entries,
+): Catalog<EventsOf<Entries[number]>> {
+  type E = EventsOf<Entries[number]>;
+  const found = new Map<string, EventDefinition>();
+  for (const event of Array.isArray(entries) ? entries.flatMap(eventsOf) : [undefined]) {
+    if (typeof event?.validate !== "function") {
+      throw new ConfigError("event-invalid", "defineCatalog takes an array of events, or of lists with 'events'");
+    }
+    // The same event in two lists is one event.
+    if ((found.get(event.type) ?? event) !== event) {
+      throw new ConfigError(
+        "event-invalid",
+        `defineCatalog: two definitions of the type ${event.type}; list one of them`,
+      );
+    }
+    found.set(event.type, event);
+  }
+  const events = [...found.keys()].sort().map((type) => found.get(type) as E);
+  const byType = Object.assign(Object.create(null), Object.fromEntries(events.map((event) => [event.type, event])));
+  return Object.freeze({
+    events: Object.freeze(events),
+    byType: Object.freeze(byType),
+    publisher: (to) => ({
+      publish(type, data, options) {
+        const event = found.get(type) as EventOf<E, typeof type> | undefined;
+        // As every other refusal to publish: by the promise.
+        if (event === undefined) return Promise.reject(unlisted(type, events)) as never;
+        return to.publish(event, data, options);
+      },
+    }),
+    asyncApi: (options) => asyncApi(events, options),
+    jsonSchema: (options = {}) => jsonSchemaDocument(events, options),
+  } satisfies Catalog<E>);
+}
+
+function eventsOf(entry: CatalogEntry): readonly EventDefinition[] {
+  return typeof entry === "object" && entry !== null && "events" in entry ? entry.events : [entry];
+}
+
+function jsonSchemaDocument(events: readonly EventDefinition[], options: JsonSchemaDocumentOptions): JsonSchema {
+  checkOptions("jsonSchema", options, { ...jsonSchemaRules, id: text, of: oneOf("input", "output") });
+  const { id, of = "output" } = options;
+  const schemas = events.map((event) => ({
+    event,
+    schema: jsonSchemaOf(event, { target: "draft-2020-12", of }, options),
+  }));
+  const without = schemas.flatMap(({ event: { type, contentType }, schema }) =>
+    schema === undefined ? [`${type} (${contentType})`] : [],
+  );
+  const defs = schemas.flatMap(({ event: { type }, schema }) =>
+    schema === undefined ? [] : [[type, embedded(schema, `#/$defs/${pointerTo(type)}`)]],
+  );
+  return {
+    $schema: "https://json-schema.org/draft/2020-12/schema",
+    ...(id !== undefined && { $id: id }),
+    ...(without.length > 0 && { $comment: `without a JSON Schema: ${without.join(", ")}` }),
+    $defs: Object.fromEntries(defs),
+  };
+}
+
+/** A step of a JSON Pointer, inside of a URI. */
+function pointerTo(name: string): string {
+  return encodeURIComponent(name.replaceAll("~", "~0").replaceAll("/", "~1"));
+}

@@ -1,0 +1,6 @@
+/** A text of at most so many characters, with an ellipsis for what is cut off; never half of a surrogate pair. */
+export function shortened(text: string, length: number): string {
+  if (text.length <= length) return text;
+  const cut = text.slice(0, length - 1);
+  return `${/[\ud800-\udbff]$/.test(cut) ? cut.slice(0, -1) : cut}…`;
+}

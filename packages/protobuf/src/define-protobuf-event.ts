@@ -1,0 +1,98 @@
+import { create, type DescMessage, isFieldSet, type MessageInitShape, type MessageShape } from "@bufbuild/protobuf";
+import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
+import {
+  ConfigError,
+  defineEvent,
+  type EventDefinition,
+  type EventOptions,
+  type StandardSchema,
+  type Upcaster,
+} from "postbox";
+import { initializerIssues } from "./initializer-issues.js";
+import { messageIssues } from "./message-issues.js";
+import { protobufCodecs } from "./protobuf-codecs.js";
+
+/** An event whose data is a message: published from what `create` takes, handled as what it returns. */
+export type ProtobufEvent<
+  Type extends string,
+  Desc extends DescMessage,
+  Older extends string = never,
+> = EventDefinition<Type, MessageInitShape<Desc>, MessageShape<Desc>, Older>;
+
+/** The fields of a message that can be its key, as far as types tell. */
+type KeyField<Shape> = {
+  [K in Exclude<keyof Shape & string, "$typeName">]: Shape[K] extends string | number | bigint | undefined ? K : never;
+}[Exclude<keyof Shape & string, "$typeName">];
+
+export interface ProtobufEventOptions<Type extends string, Desc extends DescMessage, Older extends string = never>
+  extends Pick<EventOptions<Type, StandardSchema>, "topic" | "version" | "dataschema" | "jsonSchema" | "docs"> {
+  /** The name on the wire, for example `example.books.v1.BookCreated`. */
+  readonly type: Type;
+  /** The message's descriptor, as protoc-gen-es makes it: `BookCreatedEventSchema`. */
+  readonly message: Desc;
+  /**
+   * The field whose value is the key: a string or an integer. Where it is not set there is no key; a field that cannot tell
+   * (implicit presence) and is empty is refused with the message. Defaults to none.
+   */
+  readonly key?: KeyField<MessageShape<Desc>>;
+  /** As that of `defineEvent`: from older types, of messages or of anything else. Defaults to none. */
+  readonly upcast?: readonly Upcaster<Older, MessageInitShape<Desc>>[];
+}
+
+/**
+ * Defines an event over a protobuf message. This is what the generator writes; it needs nothing of the publishers, outboxes and
+ * routers that it is given to. Its content type is `application/protobuf`; `application/json`, given with a message, is the JSON
+ * mapping of protobuf, and a handler reads both.
+ */
+export function defineProtobufEvent<
+  const Type extends string,
+  Desc extends DescMessage,
+  const Older extends string = never,
+>(options: ProtobufEventOptions<Type, Desc, Older>): ProtobufEvent<Type, Desc, Older> {
+  const { type, message, key, docs, upcast = [], ...others } = options;
+  return defineEvent({
+    ...others,
+    type,
+    docs: { "x-protobuf-message": message.typeName, ...docs },
+    // The codecs carry every message, and the schema takes what upcasters return, which types that are still open cannot show.
+    schema: schemaOf(message) as never,
+    upcast: upcast as never,
+    codecs: protobufCodecs(message),
+    ...(key !== undefined && { key: keyReader(type, message, key) }),
+  }) as unknown as ProtobufEvent<Type, Desc, Older>;
+}
+
+/** As a Standard Schema: makes a message of an initializer, and says what of it the message cannot hold. */
+function schemaOf<Desc extends DescMessage>(message: Desc): StandardSchema<MessageInitShape<Desc>, MessageShape<Desc>> {
+  return {
+    "~standard": {
+      version: 1,
+      vendor: "postbox-protobuf",
+      validate(value) {
+        const unfit = initializerIssues(message, value);
+        if (unfit.length > 0) return { issues: unfit };
+        const made = create(message, value as MessageInitShape<Desc>);
+        const issues = messageIssues(message, made);
+        return issues.length > 0 ? { issues } : { value: made };
+      },
+    },
+  };
+}
+
+function keyReader(
+  type: string,
+  message: DescMessage,
+  name: string,
+): (data: MessageShape<DescMessage>) => string | undefined {
+  const field = message.field[name];
+  if (field?.fieldKind !== "scalar" || field.oneof !== undefined) {
+    throw new ConfigError(
+      "event-invalid",
+      `${type}: ${message.typeName} has no field '${name}' that can be its key; name a single string or integer`,
+    );
+  }
+  return (data) =>
+    field.presence !== FeatureSet_FieldPresence.IMPLICIT && !isFieldSet(data, field)
+      ? undefined
+      : String((data as unknown as Record<string, unknown>)[name]);
+}

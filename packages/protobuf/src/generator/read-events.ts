@@ -1,0 +1,168 @@
+import { type DescField, type DescFile, type DescMessage, getOption, hasOption, ScalarType } from "@bufbuild/protobuf";
+import { enabled, event_type, key, topic } from "../postbox/v1/options_pb.js";
+import { type Faults, placeOf } from "./faults.js";
+import { eventName, methodOf, namesOf, registrationOf } from "./names.js";
+import type { ProtoEvent } from "./proto-event.js";
+
+const details = { event_type, topic, key };
+
+/** What any broker can carry: parts with dots between them, without blanks and without what brokers take for wildcards. */
+const wireName = /^[^\s.*#>\p{C}]+(\.[^\s.*#>\p{C}]+)*$/u;
+const wireNameBytes = 255;
+
+/** Integers, and text. A fraction is no name for anything, and bytes need not be text. */
+const keyTypes = new Set([
+  ScalarType.STRING,
+  ScalarType.INT32,
+  ScalarType.INT64,
+  ScalarType.UINT32,
+  ScalarType.UINT64,
+  ScalarType.SINT32,
+  ScalarType.SINT64,
+  ScalarType.FIXED32,
+  ScalarType.FIXED64,
+  ScalarType.SFIXED32,
+  ScalarType.SFIXED64,
+]);
+
+/** The events of a file, in its order. What is wrong with one is told to `faults`. */
+export function eventsOf(file: DescFile, faults: Faults): ProtoEvent[] {
+  for (const message of file.messages) checkNested(message, faults);
+  const events = file.messages.flatMap((message) => readEvent(message, faults) ?? []);
+  checkNames(file, events, faults);
+  return events;
+}
+
+/** Over all files of a run: a type has one definition. */
+export function checkTypes(events: readonly ProtoEvent[], faults: Faults): void {
+  const byType = new Map<string, ProtoEvent>();
+  for (const event of events) {
+    const other = byType.get(event.type);
+    if (other !== undefined) {
+      faults.add(
+        event.message,
+        `its type on the wire, '${event.type}', is that of ${other.message.name} in ${placeOf(other.message)}; ` +
+          "give one of them another (postbox.v1.event_type), or another name",
+      );
+    }
+    byType.set(event.type, event);
+  }
+}
+
+function checkNested(outer: DescMessage, faults: Faults): void {
+  for (const message of outer.nestedMessages) {
+    if (isEnabled(message)) {
+      faults.add(message, "an event cannot be inside of another message; move it to the top of the file");
+    }
+    checkNested(message, faults);
+  }
+}
+
+function isEnabled(message: DescMessage): boolean {
+  return getOption(message, enabled);
+}
+
+function readEvent(message: DescMessage, faults: Faults): ProtoEvent | undefined {
+  if (!isEnabled(message)) {
+    const forgotten = Object.entries(details).find(([, option]) => hasOption(message, option))?.[0];
+    if (forgotten !== undefined && !hasOption(message, enabled)) {
+      faults.add(
+        message,
+        `it has (postbox.v1.${forgotten}), but is no event; add option (postbox.v1.enabled) = true, or remove the other`,
+      );
+    }
+    return undefined;
+  }
+  const short = withoutEvent(message.name);
+  if (short === "") {
+    faults.add(message, "nothing is left of its name without the trailing 'Event'; rename it");
+    return undefined;
+  }
+  const type = wireNameOf(message, event_type, faults) ?? withoutEvent(message.typeName);
+  if (Buffer.byteLength(type) > wireNameBytes) {
+    faults.add(
+      message,
+      `its type '${type}' is longer than ${wireNameBytes} bytes; set a shorter (postbox.v1.event_type)`,
+    );
+  }
+  return {
+    message,
+    name: eventName(short),
+    type,
+    topic: wireNameOf(message, topic, faults),
+    key: keyOf(message, faults),
+  };
+}
+
+function withoutEvent(name: string): string {
+  return name.replace(/Event$/, "");
+}
+
+function wireNameOf(
+  message: DescMessage,
+  option: typeof event_type | typeof topic,
+  faults: Faults,
+): string | undefined {
+  if (!hasOption(message, option)) return undefined;
+  const value = getOption(message, option);
+  if (!wireName.test(value) || Buffer.byteLength(value) > wireNameBytes) {
+    faults.add(
+      message,
+      `(${option.typeName}) is '${value}'; write names with single dots between them, such as 'shop.orders.v1.OrderPlaced', ` +
+        `without blanks, '*', '#' and '>', in at most ${wireNameBytes} bytes`,
+    );
+  }
+  return value;
+}
+
+function keyOf(message: DescMessage, faults: Faults): string | undefined {
+  if (!hasOption(message, key)) return undefined;
+  const name = getOption(message, key);
+  const field = message.fields.find((each) => each.name === name);
+  if (field === undefined) {
+    const possible = message.fields.filter((each) => problemOf(each) === undefined).map((each) => each.name);
+    const advice =
+      possible.length === 0 ? "add a field for it, or remove the option" : `name one of ${possible.join(", ")}`;
+    faults.add(message, `(postbox.v1.key) names the field '${name}', which it does not have; ${advice}`);
+    return undefined;
+  }
+  const problem = problemOf(field);
+  if (problem !== undefined) {
+    faults.add(
+      message,
+      `(postbox.v1.key) names the field '${name}', which is ${problem}; name a single string or integer`,
+    );
+  }
+  return field.localName;
+}
+
+/** Why a field cannot be the key. */
+function problemOf(field: DescField): string | undefined {
+  if (field.fieldKind === "list") return "repeated";
+  if (field.fieldKind !== "scalar") return `a ${field.fieldKind}`;
+  if (field.oneof !== undefined) return "part of a oneof";
+  return keyTypes.has(field.scalar) ? undefined : `a ${ScalarType[field.scalar].toLowerCase()}`;
+}
+
+/** Whatever the code of the file exports, and the methods of its publisher, have a name of their own. */
+function checkNames(file: DescFile, events: readonly ProtoEvent[], faults: Faults): void {
+  const taken = new Map<string, string>();
+  for (const name of Object.values(namesOf(file))) taken.set(name, "what is generated for the file");
+  const methods = new Map<string, string>();
+  for (const event of events) {
+    const names: [Map<string, string>, string][] = [
+      [taken, event.name],
+      [taken, registrationOf(event)],
+      [methods, methodOf(event)],
+    ];
+    const clash = names.find(([among, name]) => among.has(name));
+    if (clash !== undefined) {
+      const [among, name] = clash;
+      faults.add(
+        event.message,
+        `the code for it would be called '${name}', as is that of ${among.get(name)}; rename it`,
+      );
+    }
+    for (const [among, name] of names) among.set(name, event.message.name);
+  }
+}

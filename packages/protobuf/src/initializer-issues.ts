@@ -1,0 +1,83 @@
+import { type DescField, type DescMessage, isMessage } from "@bufbuild/protobuf";
+import { isWrapperDesc } from "@bufbuild/protobuf/wkt";
+import { checkDepth, gatherIssues, type MessageIssue, type Path, type Tell } from "./message-issues.js";
+
+/**
+ * What `create` would drop without a word: keys that are no fields, unknown cases of a oneof, and whatever is neither a message of
+ * the right type nor a plain object, such as bytes or a Date, of which it makes a message in which nothing is set.
+ */
+export function initializerIssues(desc: DescMessage, value: unknown): MessageIssue[] {
+  return gatherIssues(desc, (tell) => check(desc, value, [], 1, tell));
+}
+
+function check(desc: DescMessage, value: unknown, path: Path, depth: number, tell: Tell): void {
+  if (isMessage(value, desc)) return;
+  if (isMessage(value)) {
+    tell(path, `is a ${value.$typeName}, not a ${desc.typeName}`);
+    return;
+  }
+  if (!isPlain(value)) {
+    tell(path, `must be an object with the fields of ${desc.typeName}, or such a message`);
+    return;
+  }
+  checkDepth(path, depth);
+  const known = new Set(desc.members.map(({ localName }) => localName));
+  for (const [key, given] of Object.entries(value)) {
+    if (given !== undefined && !known.has(key)) tell([...path, key], unknownKey(desc, key));
+  }
+  for (const member of desc.members) {
+    const given = value[member.localName];
+    if (given === undefined || given === null) continue;
+    if (member.kind === "field") {
+      checkField(member, given, [...path, member.localName], depth, tell);
+      continue;
+    }
+    const chosen = given as { readonly case?: unknown; readonly value?: unknown };
+    if (!isPlain(given)) {
+      tell([...path, member.localName], "must be an object of case and value");
+    } else if (chosen.case !== undefined && chosen.case !== null) {
+      const field = member.fields.find(({ localName }) => localName === chosen.case);
+      if (field !== undefined) checkField(field, chosen.value, [...path, field.localName], depth, tell);
+      else tell([...path, member.localName, "case"], `must be one of ${namesOf(member.fields)}`);
+    }
+  }
+}
+
+function checkField(field: DescField, given: unknown, path: Path, depth: number, tell: Tell): void {
+  if (field.fieldKind === "map" && !isPlain(given)) {
+    tell(path, "must be an object");
+  } else if (field.fieldKind === "list" && !Array.isArray(given)) {
+    tell(path, "must be an array");
+  } else if (field.message === undefined || isTakenAsItIs(field)) {
+    return;
+  } else if (field.fieldKind === "message") {
+    check(field.message, given, path, depth + 1, tell);
+  } else {
+    const items = Array.isArray(given) ? given.entries() : Object.entries(given as object);
+    for (const [at, item] of items) check(field.message, item, [...path, at], depth + 1, tell);
+  }
+}
+
+/** A wrapper is written as its value, and a Struct as a JSON object. */
+function isTakenAsItIs({ fieldKind, message, oneof, parent }: DescField): boolean {
+  if (message?.typeName === "google.protobuf.Struct") return parent?.typeName !== "google.protobuf.Value";
+  return fieldKind === "message" && oneof === undefined && message !== undefined && isWrapperDesc(message);
+}
+
+function unknownKey(desc: DescMessage, key: string): string {
+  const { oneof } = desc.field[key] ?? {};
+  return oneof === undefined
+    ? `is no field of ${desc.typeName}`
+    : `is a case of the oneof '${oneof.localName}': write ${oneof.localName}: { case: "${key}", value }`;
+}
+
+function namesOf(fields: readonly DescField[]): string {
+  return fields.map(({ localName }) => localName).join(", ");
+}
+
+/** Also of another realm, or without a prototype. */
+function isPlain(value: unknown): value is Readonly<Record<string, unknown>> {
+  if (typeof value !== "object" || value === null) return false;
+  const prototype = Object.getPrototypeOf(value);
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
+}

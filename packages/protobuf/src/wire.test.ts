@@ -1,0 +1,276 @@
+import { randomBytes } from "node:crypto";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { anyPack } from "@bufbuild/protobuf/wkt";
+import { describeOnEach, recordingSender, telemetryLog } from "@postbox/testkit";
+import { connect } from "amqplib";
+import { type CloudEvent, HTTP, type Message as HttpMessage } from "cloudevents";
+import fc from "fast-check";
+import pg from "pg";
+import {
+  constant,
+  createOutbox,
+  createPublisher,
+  createRelay,
+  createRouter,
+  fromCloudEventJson,
+  type Message,
+  type Store,
+  toCloudEventJson,
+} from "postbox";
+import { memoryBroker, memoryStore } from "postbox/memory";
+import { postgresStore } from "postbox/postgres";
+import { rabbitmqReceiver, rabbitmqSender } from "postbox/rabbitmq";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { fromAmqp, toAmqp } from "../../postbox/src/transports/rabbitmq/amqp-message.js";
+import { Colour, PartSchema, type WideEvent, WideEventSchema } from "../fixtures/gen/fixtures/wide/v1/wide_pb.js";
+import { createWidePublisher, onWide, Wide } from "../fixtures/gen/fixtures/wide/v1/wide_postbox.js";
+
+type Given = MessageInitShape<typeof WideEventSchema>;
+
+const int32 = fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 });
+const uint32 = fc.integer({ min: 0, max: 2 ** 32 - 1 });
+const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n });
+const uint64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
+const text = fc.string({ unit: "binary" });
+const bytes = fc.uint8Array({ maxLength: 40 });
+// Also numbers that the enum has no name for.
+const colour = fc.oneof(
+  fc.constantFrom(Colour.RED, Colour.BELOW_ZERO, Colour.UNSPECIFIED),
+  int32,
+) as fc.Arbitrary<Colour>;
+interface PartInit {
+  name: string;
+  weight: bigint;
+  parts: PartInit[];
+}
+const { part } = fc.letrec<{ part: PartInit }>((tie) => ({
+  part: fc.record({
+    name: text,
+    weight: uint64,
+    parts: fc.oneof({ maxDepth: 2 }, fc.constant<PartInit[]>([]), fc.array(tie("part"), { maxLength: 2 })),
+  }),
+}));
+const chosen = <Case extends string, Value>(name: Case, value: fc.Arbitrary<Value>) =>
+  fc.record({ case: fc.constant(name), value });
+const name = fc.oneof({ weight: 9, arbitrary: text }, { weight: 1, arbitrary: fc.constant("__proto__") });
+const finite = fc.double({ noNaN: true, noDefaultInfinity: true });
+/** From the year 1 to 9999, which is all that JSON can write. */
+const moment = fc.record({
+  seconds: fc.bigInt({ min: -62_135_596_800n, max: 253_402_300_799n }),
+  nanos: fc.integer({ min: 0, max: 999_999_999 }),
+});
+
+/** Any message that there can be. `fraction` adapts what has one. */
+const wideWith = (fraction: (value: number) => number): fc.Arbitrary<Given> =>
+  fc.record(
+    {
+      aDouble: fc.double().map(fraction),
+      aFloat: fc.float().map(fraction),
+      anInt32: int32,
+      anInt64: int64,
+      aUint32: uint32,
+      aUint64: uint64,
+      aSint32: int32,
+      aSint64: int64,
+      aFixed32: uint32,
+      aFixed64: uint64,
+      aSfixed32: int32,
+      aSfixed64: int64,
+      aBool: fc.boolean(),
+      aString: text,
+      someBytes: bytes,
+      colour,
+      maybeInt32: int32,
+      maybeString: text,
+      maybeBytes: bytes,
+      int64s: fc.array(int64),
+      strings: fc.array(text),
+      blobs: fc.array(bytes),
+      colours: fc.array(colour),
+      parts: fc.array(part, { maxLength: 3 }),
+      labels: fc.dictionary(name, text),
+      partsByNumber: fc.dictionary(int64.map(String), part, { maxKeys: 3 }),
+      blobsByFlag: fc.record({ true: bytes, false: bytes }, { requiredKeys: [] }),
+      coloursByNumber: fc.dictionary(int32.map(String), colour),
+      choice: fc.oneof(
+        chosen("chosenString", text),
+        chosen("chosenInt64", int64),
+        chosen("chosenBytes", bytes),
+        chosen("chosenPart", part),
+      ),
+      part,
+      at: moment,
+      took: fc.record({ seconds: fc.bigInt({ min: 0n, max: 315_576_000_000n }), nanos: fc.nat(999_999_999) }),
+      details: fc.dictionary(name, fc.oneof(fc.constant(null), fc.boolean(), text, finite.map(fraction))),
+      wrapped: text,
+      anything: part.map((init) => anyPack(PartSchema, create(PartSchema, init))),
+    },
+    { requiredKeys: [] },
+  );
+
+/** JSON writes -0 as 0: all that it loses. */
+const wideIn: Readonly<Record<string, fc.Arbitrary<Given>>> = {
+  "application/protobuf": wideWith((value) => value),
+  "application/json": wideWith((value) => value || (Number.isNaN(value) ? value : 0)),
+};
+const contentTypes = Object.keys(wideIn);
+const bytesOf = (data: WideEvent) => Buffer.from(toBinary(WideEventSchema, data));
+
+/** What arrives is what was published, in every field and in every byte. */
+async function expectSame(given: Given, message: Message): Promise<void> {
+  const codec = Wide.codecs.find(({ contentType }) => contentType === message.datacontenttype);
+  const arrived = (await Wide.validate(codec?.decode(message.data))) as WideEvent;
+  const expected = create(WideEventSchema, given);
+  expect(bytesOf(arrived)).toEqual(bytesOf(expected));
+  expect(Buffer.from(message.data)).toEqual(Buffer.from(codec?.encode(expected) ?? []));
+}
+
+const amqpOptions = { exchange: Wide.topic, unprefixed: false, maxMessageBytes: 1_000_000 };
+
+/** AMQP and HTTP differ in the prefix of headers, and the SDK knows only HTTP. */
+function toHttp(message: Message): HttpMessage {
+  const { content, properties } = toAmqp(message, "binary");
+  const headers = Object.entries(properties.headers).map(([name, value]) => [
+    name.replace("cloudEvents:", "ce-"),
+    value,
+  ]);
+  const body = message.datacontenttype === "application/json" ? content.toString() : content;
+  return { headers: { ...Object.fromEntries(headers), "content-type": message.datacontenttype }, body };
+}
+
+function fromHttp({ headers: { "content-type": contentType, ...headers }, body }: HttpMessage): Message {
+  const named = Object.entries(headers).map(([name, value]) => [name.replace("ce-", "cloudEvents:"), value]);
+  const properties = { contentType, headers: Object.fromEntries(named) };
+  // Nothing at all where the message is no bytes.
+  return fromAmqp({ content: Buffer.from((body ?? "") as string | Uint8Array), properties }, amqpOptions);
+}
+
+function readBySdk(message: HttpMessage): CloudEvent<unknown> {
+  return HTTP.toEvent(message) as CloudEvent<unknown>;
+}
+
+function writtenBySdk(text: string): string {
+  const event = readBySdk({ headers: { "content-type": "application/cloudevents+json" }, body: text });
+  expect(event.validate()).toBe(true);
+  return HTTP.structured(event).body as string;
+}
+
+describe.each(contentTypes)("any message, as %s", (contentType) => {
+  const wide = wideIn[contentType] as fc.Arbitrary<Given>;
+
+  it.each<[string, (message: Message) => Message]>([
+    ["as it is published", (message) => message],
+    ["as structured CloudEvents", (message) => fromCloudEventJson(toCloudEventJson(message))],
+    ["over AMQP in binary mode", (message) => fromAmqp(toAmqp(message, "binary"), amqpOptions)],
+    ["over AMQP in structured mode", (message) => fromAmqp(toAmqp(message, "structured"), amqpOptions)],
+    ["the CloudEvents SDK in binary mode", (message) => fromHttp(HTTP.binary(readBySdk(toHttp(message))))],
+    [
+      "the CloudEvents SDK in structured mode",
+      (message) => fromCloudEventJson(writtenBySdk(toCloudEventJson(message))),
+    ],
+  ])("survives %s", async (_, mapped) => {
+    const sender = recordingSender();
+    const publisher = createWidePublisher(createPublisher(sender, { source: "/test" }));
+    await fc.assert(
+      fc.asyncProperty(wide, async (given) => {
+        await publisher.wide(given, { contentType });
+        const message = sender.messages.at(-1) as Message;
+        const { data: _, ...envelope } = message;
+        const arrived = mapped(message);
+        expect(arrived).toMatchObject(envelope);
+        await expectSame(given, arrived);
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  /** From a transaction through a relay and a broker to a handler. */
+  async function handledThrough<Tx>(store: Store<Tx>, given: readonly Given[]): Promise<void> {
+    const broker = memoryBroker();
+    const log = telemetryLog();
+    const outbox = createOutbox(store, { source: "/test" });
+    const got = new Map<string, [WideEvent, Message]>();
+    const router = createRouter("b", { telemetry: log.telemetry });
+    onWide(router, (data, { message }) => void got.set(message.id, [data, message]));
+    broker.bind("b", [Wide]);
+    const relay = createRelay(store, broker.sender(), { pollIntervalMs: 20 });
+    const ids = await store.transaction(async (tx) => {
+      const publisher = createWidePublisher(outbox.in(tx));
+      const published: string[] = [];
+      for (const each of given) published.push((await publisher.wide(each, { contentType })).id);
+      return published;
+    });
+    relay.start();
+    router.start(broker.receiver());
+    await log.until("delivery.acked", given.length);
+    await Promise.all([relay.stop(), router.stop()]);
+    for (const [index, id] of ids.entries()) {
+      const [data, message] = got.get(id) as [WideEvent, Message];
+      const each = given[index] as Given;
+      expect(bytesOf(data)).toEqual(bytesOf(create(WideEventSchema, each)));
+      await expectSame(each, message);
+    }
+  }
+
+  it("survives the store and the broker in memory", async () => {
+    const several = fc.array(wide, { minLength: 1, maxLength: 10 });
+    await fc.assert(
+      fc.asyncProperty(several, (given) => handledThrough(memoryStore(), given)),
+      { numRuns: 10 },
+    );
+  });
+
+  describeOnEach("rabbitmq", ({ url }) => {
+    it.each(["binary", "structured"] as const)("survives RabbitMQ in %s mode", async (mode) => {
+      const name = `wide-${randomBytes(6).toString("hex")}`;
+      const route = () => ({ exchange: name, routingKey: "Wide" });
+      const given = fc.sample(wide, 10);
+      const got = new Map<string, Message>();
+      const log = telemetryLog();
+      const router = createRouter("b", { telemetry: log.telemetry });
+      onWide(router, (_, { message }) => void got.set(message.id, message));
+      const sender = rabbitmqSender({ url, mode, route });
+      const connection = await connect(url);
+      onTestFinished(async () => {
+        const channel = await connection.createChannel();
+        for (const queue of [name, `${name}.parked`]) await channel.deleteQueue(queue);
+        await channel.deleteExchange(name);
+        await connection.close();
+      });
+      await sender.setup([Wide]);
+      // A relay tries again until the consumer's queue is there.
+      const store = memoryStore();
+      const publisher = createWidePublisher(createOutbox(store, { source: "/test" }));
+      const ids = await store.transaction(async () => {
+        const published = await Promise.all(given.map((each) => publisher.wide(each, { contentType })));
+        return published.map(({ id }) => id);
+      });
+      const relay = createRelay(store, sender, { pollIntervalMs: 20, backoff: constant(50), maxAttempts: 100 });
+      router.start(rabbitmqReceiver({ url, queue: name, route }));
+      relay.start();
+      await log.until("delivery.acked", given.length);
+      await Promise.all([relay.stop(), router.stop()]);
+      await sender.close();
+      for (const [index, id] of ids.entries()) await expectSame(given[index] as Given, got.get(id) as Message);
+    });
+  });
+
+  describeOnEach("postgres", ({ url }) => {
+    const schema = `protobuf_${randomBytes(6).toString("hex")}`;
+    const pool = new pg.Pool({ connectionString: url, max: 5 });
+    const store = postgresStore({ pool, schema });
+    beforeAll(() => store.migrate());
+    afterAll(async () => {
+      await pool.query(`drop schema if exists ${schema} cascade`);
+      await pool.end();
+    });
+
+    it("survives Postgres", async () => {
+      const several = fc.array(wide, { minLength: 1, maxLength: 20 });
+      await fc.assert(
+        fc.asyncProperty(several, (given) => handledThrough(store, given)),
+        { numRuns: 3 },
+      );
+    });
+  });
+});
