@@ -24,7 +24,7 @@ function surfaceOf(folder: string): string {
 }
 
 // What users can import, as a text to review. To change it on purpose: npx vitest run checks/exported-names --update
-test.each(["postbox", "testkit"])("the exported names of %s", async (folder) => {
+test.each(["postbox", "protobuf", "testkit"])("the exported names of %s", async (folder) => {
   await expect(surfaceOf(folder)).toMatchFileSnapshot(`exported-names/${folder}.txt`);
 });
 

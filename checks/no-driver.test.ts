@@ -5,20 +5,27 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-const library = join(import.meta.dirname, "..", "packages", "postbox");
+const root = join(import.meta.dirname, "..");
+const library = join(root, "packages", "postbox");
+const protobuf = join(root, "packages", "protobuf");
 let project: string;
 
-// A project that has installed postbox and nothing else. In a temporary folder, where no other node_modules is near.
+// A project that has installed postbox, @postbox/protobuf with the one peer that it must have, and nothing else. In a temporary folder, where no other node_modules is near.
 beforeAll(() => {
   if (!existsSync(join(library, "dist", "index.js"))) throw new Error("packages/postbox is not built: npm run build");
   project = mkdtempSync(join(tmpdir(), "postbox-no-driver-"));
   for (const part of ["dist", "package.json"]) {
     cpSync(join(library, part), join(project, "node_modules", "postbox", part), { recursive: true });
+    cpSync(join(protobuf, part), join(project, "node_modules", "@postbox", "protobuf", part), { recursive: true });
   }
+  const peer = join("node_modules", "@bufbuild", "protobuf");
+  cpSync(join(root, peer), join(project, peer), { recursive: true });
 });
 afterAll(() => rmSync(project, { recursive: true, force: true }));
 
-test.each(["postbox", "postbox/memory", "postbox/connect"])("%s can be imported without any driver", async (name) => {
+const doors = ["postbox", "postbox/memory", "postbox/connect", "@postbox/protobuf"];
+
+test.each(doors)("%s can be imported without any driver or generator", async (name) => {
   const program = `console.log(Object.keys(await import("${name}")).length)`;
   const { stdout, stderr } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], {
     cwd: project,

@@ -9,7 +9,7 @@ export interface CommandLine {
   readonly only: readonly string[];
 }
 
-const usage = "usage: npm run bench -- outbox|inbox|tuning [--json] [--only name,…] [--rounds n] [--quick]";
+const usage = "usage: npm run bench -- outbox|inbox|brokers|tuning [--json] [--only name,…] [--rounds n] [--quick]";
 
 export function commandLine(args: readonly string[]): CommandLine {
   const { values, positionals } = parseArgs({

@@ -1,4 +1,5 @@
 // npm run bench -- <part>: measures, prints, and leaves nothing behind.
+import { brokers } from "./brokers/brokers.js";
 import { busyCores } from "./busy-cores.js";
 import { commandLine } from "./command-line.js";
 import { createDatabase } from "./database.js";
@@ -18,7 +19,7 @@ const quickShare = 0.1;
 const lookForOthersMs = 500;
 const othersMayTake = 0.2;
 
-const parts: Readonly<Record<string, Part>> = { outbox, inbox, tuning };
+const parts: Readonly<Record<string, Part>> = { outbox, inbox, brokers, tuning };
 
 const asked = commandLine(process.argv.slice(2));
 const part = parts[asked.part];

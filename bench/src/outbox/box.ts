@@ -14,8 +14,8 @@ export interface Box {
   readonly pending: string;
   /** Removes all rows, and the dead ones with them. */
   empty(): Promise<void>;
-  /** Adds rows, all in one transaction: they appear at once. */
-  fill(rows: number): Promise<void>;
+  /** Adds rows, all in one transaction: they appear at once. Defaults to copies of the template. */
+  fill(rows: number, from?: string): Promise<void>;
   /** How many rows are not settled yet. */
   left(): Promise<number>;
 }
@@ -48,14 +48,14 @@ export async function createBox(database: Database, schema: string): Promise<Box
       );
       await pool.query(`TRUNCATE ${tables.join(", ")}`);
     },
-    async fill(rows) {
+    async fill(rows, from = template) {
       // Before, not after: the first change of a page after a checkpoint writes all of it, and that is not to be measured.
       await pool.query("CHECKPOINT");
       await store.transaction(async (tx) => {
         for (let missing = rows; missing > 0; missing -= templateRows) {
           await tx.query(
             `INSERT INTO ${pending} (id, ${columns}) SELECT ${newId}, ${columns}
-             FROM ${template} ORDER BY position LIMIT $1`,
+             FROM ${from} ORDER BY position LIMIT $1`,
             [Math.min(missing, templateRows)],
           );
         }
@@ -69,6 +69,16 @@ export async function createBox(database: Database, schema: string): Promise<Box
       return Number(rows[0].left);
     },
   };
+}
+
+/** A template in which each tenth row has the same key. */
+export async function createHotTemplate({ pool }: Box): Promise<string> {
+  const hot = "public.hot_template";
+  await pool.query(`CREATE TABLE ${hot} AS SELECT * FROM ${template}`);
+  await pool.query(
+    `UPDATE ${hot} SET (lane, key) = (SELECT lane, key FROM ${template} ORDER BY position LIMIT 1) WHERE position % 10 = 0`,
+  );
+  return hot;
 }
 
 /** Publishes the template's rows once per database. Returns the columns to copy: all but the id and what has a default. */

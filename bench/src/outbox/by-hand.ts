@@ -25,8 +25,15 @@ const names = messageColumns.map(([name]) => name).join(", ");
 const read = `lane, position, attempts, subject, data_schema, ${names}`;
 const readAtOnce = 1000;
 
-/** Reads 1,000 rows, deletes them by their key, and so on. Returns the seconds that it took. */
-export async function drainByHand({ pool, pending }: Box, rows: number): Promise<number> {
+/** What the columns of a row hold that was read. */
+export type ReadRow = ReturnType<typeof handMadeRow>;
+
+/** Reads 1,000 rows, publishes them if it is told how, deletes them by their key, and so on. Returns the seconds that it took. */
+export async function drainByHand(
+  { pool, pending }: Box,
+  rows: number,
+  publish?: (rows: readonly ReadRow[]) => Promise<void>,
+): Promise<number> {
   const select = `SELECT ${read} FROM ${pending} ORDER BY lane, position LIMIT ${readAtOnce}`;
   const client = await pool.connect();
   try {
@@ -34,6 +41,7 @@ export async function drainByHand({ pool, pending }: Box, rows: number): Promise
     for (let left = rows; left > 0; ) {
       const { rows: rowsRead } = await client.query(select);
       if (rowsRead.length === 0) throw new Error(`${left} of ${rows} rows are missing`);
+      if (publish !== undefined) await publish(rowsRead);
       await removeByHand(client, pending, rowsRead);
       left -= rowsRead.length;
     }

@@ -3,6 +3,7 @@ import { parseArgs } from "node:util";
 import { createRelay } from "postbox";
 import { connectTransport } from "postbox/connect";
 import { billingService } from "./billing.js";
+import { shop } from "./events.js";
 import { deadAfterSending, sendingTwice } from "./faults.js";
 import { ordersService } from "./orders.js";
 import { printSummary, progressPrinter, summarise } from "./summary.js";
@@ -38,8 +39,8 @@ const { broker, orders, billing } = await connect().catch((error: Error) => {
   process.exit(2);
 });
 const sender = sendingTwice(broker.sender(), 7);
-orders.router.start(broker.receiver("orders"));
-billing.router.start(broker.receiver("billing"));
+orders.router.start(broker.receiver(`${shop}.orders`));
+billing.router.start(broker.receiver(`${shop}.billing`));
 
 // Short leases, so that nobody waits long for the one that stops dead. What was sent is kept, to be counted in the end.
 const options = { leaseMs: 3_000, pollIntervalMs: 100, publishTimeoutMs: 900, mode: "keep" } as const;

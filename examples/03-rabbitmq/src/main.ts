@@ -1,4 +1,4 @@
-import { createOutbox, createRelay, createRouter, defineEvent, inbox, transaction } from "postbox";
+import { createOutbox, createRelay, createRouter, defineEvent, inbox, type Logger, logTo, transaction } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { rabbitmqParkingLot, rabbitmqReceiver, rabbitmqSender } from "postbox/rabbitmq";
 import { z } from "zod";
@@ -8,6 +8,8 @@ const url = process.env.AMQP_URL ?? "amqp://guest:guest@127.0.0.1:5672";
 const queue = `billing-${process.pid}`;
 const topic = `shop.orders.p${process.pid}`;
 const store = memoryStore();
+const nobody = () => {};
+const logger: Logger = { debug: nobody, info: nobody, warn: console.warn, error: console.error };
 
 const OrderPlaced = defineEvent({
   type: `${topic}.OrderPlaced`,
@@ -17,7 +19,7 @@ const OrderPlaced = defineEvent({
 
 // Publish: in your transaction, as ever; the relay carries it to the exchange of the event's topic.
 const outbox = createOutbox(store, { source: "/orders" });
-const sender = rabbitmqSender({ url, connectionName: "orders relay" });
+const sender = rabbitmqSender({ url, connectionName: "orders relay", telemetry: logTo(logger) });
 await sender.setup([OrderPlaced]);
 const relay = createRelay(store, sender, { pollIntervalMs: 50 });
 
@@ -32,7 +34,7 @@ const router = createRouter("billing", { maxAttempts: 1 })
     billed.add(order.orderId);
   });
 const billed = new Set<string>();
-const receiver = rabbitmqReceiver({ url, queue, prefetch: 50, connectionName: "billing" });
+const receiver = rabbitmqReceiver({ url, queue, prefetch: 50, connectionName: "billing", telemetry: logTo(logger) });
 router.start(receiver);
 relay.start();
 
@@ -44,6 +46,9 @@ const until = async (done: () => boolean | Promise<boolean>) => {
   while (!(await done())) await new Promise((resolve) => setTimeout(resolve, 50));
 };
 await until(() => billed.has("order-1"));
+
+// For a probe: what is known at this moment, without asking the broker.
+console.log(`sender ${sender.health().status}, receiver ${receiver.health().status}`);
 
 // What an inbox has taken over, the inbox has parked, in the database: it is retried there.
 const parked = async () => (await store.admin.list({ box: "inbox/billing", status: "parked" })).messages;

@@ -6,6 +6,7 @@ export type ErrorCode =
   | "option-unknown"
   | "option-invalid"
   | "event-invalid"
+  | "json-schema-missing"
   | "middleware-order"
   | "handler-exists"
   | "already-started"
@@ -16,6 +17,7 @@ export type ErrorCode =
   | "data-not-encodable"
   | "data-not-decodable"
   | "data-invalid"
+  | "upcast-failed"
   // Handling.
   | "no-handler"
   | "outputs-unpublished"

@@ -4,6 +4,8 @@ import { scrub } from "./internal/scrub.js";
 /** One rule per option: what a good value looks like, in words for the error, and as a test. */
 export interface OptionRule {
   readonly expected: string;
+  /** Its values may hold a secret: no error shows them. Defaults to false. */
+  readonly secret?: boolean;
   test(value: unknown): boolean;
 }
 
@@ -58,7 +60,7 @@ export function checkOptions(
     if (value !== undefined && !rule.test(value)) {
       throw new ConfigError(
         "option-invalid",
-        `${owner}: option '${key}' must be ${rule.expected}; got ${show(value)}`,
+        `${owner}: option '${key}' must be ${rule.expected}${rule.secret ? "" : `; got ${show(value)}`}`,
         {
           path: key,
         },

@@ -1,9 +1,19 @@
+import type { ErrorCode } from "./errors.js";
 import type { EventDefinition } from "./event/define-event.js";
 import type { Message } from "./message/message.js";
 
 /*
  * The broker seam. A transport is a Sender, a Receiver, or both; this file is all that the library knows of a broker.
  */
+
+/** What is known of a connection at this moment, without asking the broker. Holds no secret. */
+export interface TransportHealth {
+  /** `idle`: nobody has needed one yet, or it was closed on purpose. `blocked`: connected, but the broker takes nothing. */
+  readonly status: "idle" | "connected" | "blocked" | "down";
+  readonly since: Date;
+  /** What went wrong last, however long ago. */
+  readonly lastFailure?: { readonly code: ErrorCode; readonly text: string; readonly at: Date };
+}
 
 /** What became of one message. */
 export type Outcome =
@@ -26,7 +36,8 @@ export type Outcome =
  * - `send` may be called again before an earlier call has returned.
  * - Each message's outcome is reported through `settled(index, outcome)` as soon as it is known, once, in any order.
  * - It resolves when every message has its outcome. It rejects with a `TransportDownError` only when the broker cannot
- *   be reached; messages without an outcome by then may or may not have arrived, and no later call reports them.
+ *   be reached; messages without an outcome by then may or may not have arrived, and no later call reports them. Where the
+ *   broker does not let us in, it may be a `ConfigError`: a relay waits and tries again after either.
  * - When `signal` is aborted it gives up soon and rejects.
  */
 export interface Sender {
@@ -40,6 +51,8 @@ export interface Sender {
     settled: (index: number, outcome: Outcome) => void,
     signal: AbortSignal,
   ): Promise<void>;
+  /** Of its connection. Absent where there is none to lose. */
+  health?(): TransportHealth;
   close?(): Promise<void>;
 }
 
@@ -85,8 +98,8 @@ export interface Delivery {
 export interface Subscription {
   /** The consumer's name: stable, since brokers and the inbox remember it. */
   readonly consumer: string;
-  /** The events it has handlers for; a transport binds queues by them. */
-  readonly events: readonly EventDefinition[];
+  /** What it has handlers for, older types that they upcast included; a transport binds queues by them. */
+  readonly events: readonly Pick<EventDefinition, "type" | "topic">[];
   /** Takes one delivery. The next is handed over when this resolves: that is the consumer's back-pressure. */
   deliver(delivery: Delivery): Promise<void>;
 }
@@ -108,4 +121,6 @@ export interface Receiver {
    */
   readonly storesFailures?: boolean;
   receive(subscription: Subscription, signal: AbortSignal): Promise<void>;
+  /** Of its connection; of several runs at once, the one that is worst off. Absent where there is none to lose. */
+  health?(): TransportHealth;
 }

@@ -19,8 +19,9 @@ export {
 export { type RecordingOptions, type RecordingSender, recordingSender } from "./recording-sender.js";
 export { relaySuite } from "./relay-suite.js";
 export { type Cuttable, cuttable } from "./servers/cuttable.js";
-export { type DisposableServer, disposable } from "./servers/disposable.js";
+export { type DisposableRabbitmq, type DisposableServer, disposable } from "./servers/disposable.js";
 export { type Finding, type FoundService, findServices, type MissingService } from "./servers/find-services.js";
+export { freePort } from "./servers/free-port.js";
 export type { DebianPackage, Service } from "./servers/service.js";
 export { arrivalOf, remember, remembering } from "./store-suite/remembering.js";
 export type {

@@ -9,7 +9,13 @@ export const memoryTransportFeatures: TransportFeatures = {
   releaseUncounted: true,
   prefetch: true,
   prefetchBytes: true,
+  singleActive: false,
+  maxMessageBytes: false,
+  unbinds: true,
   outage: true,
+  reconnects: false,
+  health: false,
+  restarts: false,
 };
 
 /** A memory broker for `transportSuite`. */
@@ -20,6 +26,7 @@ export async function memoryTransportHarness(): Promise<TransportHarness> {
     sender: () => faultySender(broker.sender(), () => (away ? "down" : undefined)),
     receiver: (options) => broker.receiver(options),
     bind: async (queue, events) => broker.bind(queue, events),
+    unbind: async (queue, events) => broker.unbind(queue, events),
     crash: async (receiver) => (receiver as MemoryReceiver).crash(),
     parked: async (queue) => broker.parked(queue).map(({ message, reason }) => ({ message, reason: reason.message })),
     async down() {

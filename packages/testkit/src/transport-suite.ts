@@ -1,6 +1,8 @@
 import { describe } from "vitest";
+import { failingBrokerFacts } from "./transport-suite/failing-broker-facts.js";
 import { receivingFacts } from "./transport-suite/receiving-facts.js";
 import { roundTripFacts } from "./transport-suite/round-trip-facts.js";
+import { routedFacts } from "./transport-suite/routed-facts.js";
 import { sendingFacts } from "./transport-suite/sending-facts.js";
 import { settlementFacts } from "./transport-suite/settlement-facts.js";
 import { transportFacts } from "./transport-suite/transport-facts.js";
@@ -17,5 +19,7 @@ export function transportSuite(options: TransportSuiteOptions): void {
     roundTripFacts(fact);
     settlementFacts(fact);
     receivingFacts(fact);
+    failingBrokerFacts(fact);
+    routedFacts(fact);
   });
 }

@@ -1,3 +1,5 @@
+import { callback, checkOptions } from "../options.js";
+import type { Telemetry } from "../telemetry/events.js";
 import type { Receiver, Sender } from "../transport.js";
 import { loadDriver } from "./load-driver.js";
 import { unsupportedUrl } from "./unsupported-url.js";
@@ -11,14 +13,23 @@ export interface ConnectedTransport {
   close(): Promise<void>;
 }
 
+export interface ConnectTransportOptions {
+  /** Listens to what happens to its connections. Defaults to nobody. */
+  readonly telemetry?: Telemetry;
+}
+
 /**
  * Makes a transport from a URL, and loads only the driver that it needs:
  *
  * - `memory:`: a broker inside of this process; each call makes another one
  * - `amqp://` and `amqps://`: RabbitMQ, through `amqplib`
  */
-export async function connectTransport(url: string): Promise<ConnectedTransport> {
-  if (/^amqps?:\/\//.test(url)) return rabbitmq(url);
+export async function connectTransport(
+  url: string,
+  options: ConnectTransportOptions = {},
+): Promise<ConnectedTransport> {
+  checkOptions("connectTransport", options, { telemetry: callback });
+  if (/^amqps?:\/\//.test(url)) return rabbitmq(url, options);
   if (!url.startsWith("memory:")) throw unsupportedUrl("transport", url, "memory:, amqp://, amqps://");
   const { memoryBroker } = await import("../transports/memory/memory-broker.js");
   const broker = memoryBroker();
@@ -30,7 +41,7 @@ export async function connectTransport(url: string): Promise<ConnectedTransport>
   };
 }
 
-async function rabbitmq(url: string): Promise<ConnectedTransport> {
+async function rabbitmq(url: string, options: ConnectTransportOptions): Promise<ConnectedTransport> {
   const { rabbitmqReceiver, rabbitmqSender } = await loadDriver(
     "amqplib",
     () => import("../transports/rabbitmq/index.js"),
@@ -39,11 +50,11 @@ async function rabbitmq(url: string): Promise<ConnectedTransport> {
   return {
     kind: "rabbitmq",
     sender() {
-      const sender = rabbitmqSender({ url });
+      const sender = rabbitmqSender({ url, ...options });
       senders.push(sender);
       return sender;
     },
-    receiver: (queue) => rabbitmqReceiver({ url, queue }),
+    receiver: (queue) => rabbitmqReceiver({ url, queue, ...options }),
     async close() {
       await Promise.all(senders.map((sender) => sender.close()));
     },

@@ -34,10 +34,13 @@ describeOn({ title: "PGlite" }, () => {
 
 describeOnEach("rabbitmq", ({ url }) => {
   it("connectTransport makes a sender and a receiver on RabbitMQ", async () => {
-    const transport = await connectTransport(url);
-    expect([transport.kind, transport.receiver("q").name]).toEqual(["rabbitmq", "rabbitmq"]);
+    const told: string[] = [];
+    const transport = await connectTransport(url, { telemetry: ({ name }) => told.push(name) });
+    const receiver = transport.receiver("q");
+    expect([transport.kind, receiver.name, receiver.health?.().status]).toEqual(["rabbitmq", "rabbitmq", "idle"]);
     const sender = transport.sender();
     await sender.connect?.(new AbortController().signal);
+    expect([told, sender.health?.().status]).toEqual([["transport.connected"], "connected"]);
     await transport.close();
   });
 });

@@ -67,7 +67,22 @@ export type TelemetryEvent =
   | { readonly name: "delivery.parked"; readonly consumer: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.ignored"; readonly consumer: string; readonly id: string; readonly type: string }
   | { readonly name: "delivery.released"; readonly consumer: string; readonly id: string }
+  | ({ readonly name: "transport.connected" } & TransportEnd)
+  /** It has no connection: it lost it, or got none. Tried again after `retryInMs`; without that, when it is next needed, or never. */
+  | ({ readonly name: "transport.lost"; readonly error: PostboxError; readonly retryInMs?: number } & TransportEnd)
+  /** The broker is connected, and takes nothing. */
+  | ({ readonly name: "transport.blocked"; readonly reason: string } & TransportEnd)
+  | ({ readonly name: "transport.unblocked" } & TransportEnd)
   | { readonly name: "router.failed"; readonly consumer: string; readonly error: PostboxError };
+
+/** Which connection it is about. */
+export interface TransportEnd {
+  /** The name of the sender or receiver. */
+  readonly transport: string;
+  readonly end: "sender" | "receiver";
+  /** Where it leads, without who somebody is there. */
+  readonly place: string;
+}
 
 /** Takes telemetry events. Must return quickly; what it throws is swallowed. */
 export type Telemetry = (event: TelemetryEvent) => void;

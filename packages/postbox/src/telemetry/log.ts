@@ -31,6 +31,10 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "message.dropped": "warn",
   "delivery.retried": "warn",
   "delivery.parked": "error",
+  "transport.connected": "info",
+  "transport.lost": "warn",
+  "transport.blocked": "warn",
+  "transport.unblocked": "info",
   "router.failed": "error",
 };
 

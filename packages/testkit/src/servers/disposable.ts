@@ -1,10 +1,15 @@
+import { execFile } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
 import { freePort } from "./free-port.js";
 import { createGuardedFolder, type Running } from "./guarded-folder.js";
 import type { Recipe } from "./recipe.js";
 import { pgbouncer } from "./recipes/pgbouncer.js";
 import { postgres } from "./recipes/postgres.js";
+import { rabbitmq } from "./recipes/rabbitmq.js";
 import { within } from "./within.js";
+
+const recipes = { postgres: () => postgres, pgbouncer, rabbitmq } satisfies Record<string, (given: string) => Recipe>;
 
 const startTimeoutMs = 30_000;
 const stopTimeoutMs = 15_000;
@@ -26,16 +31,26 @@ export interface DisposableServer extends AsyncDisposable {
   stop(): Promise<void>;
 }
 
+/** A RabbitMQ that belongs to one test. */
+export interface DisposableRabbitmq extends DisposableServer {
+  /** Runs `rabbitmqctl` on it, and answers what that printed. */
+  control(...args: readonly string[]): Promise<string>;
+  /** To be called before a kill: a quorum queue that was made just before is of no use afterwards, since its name is not on the disk yet. */
+  keepQueues(): Promise<void>;
+}
+
 /**
  * Starts a server of its own process, port and temporary folder, on 127.0.0.1 only. Resolves when it takes connections.
  * Nothing of it is left behind, whether `stop` is called, starting fails, or this process is killed.
  *
- * The PostgreSQL comes with npm. A PgBouncer must be installed; it stands in front of the PostgreSQL at `upstream`.
+ * The PostgreSQL comes with npm. A PgBouncer must be installed; it stands in front of the PostgreSQL at `upstream`. So must a
+ * RabbitMQ; it may be given lines of configuration beside its own.
  */
+export function disposable(name: "rabbitmq", configuration?: string): Promise<DisposableRabbitmq>;
 export function disposable(name: "postgres"): Promise<DisposableServer>;
 export function disposable(name: "pgbouncer", upstream: string): Promise<DisposableServer>;
-export async function disposable(name: "postgres" | "pgbouncer", upstream = ""): Promise<DisposableServer> {
-  const recipe: Recipe = name === "postgres" ? postgres : pgbouncer(upstream);
+export async function disposable(name: keyof typeof recipes, given = ""): Promise<DisposableRabbitmq> {
+  const recipe = recipes[name](given);
   const folder = createGuardedFolder();
   try {
     const server = await recipe.prepare(folder);
@@ -68,6 +83,17 @@ export async function disposable(name: "postgres" | "pgbouncer", upstream = ""):
       }
     };
 
+    const control = async (...args: readonly string[]) => {
+      const command = server.control?.(args);
+      if (!command) throw new Error(`${name} has no program to control it with`);
+      const { stdout } = await promisify(execFile)(command.file, [...command.args], {
+        cwd: folder.path,
+        env: { ...process.env, ...command.env },
+        ...command.account,
+      });
+      return stdout;
+    };
+
     await start();
     return {
       url,
@@ -82,6 +108,10 @@ export async function disposable(name: "postgres" | "pgbouncer", upstream = ""):
         await end(orderly);
         // A killed server's children hold its data for a moment longer; until then the next one ends at once.
         await start(10_000);
+      },
+      control,
+      keepQueues: async () => {
+        await control("eval", "[dets:sync(Table) || Table <- dets:all()].");
       },
       stop,
       [Symbol.asyncDispose]: stop,

@@ -26,7 +26,8 @@ function start(command) {
   current = command;
   const log = openSync(`${folder}/log`, "a");
   const { uid, gid } = command.account ?? {};
-  const child = spawn(command.file, command.args, { cwd: folder, stdio: ["ignore", log, log], uid, gid });
+  const env = { ...process.env, ...command.env };
+  const child = spawn(command.file, command.args, { cwd: folder, stdio: ["ignore", log, log], uid, gid, env });
   closeSync(log);
   running = child;
   child.once("spawn", () => say({ started: child.pid }));

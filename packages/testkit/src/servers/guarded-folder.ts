@@ -11,6 +11,8 @@ import { within } from "./within.js";
 export interface Command {
   readonly file: string;
   readonly args: readonly string[];
+  /** Beside our own environment. */
+  readonly env?: Readonly<Record<string, string>>;
   /** Whom to run it as. Defaults to whoever we are. */
   readonly account?: Account;
   /** What makes it end by itself. Defaults to SIGTERM. */

@@ -12,6 +12,8 @@ interface PreparedServer {
   url(port: number): string;
   /** Resolves once the server at `url` takes connections; rejects while it does not. */
   probe(url: string): Promise<unknown>;
+  /** Its administration program, with these arguments, where it has one. */
+  control?(args: readonly string[]): Command;
   /** Takes back what a killed server has left outside its folder. */
   tidyAfterKill?(): Promise<void>;
 }

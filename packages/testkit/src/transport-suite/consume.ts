@@ -15,6 +15,8 @@ export interface Consumer {
   stop(): Promise<void>;
   /** Aborts and does not wait. */
   abort(): void;
+  /** With `reconnects`: its connection dies, and it makes another one. */
+  interrupt(): Promise<void>;
   /** As when its process dies. */
   crash(): Promise<void>;
   /** Ends it whatever state it is in, so that one failed fact does not hold up the next. */
@@ -26,7 +28,11 @@ const patienceMs = 5000;
 export function consume(
   receiver: Receiver,
   wanted: Omit<Subscription, "deliver">,
-  { crash, accept }: { crash(): Promise<void>; accept?: () => Promise<void> },
+  {
+    crash,
+    interrupt,
+    accept,
+  }: { crash(): Promise<void>; interrupt(): Promise<void>; accept?: (delivery: Delivery) => Promise<void> },
 ): Consumer {
   const deliveries: Delivery[] = [];
   const stopping = new AbortController();
@@ -38,7 +44,7 @@ export function consume(
       async deliver(delivery) {
         deliveries.push(delivery);
         arrived();
-        await accept?.();
+        await accept?.(delivery);
       },
     },
     stopping.signal,
@@ -78,6 +84,7 @@ export function consume(
       await running;
     },
     crash,
+    interrupt,
     async abandon() {
       stopping.abort();
       await crash();

@@ -135,6 +135,36 @@ export function receivingFacts(fact: TransportFact): void {
     });
   });
 
+  describe("receivers of one queue that take turns", () => {
+    fact("keep the keys in order, also when one dies and the next takes over", "singleActive", async (stage) => {
+      const { send, message, consume, harness, event } = stage;
+      const queue = `turns-${stage.queue}`;
+      await harness.bind(queue, [event], { singleActive: true });
+      const first = consume({ queue, singleActive: true, prefetch: 1 });
+      const names = Array.from({ length: 60 }, (_, index) => `${index % 3}-${Math.floor(index / 3)}`);
+      await send(...names.map((name) => message(name, { key: name.slice(0, 1), type: event.type })));
+      const seen: string[] = [];
+      const second = consume({ queue, singleActive: true, prefetch: 1 });
+      for (let count = 0; count < 30; count++) {
+        const delivery = await first.next();
+        seen.push(delivery.message.id);
+        await delivery.ack();
+      }
+      expect(second.deliveries).toEqual([]);
+      await first.crash();
+      while (new Set(seen).size < names.length) {
+        const delivery = await second.next();
+        seen.push(delivery.message.id);
+        await delivery.ack();
+      }
+      const firsts = [...new Set(seen)];
+      for (const key of ["0", "1", "2"]) {
+        const ofKey = (all: readonly string[]) => all.filter((name) => name.startsWith(key));
+        expect(ofKey(firsts)).toEqual(ofKey(names));
+      }
+    });
+  });
+
   describe("an aborted receiver", () => {
     fact("returns at once when nothing is outstanding", async (stage) => {
       const consumer = stage.consume();

@@ -49,6 +49,11 @@ export function roundTripFacts(fact: TransportFact): void {
       arrives(stage, stage.message("m1", { data: new Uint8Array(512 * 1024).fill(0xc3) })),
     );
 
+    fact("with many and large headers", (stage) => {
+      const names = Array.from({ length: 100 }, (_, index) => [`header-${index}`, `${index} ∞ `.padEnd(300, "é")]);
+      return arrives(stage, stage.message("m1", { headers: { empty: "", ...Object.fromEntries(names) } }));
+    });
+
     fact("whatever it is", async (stage) => {
       const { event, send, consume } = stage;
       const consumer = consume();

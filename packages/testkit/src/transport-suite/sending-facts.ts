@@ -53,6 +53,16 @@ export function sendingFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m4"]);
     });
 
+    fact("rejects what is too large, and sends the rest", "maxMessageBytes", async (stage) => {
+      const { harness, send, message, consume } = stage;
+      const data = new Uint8Array((harness.maxMessageBytes ?? 0) + 1);
+      const outcomes = await send(message("m1"), message("m2", { data }), message("m3"));
+      expect(statuses(outcomes)).toEqual(["sent", "rejected", "sent"]);
+      expect(outcomes[1]).toMatchObject({ error: { code: "message-too-large" } });
+      const received = await consume().take(2);
+      expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m3"]);
+    });
+
     fact("declares keepsOrder as claimed", async ({ harness, features }) => {
       expect(harness.sender().keepsOrder).toBe(features.keepsOrder);
     });

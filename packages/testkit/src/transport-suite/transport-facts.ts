@@ -1,5 +1,13 @@
 import { randomUUID } from "node:crypto";
-import { defineEvent, type EventDefinition, type Message, type MessageInput, type Outcome } from "postbox";
+import {
+  type Delivery,
+  defineEvent,
+  type EventDefinition,
+  type Message,
+  type MessageInput,
+  type Outcome,
+  type Upcaster,
+} from "postbox";
 import { it } from "vitest";
 import { testMessage } from "../messages.js";
 import { type Consumer, consume } from "./consume.js";
@@ -21,7 +29,9 @@ export interface Stage {
   /** Sends with a sender of its own, and answers with the outcomes by index. Throws when one is reported twice. */
   send(...messages: readonly Message[]): Promise<readonly (Outcome | undefined)[]>;
   /** Starts a receiver of `queue`; stopped when the fact ends. */
-  consume(options?: Partial<HarnessReceiverOptions> & { readonly accept?: () => Promise<void> }): Consumer;
+  consume(
+    options?: Partial<HarnessReceiverOptions> & { readonly accept?: (delivery: Delivery) => Promise<void> },
+  ): Consumer;
 }
 
 type Proof = (stage: Stage) => Promise<void>;
@@ -32,8 +42,8 @@ export interface TransportFact {
   (name: string, needs: keyof TransportFeatures, prove: Proof): void;
 }
 
-/** Slow machines and brokers that take a moment to bind; a fact itself waits for at most five seconds at a time. */
-const timeoutMs = 30_000;
+/** Slow machines, and brokers that take a moment to bind or to start; a fact itself waits for at most five seconds at a time. */
+const timeoutMs = 60_000;
 
 export function transportFacts(options: TransportSuiteOptions): TransportFact {
   return (name: string, ...rest: [Proof] | [keyof TransportFeatures, Proof]) => {
@@ -56,9 +66,10 @@ export function transportFacts(options: TransportSuiteOptions): TransportFact {
 }
 
 /** An event that takes any data. */
-export function testEvent(topic: string, name: string): EventDefinition {
+export function testEvent(topic: string, name: string, upcast: readonly Upcaster[] = []): EventDefinition {
   return defineEvent({
     type: `${topic}.${name}`,
+    upcast,
     schema: { "~standard": { version: 1, vendor: "testkit", validate: (value: unknown) => ({ value }) } },
   });
 }
@@ -90,6 +101,7 @@ async function setStage(harness: TransportHarness, features: TransportFeatures, 
         { consumer: receiverOptions.queue ?? queue, events: [event] },
         {
           crash: () => harness.crash(receiver),
+          interrupt: async () => harness.interrupt?.(receiver),
           ...(accept === undefined ? {} : { accept }),
         },
       );

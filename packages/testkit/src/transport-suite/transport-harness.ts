@@ -14,14 +14,28 @@ export interface TransportFeatures {
   readonly prefetch: boolean;
   /** `receiver({ prefetchBytes })` bounds them in bytes. */
   readonly prefetchBytes: boolean;
+  /** Receivers of one queue with `singleActive` take turns: the next one gets messages only when the one before is gone. */
+  readonly singleActive: boolean;
+  /** A message beyond the harness's `maxMessageBytes` is rejected. */
+  readonly maxMessageBytes: boolean;
+  /** The harness can take a binding away, with `unbind()`. */
+  readonly unbinds: boolean;
   /** The harness can take the broker away, with `down()` and `up()`. */
   readonly outage: boolean;
+  /** The harness can cut a receiver's connection, with `interrupt()`; it makes another one by itself. */
+  readonly reconnects: boolean;
+  /** Senders and receivers have `health()`, which tells the truth within five seconds. With `outage` and `reconnects`. */
+  readonly health: boolean;
+  /** The harness can kill the broker and start it again, with `restart()`; it has then what it had confirmed. */
+  readonly restarts: boolean;
 }
 
 export interface HarnessReceiverOptions {
   readonly queue: string;
   readonly prefetch?: number;
   readonly prefetchBytes?: number;
+  /** Where that is claimed. */
+  readonly singleActive?: boolean;
 }
 
 /** One broker, and the means to do to it what only happens from outside. Names are unique per fact: it may be shared. */
@@ -29,14 +43,22 @@ export interface TransportHarness {
   sender(): Sender;
   receiver(options: HarnessReceiverOptions): Receiver;
   /** Makes a queue that gets these events from now on. */
-  bind(queue: string, events: readonly EventDefinition[]): Promise<void>;
+  bind(queue: string, events: readonly EventDefinition[], options?: { readonly singleActive?: boolean }): Promise<void>;
   /** As when the process of this receiver dies: the broker takes back what it has not settled. */
   crash(receiver: Receiver): Promise<void>;
   /** What was parked from a queue. */
   parked(queue: string): Promise<readonly { readonly message: Message; readonly reason: string }[]>;
+  /** With `maxMessageBytes`: what its senders take. */
+  readonly maxMessageBytes?: number;
+  /** With `unbinds`: takes back what `bind` did, but for the queue. */
+  unbind?(queue: string, events: readonly EventDefinition[]): Promise<void>;
   /** With `outage`: makes the broker unreachable for senders. */
   down?(): Promise<void>;
   up?(): Promise<void>;
+  /** With `reconnects`: cuts the connection of this receiver. */
+  interrupt?(receiver: Receiver): Promise<void>;
+  /** With `restarts`: kills the broker, and resolves when it is back. */
+  restart?(): Promise<void>;
   close(): Promise<void>;
 }
 

@@ -44,6 +44,8 @@ export interface MemoryBroker {
   receiver(options?: MemoryReceiverOptions): MemoryReceiver;
   /** Makes a queue and binds it, before anyone receives from it; may be repeated. */
   bind(queue: string, events: readonly Binding[]): void;
+  /** Takes back what `bind` did: the queue stays, with what it has. */
+  unbind(queue: string, events: readonly Binding[]): void;
   /** What was parked from a queue, oldest first. */
   parked(queue: string): readonly ParkedMessage[];
   /** How many messages a queue has, those that are delivered but unsettled or wait for a retry included. */
@@ -73,6 +75,9 @@ export function memoryBroker(options: MemoryBrokerOptions = {}): MemoryBroker {
 
   return {
     bind,
+    unbind(name, events) {
+      for (const { topic, type } of events) bindings.get(bindingKey(topic, type))?.delete(queue(name));
+    },
     sender: () => memorySender(queuesFor),
     parked: (name) => [...queue(name).parked],
     depth: (name) => queue(name).depth,

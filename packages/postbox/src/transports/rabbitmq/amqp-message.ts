@@ -5,15 +5,21 @@ import { createMessage, type Extensions, type ExtensionValue, type Message } fro
 
 /*
  * The AMQP binding of CloudEvents. In binary mode, the default, the body is the data and the attributes are headers with a prefix; in
- * structured mode the body is all of the event, as JSON. What is beside the event travels in headers in both: `topic` only where the
- * exchange does not tell it.
+ * structured mode the body is all of the event, as JSON. What is beside the event travels in headers in both.
  */
 
 export type ContentMode = "binary" | "structured";
 
 export interface AmqpMessage {
   readonly content: Buffer;
-  readonly properties: Options.Publish & { readonly headers: Record<string, unknown> };
+  readonly properties: AmqpProperties;
+}
+
+/** Of everything that is published: it is stored, and comes back if no queue takes it. */
+export interface AmqpProperties extends Options.Publish {
+  readonly persistent: true;
+  readonly mandatory: true;
+  readonly headers: Record<string, unknown>;
 }
 
 /** What was received, as far as it matters. */
@@ -31,44 +37,62 @@ const prefix = "cloudEvents:";
 /** As others may write it, for whom a colon is no part of a name. */
 const otherPrefix = "cloudEvents_";
 const structuredType = "application/cloudevents+json; charset=utf-8";
-const topicHeader = "postbox-topic";
-/** Stands before the one name that a client loses when it reads headers into an object. */
+export const topicHeader = "postbox-topic";
+/** Stands before names that would not arrive: a client loses this one when it reads headers into an object, and brokers act upon `control`. */
 const hiddenHeader = "postbox-header-";
 const lostName = "__proto__";
 /** What brokers, this binding and the parking lot write themselves. */
 const control =
   /^(cloudEvents[:_]|postbox-|x-death$|x-(first|last)-death-|x-delivery-count$|x-opt-|x-received-from$|CC$|BCC$)/i;
+const mostHeaderBytes = 1024 * 1024;
 const headerName = /^[A-Za-z0-9._-]{1,128}$/;
 const extensionName = /^[a-z0-9]+$/;
 
 export function toAmqp(message: Message, mode: ContentMode): AmqpMessage {
-  const { id, type, topic, headers, data } = message;
-  const beside: Record<string, unknown> = { ...headers, [topicHeader]: topic };
-  if (Object.hasOwn(headers, lostName)) {
-    delete beside[lostName];
-    beside[hiddenHeader + lostName] = headers[lostName];
-  }
-  const common = { messageId: id, type, persistent: true };
+  const { id: messageId, type, data } = message;
+  const common = { messageId, type, persistent: true, mandatory: true } as const;
   if (mode === "structured") {
     return {
       content: Buffer.from(toCloudEventJson(message)),
-      properties: { ...common, contentType: structuredType, headers: beside },
+      properties: { ...common, contentType: structuredType, headers: withBeside(message, {}) },
     };
   }
   return {
     content: Buffer.from(data.buffer, data.byteOffset, data.byteLength),
-    properties: { ...common, contentType: message.datacontenttype, headers: { ...attributesOf(message), ...beside } },
+    properties: {
+      ...common,
+      contentType: message.datacontenttype,
+      headers: withBeside(message, attributesOf(message)),
+    },
   };
 }
 
+/** Name by name, here and below: this is done for every message, and copies of objects are what it would cost most. */
 function attributesOf(message: Message): Record<string, unknown> {
   const { specversion, id, source, type, subject, time, dataschema, key, extensions } = message;
-  const attributes = { specversion, id, source, type, subject, time, dataschema, partitionkey: key, ...extensions };
-  const headers: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(attributes)) {
+  const headers: Record<string, unknown> = {
+    "cloudEvents:specversion": specversion,
+    "cloudEvents:id": id,
+    "cloudEvents:source": source,
+    "cloudEvents:type": type,
+  };
+  if (subject !== undefined) headers["cloudEvents:subject"] = subject;
+  if (time !== undefined) headers["cloudEvents:time"] = time;
+  if (dataschema !== undefined) headers["cloudEvents:dataschema"] = dataschema;
+  if (key !== undefined) headers["cloudEvents:partitionkey"] = key;
+  for (const name of Object.keys(extensions)) {
+    const value = extensions[name];
     if (value !== undefined) headers[prefix + name] = value;
   }
   return headers;
+}
+
+function withBeside({ topic, headers }: Message, all: Record<string, unknown>): Record<string, unknown> {
+  for (const name of Object.keys(headers)) {
+    all[name === lostName || control.test(name) ? hiddenHeader + name : name] = headers[name];
+  }
+  all[topicHeader] = topic;
+  return all;
 }
 
 export interface FromAmqpOptions {
@@ -82,9 +106,14 @@ export interface FromAmqpOptions {
 /** Reads what a broker delivered. What is no CloudEvents 1.0 event throws a `PermanentError`. */
 export function fromAmqp({ content, properties }: ReceivedAmqp, options: FromAmqpOptions): Message {
   const all = properties.headers ?? {};
-  const headers = publishersHeaders(all, options.unprefixed);
+  const { attributes, headers } = sorted(all, options.unprefixed);
   const topic = textOf(all[topicHeader]) ?? (options.exchange === "" ? undefined : options.exchange);
-  const { maxMessageBytes } = options;
+  if (content.length > options.maxMessageBytes) {
+    const text = `a message of ${content.length} bytes is larger than maxMessageBytes, ${options.maxMessageBytes}; raise that, or send a reference instead`;
+    throw new PermanentError(text, { code: "message-too-large" });
+  }
+  // The bound is one of the body, as a sender's is; attributes and headers are bounded by the protocol.
+  const maxMessageBytes = options.maxMessageBytes + mostHeaderBytes;
   const contentType = textOf(properties.contentType);
   if (contentType?.toLowerCase().startsWith("application/cloudevents")) {
     return fromCloudEventJson(content.toString("utf8"), {
@@ -93,7 +122,7 @@ export function fromAmqp({ content, properties }: ReceivedAmqp, options: FromAmq
       ...(topic !== undefined && { topic }),
     });
   }
-  const { specversion = "1.0", id, source, type, subject, time, dataschema, ...extensions } = attributesIn(all);
+  const { specversion = "1.0", id, source, type, subject, time, dataschema, ...extensions } = attributes;
   try {
     if (specversion !== "1.0") throw new Error(`specversion is ${String(specversion)}, not 1.0`);
     return createMessage(
@@ -118,15 +147,6 @@ export function fromAmqp({ content, properties }: ReceivedAmqp, options: FromAmq
   }
 }
 
-function attributesIn(headers: Readonly<Record<string, unknown>>): Record<string, ExtensionValue> {
-  const found: Record<string, ExtensionValue> = {};
-  for (const [name, value] of Object.entries(headers)) {
-    if (!name.startsWith(prefix) && !name.startsWith(otherPrefix)) continue;
-    if (isScalar(value)) found[name.slice(prefix.length).toLowerCase()] = value;
-  }
-  return found;
-}
-
 /** Legal names only: what else stands there is some header. */
 function unprefixedExtensions(headers: Readonly<Record<string, unknown>>): Record<string, ExtensionValue> {
   return Object.fromEntries(
@@ -136,17 +156,22 @@ function unprefixedExtensions(headers: Readonly<Record<string, unknown>>): Recor
   );
 }
 
-function publishersHeaders(headers: Readonly<Record<string, unknown>>, unprefixed: boolean): Record<string, string> {
+/** What is an attribute, and what is the publisher's own. */
+function sorted(all: Readonly<Record<string, unknown>>, unprefixed: boolean) {
+  const attributes: Record<string, ExtensionValue> = {};
   const own: [string, string][] = [];
-  for (const [name, value] of Object.entries(headers)) {
+  for (const name of Object.keys(all)) {
+    const value = all[name];
     if (!isScalar(value)) continue;
-    if (name.startsWith(hiddenHeader)) own.push([name.slice(hiddenHeader.length), String(value)]);
+    if (name.startsWith(prefix) || name.startsWith(otherPrefix)) {
+      attributes[name.slice(prefix.length).toLowerCase()] = value;
+    } else if (name.startsWith(hiddenHeader)) own.push([name.slice(hiddenHeader.length), String(value)]);
     else if (!control.test(name) && !(unprefixed && extensionName.test(name)) && headerName.test(name)) {
       own.push([name, String(value)]);
     }
   }
   // Not by assignment, which a name could turn into something else.
-  return Object.fromEntries(own);
+  return { attributes, headers: Object.fromEntries(own) };
 }
 
 function isScalar(value: unknown): value is ExtensionValue {

@@ -12,10 +12,10 @@ export type Confirmation = "routed" | "unroutable" | "nacked" | "lost";
 export interface ConfirmedPublishing {
   /** Whether there is room to publish on without waiting for `drained`. */
   readonly room: boolean;
+  /** Takes the message over: it gets its number, and must not be used again. */
   publish(exchange: string, routingKey: string, message: AmqpMessage, done: (how: Confirmation) => void): void;
   /** Resolves when the socket takes more, or is gone. */
   drained(): Promise<void>;
-  close(): Promise<void>;
 }
 
 /** Which publish of its channel it was. */
@@ -43,8 +43,8 @@ export function confirmedPublishing(channel: ConfirmChannel): ConfirmedPublishin
     },
     publish(exchange, routingKey, { content, properties }, done) {
       const number = ++published;
-      const headers = { ...properties.headers, [numberHeader]: number };
-      room = channel.publish(exchange, routingKey, content, { ...properties, headers, mandatory: true }, (error) => {
+      properties.headers[numberHeader] = number;
+      room = channel.publish(exchange, routingKey, content, properties, (error) => {
         if (error !== null) done(/nacked/.test((error as Error).message) ? "nacked" : "lost");
         else done(returned.delete(number) ? "unroutable" : "routed");
       });
@@ -56,7 +56,6 @@ export function confirmedPublishing(channel: ConfirmChannel): ConfirmedPublishin
       });
       await draining;
     },
-    close: () => channel.close(),
   };
 }
 

@@ -1,5 +1,7 @@
-import { type ChannelModel, connect, credentials, type SocketOptions } from "amqplib";
+import type { Duplex } from "node:stream";
+import { type Channel, type ChannelModel, connect, credentials, type SocketOptions } from "amqplib";
 import { ConfigError, type PostboxError, TransportDownError } from "../../errors.js";
+import { scrub } from "../../internal/scrub.js";
 import { callback, count, type OptionRule, object, positive, text } from "../../options.js";
 
 /** Whom to be on the broker. */
@@ -19,12 +21,13 @@ export interface RabbitmqConnectionOptions {
   readonly heartbeatSeconds?: number;
   /** Defaults to 10,000. */
   readonly connectTimeoutMs?: number;
-  /** For `amqps://`: as for `tls.connect`, such as `ca`, `cert` and `key`. */
+  /** For `amqps://`: as for `tls.connect`, such as `ca`, `cert` and `key`. Defaults to none. */
   readonly tls?: Readonly<Record<string, unknown>>;
 }
 
 const urlRule: OptionRule = {
   expected: "a URL that begins with amqp:// or amqps://",
+  secret: true,
   test: (value) => typeof value === "string" && /^amqps?:\/\//.test(value) && URL.canParse(value),
 };
 
@@ -51,7 +54,7 @@ export async function openConnection(options: RabbitmqConnectionOptions): Promis
   const { url, heartbeatSeconds = 10, connectTimeoutMs = 10_000, connectionName = "postbox", tls } = options;
   const target = new URL(url);
   target.searchParams.set("heartbeat", String(heartbeatSeconds));
-  const own = await options.credentials?.();
+  const own = await credentialsOf(options, connectTimeoutMs);
   const socket: SocketOptions & Record<string, unknown> = {
     ...tls,
     noDelay: true,
@@ -63,18 +66,74 @@ export async function openConnection(options: RabbitmqConnectionOptions): Promis
     const connection = await connect(target.href, socket);
     // Whoever uses it hears of its end by its channels; without a listener the process would end.
     connection.on("error", () => {});
+    gatherWrites(streamOf(connection));
     return connection;
   } catch (cause) {
     throw explained(cause, placeOf(url));
   }
 }
 
+/** As bounded as the connecting itself. */
+async function credentialsOf(
+  { credentials: ask, url }: RabbitmqConnectionOptions,
+  timeoutMs: number,
+): Promise<RabbitmqCredentials | undefined> {
+  if (ask === undefined) return undefined;
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`nothing came within ${timeoutMs} ms`)), timeoutMs);
+  });
+  try {
+    return await Promise.race([ask(), late]);
+  } catch (cause) {
+    const text = `no credentials for ${placeOf(url)}: ${scrub((cause as Error).message)}; mend what 'credentials' does`;
+    throw new TransportDownError("connect", text);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/**
+ * Closes a channel, or a connection. Resolves also when the connection dies meanwhile, of which the library does not tell whoever waits
+ * for an answer.
+ */
+export function close(open: Channel | ChannelModel): Promise<void> {
+  return new Promise((resolve, reject) => {
+    open.once("close", () => resolve());
+    open.close().then(resolve, reject);
+  });
+}
+
 /** Ends a connection that gives no answer: to close it in good order would wait for one. */
 export function destroy(connection: ChannelModel): void {
-  // It has no call for that.
-  const { stream } = connection.connection as unknown as { readonly stream?: { destroy(): void } };
-  stream?.destroy();
+  streamOf(connection).destroy();
 }
+
+/** The client writes every frame by itself, and a call of the system costs more than the frame: what is written in one go leaves in one. */
+function gatherWrites(stream: Duplex): void {
+  const write = stream.write.bind(stream) as Duplex["write"];
+  let corked = false;
+  const uncork = () => {
+    corked = false;
+    stream.uncork();
+  };
+  stream.write = ((...given: Parameters<Duplex["write"]>) => {
+    if (!corked) {
+      corked = true;
+      stream.cork();
+      process.nextTick(uncork);
+    }
+    return write(...given);
+  }) as Duplex["write"];
+}
+
+/** It has no call for what is done with it here. */
+function streamOf(connection: ChannelModel): Duplex {
+  return (connection.connection as unknown as { readonly stream: Duplex }).stream;
+}
+
+/** What Node.js says of certificates that will not do; one that is out of date may be replaced any moment. */
+const untrusted = /SELF_SIGNED|UNABLE_TO_(GET_ISSUER|VERIFY_LEAF)|CERT_(UNTRUSTED|REJECTED|REVOKED)|ALTNAME_INVALID/;
 
 /** The library's own texts may hold the URL, and so the password. */
 function explained(cause: unknown, place: string): PostboxError {
@@ -85,10 +144,19 @@ function explained(cause: unknown, place: string): PostboxError {
       `${place} refuses these credentials; check user, password and their rights`,
     );
   }
-  if (code === 530 || /NOT[-_]ALLOWED/.test(message ?? "")) {
+  if (typeof code === "string" && untrusted.test(code)) {
     return new ConfigError(
       "transport-refused",
-      `${place} does not let this user into this virtual host, or has none of that name; check the URL's path and the user's rights`,
+      `the certificate of ${place} is not trusted here (${code}); give its authority as tls.ca, and a host name that it stands for`,
+    );
+  }
+  // Why the broker ends the handshake there, the client does not tell: it may let us in later.
+  if (/ConnectionClose|NOT[-_]ALLOWED/.test(message ?? "")) {
+    const reasons =
+      "there is no virtual host of that name, the user has no rights there, or there are too many connections";
+    return new TransportDownError(
+      "connect",
+      `${place} does not let us in: ${reasons}; check the URL's path and the user's rights`,
     );
   }
   const why = typeof code === "string" ? code : (message ?? "no answer").replaceAll(/amqps?:\/\/\S+/g, place);

@@ -1,77 +1,88 @@
 import type { ChannelModel, ConsumeMessage } from "amqplib";
 import { PostboxError, TransportDownError } from "../../errors.js";
-import { scrub } from "../../internal/scrub.js";
+import { messageBytes } from "../../message/attributes.js";
+import type { Message } from "../../message/message.js";
+import type { Telemetry } from "../../telemetry/events.js";
 import type { Delivery, Subscription } from "../../transport.js";
+import { gatheredAcks } from "./acks.js";
 import { fromAmqp } from "./amqp-message.js";
-import { confirmedPublishing, unroutable } from "./confirms.js";
-import { attemptHeader, copyOf, reasonHeader } from "./copy.js";
-import { parkedQueue, prepareWait, type QueueOptions, type Topology, waitQueue } from "./topology.js";
+import { openAside } from "./aside.js";
+import { close } from "./connection.js";
+import { attemptHeader, idOf } from "./copy.js";
+import type { QueueOptions, Topology } from "./topology.js";
 
 export interface ConsumeOptions {
   readonly queue: QueueOptions;
   readonly topology: Topology;
   readonly prefetch: number;
+  readonly prefetchBytes: number;
   readonly unprefixed: boolean;
   readonly maxMessageBytes: number;
 }
 
+/** What came, and what it is; or why nobody can read it. */
+interface Arrival {
+  readonly raw: ConsumeMessage;
+  readonly read: Message | Error;
+  readonly bytes: number;
+}
+
+export interface ConsumeListener {
+  /** Messages come from now on. */
+  ready(): void;
+  lost(error: Error): void;
+  readonly telemetry: Telemetry;
+}
+
 /**
  * Hands over what the queue has, one after the other, until the signal is aborted and everything is settled. Rejects when the
- * connection is lost, or the queue deleted; what is unsettled then is delivered again.
+ * connection is lost, or the queue deleted; what is unsettled then is delivered again. That is told at once, but it waits for what it
+ * has handed over before it rejects.
  */
 export async function consume(
   connection: ChannelModel,
-  { queue: options, topology, prefetch, unprefixed, maxMessageBytes }: ConsumeOptions,
+  { queue: { queue, ...queueOptions }, topology, prefetch, prefetchBytes, unprefixed, maxMessageBytes }: ConsumeOptions,
   subscription: Subscription,
   signal: AbortSignal,
+  { ready, lost: onLost, telemetry }: ConsumeListener,
 ): Promise<void> {
-  const { queue } = options;
-  const channel = await connection.createChannel();
-  const publishing = await connection.createConfirmChannel();
-  const copies = confirmedPublishing(publishing);
-  const waits = new Map<string, Promise<void>>();
-  const buffered: ConsumeMessage[] = [];
-  const unsettled = new Set<ConsumeMessage>();
-  let lost: Error | undefined;
+  const buffered: Arrival[] = [];
+  let unsettled = 0;
+  let unsettledBytes = 0;
   let delivering = false;
+  let lost: Error | undefined;
+  let over = false;
+  /** Wakes the end, which alone waits for anything here. */
   let changed = () => {};
 
   const lose = (why: string) => {
-    lost ??= new TransportDownError("send", why);
+    if (lost !== undefined || over) return;
+    lost = new TransportDownError("send", why);
+    onLost(lost);
     changed();
   };
-  for (const each of [channel, publishing]) {
-    each.on("error", (error) => lose(`RabbitMQ closed the channel: ${error.message}`));
-    each.on("close", () => lose("the connection to RabbitMQ was lost"));
-  }
+  const channel = await connection.createChannel();
+  channel.on("error", (error) => lose(`RabbitMQ closed the channel: ${error.message}`));
+  channel.on("close", () => lose("the connection to RabbitMQ was lost"));
+  const acks = gatheredAcks(channel);
+  const aside = await openAside(connection, { queue, ...queueOptions }, topology, lose);
 
-  /** Publishes a copy, and acks the original once the broker has it: whoever dies in between leaves both. */
-  async function move(raw: ConsumeMessage, to: string, headers: Record<string, unknown>): Promise<void> {
-    const how = await new Promise<string>((resolve) => {
-      copies.publish("", to, { content: raw.content, properties: copyOf(raw, headers) }, resolve);
-    });
-    if (how === "unroutable") {
-      waits.clear();
-      throw unroutable(String(raw.properties.messageId), "", to);
+  function giveBack(raw: ConsumeMessage): void {
+    acks.without(raw.fields.deliveryTag);
+    try {
+      channel.nack(raw, false, true);
+    } catch {
+      // The client knows that the channel has ended before it says so, and with that it is given back. Out of a timer, this would end the process.
     }
-    if (how !== "routed") throw new PostboxError("publish-failed", `RabbitMQ did not take the message into ${to}`);
-    channel.ack(raw);
   }
 
-  /** The queue to wait in, made once. */
-  async function waitingFor(delayMs: number): Promise<string> {
-    const wait = waitQueue(queue, delayMs);
-    if (topology !== "declare") return wait.name;
-    const known = waits.get(wait.name) ?? prepareWait(connection, options, wait);
-    waits.set(wait.name, known);
-    await known.catch((error) => {
-      waits.delete(wait.name);
-      throw error;
-    });
-    return wait.name;
+  /** What cannot be put aside: given back at once it would come, and fail, at once. */
+  function giveBackLater(raw: ConsumeMessage): void {
+    const later = setTimeout(() => lost === undefined && !over && giveBack(raw), pauseMs);
+    later.unref();
   }
 
-  function settling(raw: ConsumeMessage, id: string) {
+  function settling({ raw, bytes }: Arrival, id: string) {
     let settled = false;
     return async (verb: () => Promise<void> | void): Promise<void> => {
       if (settled) {
@@ -83,32 +94,71 @@ export async function consume(
         await verb();
       } catch (error) {
         // Nobody else settles it on a connection that lives.
-        if (lost === undefined) channel.nack(raw, false, true);
+        if (lost === undefined) giveBackLater(raw);
         throw error;
       } finally {
-        unsettled.delete(raw);
+        unsettled--;
+        unsettledBytes -= bytes;
         changed();
+        void deliverAll();
       }
     };
   }
 
-  function deliveryOf(raw: ConsumeMessage): Delivery {
-    const { exchange, deliveryTag } = raw.fields;
-    const message = fromAmqp(raw as Parameters<typeof fromAmqp>[0], { exchange, unprefixed, maxMessageBytes });
+  function deliveryOf(arrival: Arrival, message: Message): Delivery {
+    const { raw } = arrival;
+    const { deliveryTag } = raw.fields;
     const attempt = attemptOf(raw);
-    const settle = settling(raw, message.id);
+    const settle = settling(arrival, message.id);
+    const ack = () => acks.add(deliveryTag);
     return {
       message,
       attempt,
       origin: { partition: queue, offset: String(deliveryTag) },
-      ack: () => settle(() => channel.ack(raw)),
-      retry: (delayMs) => settle(async () => move(raw, await waitingFor(delayMs), { [attemptHeader]: attempt + 1 })),
-      park: (reason) =>
-        settle(() =>
-          move(raw, parkedQueue(queue), { [attemptHeader]: attempt, [reasonHeader]: scrub(reason.message) }),
-        ),
-      release: () => settle(() => channel.nack(raw, false, true)),
+      ack: () => settle(ack),
+      // Acked once the broker has the copy: whoever dies in between leaves both.
+      retry: (delayMs) => settle(() => aside.wait(raw, delayMs, attempt + 1).then(ack)),
+      park: (reason) => settle(() => aside.park(raw, reason, attempt).then(ack)),
+      release: () => settle(() => giveBack(raw)),
     };
+  }
+
+  function arrivalOf(raw: ConsumeMessage): Arrival {
+    const { exchange } = raw.fields;
+    try {
+      const message = fromAmqp(raw as Parameters<typeof fromAmqp>[0], { exchange, unprefixed, maxMessageBytes });
+      return { raw, read: message, bytes: messageBytes(message) };
+    } catch (error) {
+      return { raw, read: error as Error, bytes: raw.content.length };
+    }
+  }
+
+  async function deliver(arrival: Arrival): Promise<void> {
+    const { raw, read } = arrival;
+    if (read instanceof Error) {
+      const { consumer } = subscription;
+      const id = idOf(raw);
+      const settle = settling(arrival, id);
+      await settle(() => aside.park(raw, read).then(() => acks.add(raw.fields.deliveryTag))).then(
+        () => telemetry({ name: "delivery.parked", consumer, id, error: read }),
+        (error: Error) => {
+          if (lost === undefined)
+            telemetry({ name: "delivery.retried", consumer, id, attempt: attemptOf(raw), retryInMs: pauseMs, error });
+        },
+      );
+      return;
+    }
+    const delivery = deliveryOf(arrival, read);
+    try {
+      await subscription.deliver(delivery);
+    } catch {
+      await delivery.release().catch(() => {});
+    }
+  }
+
+  /** One message always fits, or one larger than the bound would never be delivered. */
+  function fits({ bytes }: Arrival): boolean {
+    return unsettled === 0 || unsettledBytes + bytes <= prefetchBytes;
   }
 
   /** One at a time: the next when the last was taken. */
@@ -116,21 +166,12 @@ export async function consume(
     if (delivering) return;
     delivering = true;
     while (lost === undefined && !signal.aborted) {
-      const raw = buffered.shift();
-      if (raw === undefined) break;
-      unsettled.add(raw);
-      let delivery: Delivery;
-      try {
-        delivery = deliveryOf(raw);
-      } catch (error) {
-        // What nobody can read.
-        await settling(
-          raw,
-          String(raw.properties.messageId),
-        )(() => move(raw, parkedQueue(queue), { [reasonHeader]: scrub((error as Error).message) })).catch(() => {});
-        continue;
-      }
-      await subscription.deliver(delivery).catch(() => delivery.release().catch(() => {}));
+      const [next] = buffered;
+      if (next === undefined || !fits(next)) break;
+      buffered.shift();
+      unsettled++;
+      unsettledBytes += next.bytes;
+      await deliver(next);
     }
     delivering = false;
     changed();
@@ -139,9 +180,11 @@ export async function consume(
   await channel.prefetch(prefetch);
   const { consumerTag } = await channel.consume(queue, (raw) => {
     if (raw === null) return lose(`the queue ${queue} was deleted, or its consumers cancelled`);
-    buffered.push(raw);
+    acks.opened(raw.fields.deliveryTag);
+    buffered.push(arrivalOf(raw));
     void deliverAll();
   });
+  ready();
   const stop = () => changed();
   signal.addEventListener("abort", stop, { once: true });
   const until = async (done: () => boolean) => {
@@ -156,20 +199,26 @@ export async function consume(
     if (lost === undefined) {
       await channel.cancel(consumerTag).catch(() => {});
       await until(() => !delivering || lost !== undefined);
-      for (const raw of buffered.splice(0)) channel.nack(raw, false, true);
+      for (const { raw } of buffered.splice(0)) giveBack(raw);
     }
     // Also of a lost connection, what was handed over is still in somebody's hands.
-    await until(() => unsettled.size === 0 && !delivering);
+    await until(() => unsettled === 0 && !delivering);
     if (lost !== undefined) throw lost;
     // Acks are not answered: what comes after them on the channel is.
-    await channel.close();
+    acks.flush();
+    over = true;
+    await close(channel);
   } finally {
     signal.removeEventListener("abort", stop);
   }
 }
 
+const pauseMs = 1000;
+
 function attemptOf({ fields, properties }: ConsumeMessage): number {
   const headers = properties.headers ?? {};
   const before = Number(headers["x-delivery-count"] ?? (fields.redelivered ? 1 : 0));
-  return Math.max(1, Number(headers[attemptHeader] ?? 1)) + before;
+  const own = Number(headers[attemptHeader]);
+  // Anybody can write a header.
+  return (Number.isSafeInteger(own) && own >= 1 ? own : 1) + before;
 }

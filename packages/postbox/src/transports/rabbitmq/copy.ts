@@ -1,16 +1,21 @@
-import type { GetMessage, Options } from "amqplib";
+import type { GetMessage } from "amqplib";
+import { type AmqpProperties, topicHeader } from "./amqp-message.js";
 
 /** Which attempt the next delivery is; and why it was parked. */
 export const attemptHeader = "postbox-attempt";
 export const reasonHeader = "postbox-reason";
-const topicHeader = "postbox-topic";
-/** Of one delivery, and not of the message: it would grow with every turn. */
-const passing = /^(x-(death$|first-death-|last-death-|delivery-count$)|postbox-publish$)/;
+/** Of one delivery, and not of the message: it would grow with every turn, or send the copy to others. */
+const passing = /^(x-(death$|first-death-|last-death-|delivery-count$)|postbox-publish$|CC$|BCC$)/;
 
 type Received = Pick<GetMessage, "properties"> & { readonly fields: { readonly exchange: string } };
 
+/** For errors: of others', nobody knows whether they have one. */
+export function idOf({ properties }: Pick<GetMessage, "properties">): string {
+  return properties.messageId === undefined ? "(without an id)" : String(properties.messageId);
+}
+
 /** The same message for another queue of ours, with these headers; one that is undefined is left out. */
-export function copyOf({ fields, properties }: Received, headers: Readonly<Record<string, unknown>>) {
+export function copyOf({ fields, properties }: Received, headers: Readonly<Record<string, unknown>>): AmqpProperties {
   const { contentType, contentEncoding, priority, correlationId, replyTo, messageId, timestamp, type, appId } =
     properties;
   const kept = { contentType, contentEncoding, priority, correlationId, replyTo, messageId, timestamp, type, appId };
@@ -18,10 +23,19 @@ export function copyOf({ fields, properties }: Received, headers: Readonly<Recor
   // On its way back it comes from no exchange.
   const topic = fields.exchange === "" ? {} : { [topicHeader]: fields.exchange };
   return {
-    ...(defined(kept) as Options.Publish),
+    ...defined(kept),
     persistent: true,
+    mandatory: true,
     headers: defined({ ...topic, ...Object.fromEntries(own), ...headers }),
   };
+}
+
+/** With nothing but its attributes in its headers. */
+export function withoutOthers<R extends Pick<GetMessage, "properties">>(raw: R): R {
+  const own = Object.entries(raw.properties.headers ?? {}).filter(([name]) =>
+    /^(cloudEvents[:_]|postbox-(?!header-))/.test(name),
+  );
+  return { ...raw, properties: { ...raw.properties, headers: Object.fromEntries(own) } };
 }
 
 function defined(values: Readonly<Record<string, unknown>>): Record<string, unknown> {

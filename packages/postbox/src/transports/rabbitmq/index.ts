@@ -6,7 +6,7 @@ export {
   type ReplayParkedOptions,
   rabbitmqParkingLot,
 } from "./parking-lot.js";
-export { type RabbitmqReceiverOptions, rabbitmqReceiver } from "./rabbitmq-receiver.js";
+export { type RabbitmqReceiver, type RabbitmqReceiverOptions, rabbitmqReceiver } from "./rabbitmq-receiver.js";
 export { type RabbitmqSender, type RabbitmqSenderOptions, rabbitmqSender } from "./rabbitmq-sender.js";
 export type { Route } from "./route.js";
 export type { Topology } from "./topology.js";

@@ -2,9 +2,9 @@ import type { ChannelModel } from "amqplib";
 import { PostboxError } from "../../errors.js";
 import { checkOptions, count, text } from "../../options.js";
 import { confirmedPublishing, unroutable } from "./confirms.js";
-import { connectionRules, openConnection, type RabbitmqConnectionOptions } from "./connection.js";
+import { close, connectionRules, openConnection, type RabbitmqConnectionOptions } from "./connection.js";
 import { attemptHeader, copyOf, reasonHeader } from "./copy.js";
-import { parkedQueue } from "./topology.js";
+import { missing, parkedQueue } from "./topology.js";
 
 export interface RabbitmqParkingLotOptions extends RabbitmqConnectionOptions {
   /** The queue whose messages were parked. */
@@ -36,14 +36,17 @@ export function rabbitmqParkingLot(options: RabbitmqParkingLotOptions): Rabbitmq
     try {
       return await work(connection);
     } finally {
-      await connection.close().catch(() => {});
+      await close(connection).catch(() => {});
     }
   }
 
   const countOn = async (connection: ChannelModel): Promise<number> => {
     const channel = await connection.createChannel();
     channel.on("error", () => {});
-    return (await channel.checkQueue(parkedQueue(queue))).messageCount;
+    const { messageCount } = await channel.checkQueue(parkedQueue(queue)).catch((error) => {
+      throw error.code === 404 ? missing(`queue ${parkedQueue(queue)}`) : error;
+    });
+    return messageCount;
   };
 
   return {
@@ -54,12 +57,13 @@ export function rabbitmqParkingLot(options: RabbitmqParkingLotOptions): Rabbitmq
       return connected(async (connection) => {
         const most = Math.min(replayOptions.limit, await countOn(connection));
         const channel = await connection.createChannel();
+        channel.on("error", () => {});
         const copies = confirmedPublishing(await connection.createConfirmChannel());
         for (let moved = 0; ; moved++) {
           const raw = moved < most && (await channel.get(parkedQueue(queue)));
           if (raw === false) {
             // Acks are not answered, but what comes after them is.
-            await channel.close();
+            await close(channel);
             return moved;
           }
           const properties = copyOf(raw, { [attemptHeader]: undefined, [reasonHeader]: undefined });

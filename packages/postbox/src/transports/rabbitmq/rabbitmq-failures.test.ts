@@ -1,9 +1,12 @@
+import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
 import { type Cuttable, cuttable, describeOnEach, gate, settlesWithin, testMessage } from "@postbox/testkit";
-import { type ChannelModel, connect } from "amqplib";
+import { type Channel, type ChannelModel, connect } from "amqplib";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { ConfigError, TransportDownError } from "../../errors.js";
 import { defineEvent } from "../../event/define-event.js";
+import type { TelemetryEvent } from "../../telemetry/events.js";
 import type { Delivery, Outcome } from "../../transport.js";
+import { fromAmqp } from "./amqp-message.js";
 import { type RabbitmqReceiverOptions, rabbitmqParkingLot, rabbitmqReceiver, rabbitmqSender } from "./index.js";
 
 describeOnEach("rabbitmq", ({ url }) => {
@@ -149,6 +152,41 @@ describeOnEach("rabbitmq", ({ url }) => {
       expect(JSON.stringify(error, Object.getOwnPropertyNames(error))).not.toContain("very-secret");
     });
 
+    it("says what may be wrong when it is not let into a virtual host, and may be later", async () => {
+      const elsewhere = rabbitmqSender({ url: `${url}/no-such-host` });
+      onTestFinished(() => elsewhere.close());
+      const refused = elsewhere.connect?.(new AbortController().signal);
+      await expect(refused).rejects.toBeInstanceOf(TransportDownError);
+      await expect(refused).rejects.toThrow(/no virtual host of that name/);
+    });
+
+    it("shows no part of a URL that is none", () => {
+      for (const bad of ["amqp://u:very secret@h:99999", "amqp:/u:very-secret@h"]) {
+        const made = () => rabbitmqSender({ url: bad });
+        expect(made).toThrow("[option-invalid]");
+        expect(made).not.toThrow("secret");
+      }
+    });
+
+    it("asks no longer for credentials than it may take to connect", async () => {
+      const sender = rabbitmqSender({ url, connectTimeoutMs: 100, credentials: () => new Promise(() => {}) });
+      await expect(sender.connect?.(new AbortController().signal)).rejects.toThrow(/credentials/);
+    });
+
+    it("takes no header for one that the broker acts upon", async () => {
+      const { topic, event, queue, channel } = await stage();
+      const sender = rabbitmqSender({ url });
+      onTestFinished(() => sender.close());
+      const headers = { CC: "elsewhere", BCC: "elsewhere", "x-received-from": "me", plain: "yes" };
+      const { outcomes, sent } = sending(sender, [testMessage("m1", { type: event.type, topic, headers })]);
+      await sent;
+      expect(outcomes).toEqual([{ status: "sent" }]);
+      const raw = await channel.get(queue, { noAck: true });
+      if (raw === false) throw new Error("nothing arrived");
+      const read = fromAmqp(raw as never, { exchange: topic, unprefixed: false, maxMessageBytes: 1000 });
+      expect(read.headers).toEqual(headers);
+    });
+
     it("asks for credentials anew with each connection", async () => {
       const { message } = await stage();
       const { username, password, protocol, host } = new URL(url);
@@ -175,8 +213,18 @@ describeOnEach("rabbitmq", ({ url }) => {
   });
 
   describe("a receiver", () => {
-    async function receiving(options: Partial<RabbitmqReceiverOptions> = {}) {
+    async function receiving(
+      options: Partial<RabbitmqReceiverOptions> = {},
+      {
+        prepare,
+        take,
+      }: {
+        prepare?: (channel: Channel, queue: string) => Promise<void>;
+        take?: (delivery: Delivery) => Promise<void>;
+      } = {},
+    ) {
       const made = await stage();
+      await prepare?.(made.channel, made.queue);
       const stop = new AbortController();
       const deliveries: Delivery[] = [];
       const failures: Error[] = [];
@@ -185,7 +233,9 @@ describeOnEach("rabbitmq", ({ url }) => {
         url,
         queue: made.queue,
         backoff: () => 20,
-        onFailure: (error) => failures.push(error),
+        telemetry: (event) => {
+          if (event.name === "transport.lost") failures.push(event.error);
+        },
         ...options,
       });
       const running = receiver.receive(
@@ -195,6 +245,7 @@ describeOnEach("rabbitmq", ({ url }) => {
           async deliver(delivery) {
             deliveries.push(delivery);
             arrived.open();
+            await take?.(delivery);
           },
         },
         stop.signal,
@@ -215,16 +266,13 @@ describeOnEach("rabbitmq", ({ url }) => {
         made.channel.publish(made.topic, "Happened", Buffer.from("{}"), {
           messageId: id,
           contentType: "application/json",
-          headers: {
-            "cloudEvents:specversion": "1.0",
-            "cloudEvents:id": id,
-            "cloudEvents:source": "/",
-            "cloudEvents:type": made.event.type,
-          },
+          headers: eventHeaders(id, made.event.type),
           ...how,
         });
       return { ...made, next, publish, running, stop, failures, deliveries };
     }
+
+    type Receiving = Awaited<ReturnType<typeof receiving>>;
 
     it("goes on when its connection was lost", async () => {
       const through = await way();
@@ -244,6 +292,37 @@ describeOnEach("rabbitmq", ({ url }) => {
       }
       expect(failures.length).toBeGreaterThanOrEqual(3);
     });
+
+    it("begins anew wherever its connection dies while it begins, and ends wherever it dies while it ends", async () => {
+      const through = await dyingWay(url);
+      onTestFinished(() => through.close());
+      // The first connection dies with the first thing that it says, the second with the second, until one has said enough.
+      const { publish, next, deliveries, running, stop } = await receiving({ url: through.url, backoff: () => 1 });
+      publish("m1");
+      await (await next()).ack();
+      expect(through.deaths()).toBeGreaterThan(10);
+
+      for (let said = 1; said <= 3; said++) {
+        const another = await receiving({ url: through.url, backoff: () => 1 });
+        another.publish("m1");
+        await (await another.next()).ack();
+        through.dieAfter(said);
+        await ends(another);
+      }
+      through.dieAfter(1);
+      await ends({ deliveries, running, stop });
+    });
+
+    /** What was delivered again, since its ack had died, is settled, too. */
+    async function ends({
+      deliveries,
+      running,
+      stop,
+    }: Pick<Receiving, "deliveries" | "running" | "stop">): Promise<void> {
+      stop.abort();
+      for (const delivery of deliveries) await delivery.ack().catch(() => {});
+      expect(await settlesWithin(running, 5_000)).toBe(true);
+    }
 
     it("makes its queue anew when somebody deletes it, and binds it", async () => {
       const { channel, queue, publish, next, failures } = await receiving();
@@ -288,6 +367,146 @@ describeOnEach("rabbitmq", ({ url }) => {
       });
       if (parked === false) throw new Error("nothing was parked");
       expect(String(parked.properties.headers?.["postbox-reason"])).toContain("not a CloudEvents 1.0 event");
+    });
+
+    it("says when it parks what nobody can read, and takes headers of others for what they are", async () => {
+      const parked: TelemetryEvent[] = [];
+      const { channel, topic, queue, publish, next } = await receiving({
+        telemetry: (event) => event.name === "delivery.parked" && parked.push(event),
+      });
+      // As much as other clients can write, which leaves no room for a reason.
+      const headers = Object.fromEntries(Array.from({ length: 63 }, (_, index) => [`h${index}`, "x".repeat(1000)]));
+      channel.publish(topic, "Happened", Buffer.from("{}"), { headers: { ...headers, more: "y".repeat(1900) } });
+      await expect.poll(() => parked).toMatchObject([{ consumer: "test", id: "(without an id)" }]);
+      expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(1);
+
+      publish("m1", {
+        headers: { ...eventHeaders("m1", `${topic}.Happened`), "postbox-attempt": "many", CC: [`${queue}.parked`] },
+      });
+      const delivery = await next();
+      expect(delivery.attempt).toBe(1);
+      await delivery.retry(0);
+      expect((await next()).attempt).toBe(2);
+      // A copy goes where it is sent, and nowhere else.
+      expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(1);
+    });
+
+    it("waits longer and longer before it begins anew, where it cannot stay", async () => {
+      const pauses: number[] = [];
+      const { stop } = await receiving(
+        {
+          topology: "none",
+          bindings: false,
+          backoff: (failures) => failures * 10,
+          telemetry: (event) => {
+            if (event.name === "transport.lost") pauses.push(event.retryInMs ?? 0);
+          },
+        },
+        { prepare: async (own, name) => void (await own.deleteQueue(name)) },
+      );
+      await expect.poll(() => pauses.slice(0, 4)).toEqual([10, 20, 30, 40]);
+      stop.abort();
+    });
+
+    it("says which exchange is missing with topology: check", async () => {
+      const { running } = await receiving(
+        { topology: "check" },
+        {
+          async prepare(own, name) {
+            await own.assertQueue(`${name}.parked`, { arguments: { "x-queue-type": "quorum" } });
+            await own.deleteExchange(name.replace(/^queue\./, ""));
+          },
+        },
+      );
+      await expect(running).rejects.toMatchObject({ code: "topology-missing" });
+      await expect(running).rejects.toThrow(/exchange test\./);
+    });
+
+    it("can be stopped while it connects", async () => {
+      const through = await way();
+      through.swallow();
+      const { running, stop } = await receiving({ url: through.url });
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      stop.abort();
+      expect(await settlesWithin(running, 2000)).toBe(true);
+      await running;
+    });
+
+    it("waits for what it handed over when its connection dies while it stops", async () => {
+      const through = await way();
+      const taken = gate();
+      const { publish, next, running, stop, deliveries, channel, queue } = await receiving(
+        { url: through.url },
+        { take: () => taken.opened },
+      );
+      for (const id of ["m1", "m2", "m3"]) publish(id);
+      const first = await next();
+      // The others are on their way, or in its hands.
+      await expect.poll(async () => (await channel.checkQueue(queue)).messageCount).toBe(0);
+      stop.abort();
+      through.cut();
+      expect(await settlesWithin(running, 300)).toBe(false);
+      expect(deliveries).toEqual([]);
+      taken.open();
+      await first.ack().catch(() => {});
+      expect(await settlesWithin(running, 5000)).toBe(true);
+    });
+
+    it.each([".parked", ".wait.64"])("makes <queue>%s anew when somebody has deleted it", async (which) => {
+      const { channel, queue, publish, next } = await receiving();
+      publish("m1");
+      const first = await next();
+      // The wait queue is made when it is first needed, and remembered.
+      await first.retry(0);
+      const second = await next();
+      await channel.deleteQueue(queue + which);
+      if (which === ".parked") await second.park(new Error("never"));
+      else await second.retry(0);
+      if (which === ".parked") expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(1);
+      else expect((await next()).attempt).toBe(3);
+    });
+
+    it("keeps what it cannot put aside, and does not try again at once", async () => {
+      const { channel, queue, publish, next, deliveries } = await receiving(
+        { topology: "check" },
+        {
+          // It takes one message, and refuses all others.
+          async prepare(own, name) {
+            const full = { "x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish" };
+            await own.assertQueue(`${name}.parked`, { arguments: full });
+          },
+        },
+      );
+      publish("m1");
+      publish("m2");
+      publish("m3");
+      const [m1, m2, m3] = [await next(), await next(), await next()];
+      await m1.park(new Error("never"));
+      const refusals = await Promise.allSettled([m2.park(new Error("never")), m3.park(new Error("never"))]);
+      expect(refusals.filter(({ status }) => status === "rejected").length).toBeGreaterThan(0);
+      expect(refusals.find(({ status }) => status === "rejected")).toMatchObject({
+        reason: { code: "publish-failed" },
+      });
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      expect(deliveries).toEqual([]);
+      await channel.purgeQueue(`${queue}.parked`);
+      const again = await next();
+      expect(again.attempt).toBe(2);
+      await again.park(new Error("never"));
+    });
+
+    it("gives back what its consumer does not take", async () => {
+      const { publish, next, queue } = await receiving(
+        {},
+        { take: ({ attempt }) => (attempt < 3 ? Promise.reject(new Error("not now")) : Promise.resolve()) },
+      );
+      publish("m1");
+      for (let delivery = await next(); ; delivery = await next()) {
+        if (delivery.attempt < 3) continue;
+        await delivery.ack();
+        break;
+      }
+      expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(0);
     });
 
     it("does not let what brokers write grow, however often a message waits", async () => {
@@ -385,3 +604,55 @@ describeOnEach("rabbitmq", ({ url }) => {
     });
   });
 });
+
+function eventHeaders(id: string, type: string): Record<string, unknown> {
+  return {
+    "cloudEvents:specversion": "1.0",
+    "cloudEvents:id": id,
+    "cloudEvents:source": "/",
+    "cloudEvents:type": type,
+  };
+}
+
+/** A way to a server on which each connection dies one step later than the one before it: it gets no further than to what it says then. */
+async function dyingWay(url: string) {
+  const target = new URL(url);
+  let deaths = 0;
+  let left = Number.POSITIVE_INFINITY;
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    let steps = deaths + 1;
+    const broker = dial(Number(target.port || 5672), target.hostname);
+    const die = () => {
+      client.destroy();
+      broker.destroy();
+    };
+    for (const socket of [client, broker]) {
+      sockets.add(socket);
+      socket.on("error", () => {});
+      socket.on("close", die);
+    }
+    client.on("data", (data) => {
+      if (--steps > 0 && --left > 0) return broker.write(data);
+      deaths++;
+      left = Number.POSITIVE_INFINITY;
+      return die();
+    });
+    broker.on("data", (data) => client.write(data));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const through = new URL(url);
+  through.host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return {
+    url: through.href,
+    deaths: () => deaths,
+    /** Whoever says the next thing but so many less one dies of it. */
+    dieAfter(said: number) {
+      left = said;
+    },
+    close() {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    },
+  };
+}

@@ -1,13 +1,23 @@
-import { type Backoff, exponential } from "../../backoff.js";
+import type { ChannelModel } from "amqplib";
+import { type Backoff, exponential, reliable } from "../../backoff.js";
 import { ConfigError, PostboxError } from "../../errors.js";
 import { runtimeWith, sleep } from "../../internal/runtime.js";
 import type { Message } from "../../message/message.js";
 import { callback, checkOptions, count, flag, oneOf, positive, text } from "../../options.js";
-import type { Receiver } from "../../transport.js";
-import { connectionRules, openConnection, type RabbitmqConnectionOptions } from "./connection.js";
+import { quiet, type Telemetry } from "../../telemetry/events.js";
+import type { Receiver, Subscription, TransportHealth } from "../../transport.js";
+import {
+  close,
+  connectionRules,
+  destroy,
+  openConnection,
+  placeOf,
+  type RabbitmqConnectionOptions,
+} from "./connection.js";
 import { consume } from "./consume.js";
 import { type Route, routeOf } from "./route.js";
 import { bindQueue, prepareQueue, type Topology } from "./topology.js";
+import { createWatch, type Watch, worst } from "./watch.js";
 
 export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   /** Receivers of one queue share its messages; every queue gets its own copy. Defaults to the consumer's name. */
@@ -16,6 +26,11 @@ export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   readonly queueType?: "quorum" | "classic";
   /** The most deliveries that are unsettled at a time. Defaults to 100. */
   readonly prefetch?: number;
+  /**
+   * The most bytes that are unsettled at a time; one larger message still comes alone. The broker counts messages only: up to
+   * `prefetch` of them are in memory, whatever their size, and wait here for their turn. Defaults to 16 MiB.
+   */
+  readonly prefetchBytes?: number;
   /** Whether to make the queues, only to look for them, or to leave them alone. Defaults to `declare`. */
   readonly topology?: Topology;
   /** Whether to bind the queue to what the consumer has handlers for, and to make the exchanges for that. Defaults to true. */
@@ -24,16 +39,25 @@ export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   readonly route?: (event: Pick<Message, "topic" | "type">) => Route;
   /** Gives the queue the exchange `<queue>.dlx`, for what the broker itself gives up. Defaults to false. */
   readonly deadLetter?: boolean;
+  /**
+   * Of all who receive from the queue, one gets messages, and when it is gone the next one does: so a key stays in order over several
+   * processes. An argument of the queue, the same for all of its receivers. Defaults to false.
+   */
+  readonly singleActiveConsumer?: boolean;
   /** Reads extensions from headers without a prefix, as older publishers write them. Defaults to false. */
   readonly unprefixed?: boolean;
-  /** A larger message is parked. Defaults to 16 MiB. */
+  /** A message with a larger body is parked. Defaults to 16 MiB. */
   readonly maxMessageBytes?: number;
   /** The pause before it connects again. Defaults to one that grows to 30 s, with jitter. */
   readonly backoff?: Backoff;
   /** How long after it was made a message may still be delivered again; an inbox checks its own retention against it. Defaults to unknown. */
   readonly redeliveryWindowMs?: number;
-  /** Told why a connection was lost, or could not be had; it is tried again. Defaults to nobody. */
-  readonly onFailure?: (error: Error) => void;
+  /** Listens to what happens to its connections. Defaults to nobody. */
+  readonly telemetry?: Telemetry;
+}
+
+export interface RabbitmqReceiver extends Receiver {
+  health(): TransportHealth;
 }
 
 const rules = {
@@ -41,50 +65,106 @@ const rules = {
   queue: text,
   queueType: oneOf("quorum", "classic"),
   prefetch: count,
+  prefetchBytes: count,
   topology: oneOf("declare", "check", "none"),
   bindings: flag,
   route: callback,
   deadLetter: flag,
+  singleActiveConsumer: flag,
   unprefixed: flag,
   maxMessageBytes: count,
   backoff: callback,
   redeliveryWindowMs: positive,
-  onFailure: callback,
+  telemetry: callback,
 };
 
 /**
  * Receives from a queue of RabbitMQ. What is retried waits in `<queue>.wait.<ms>`, what is parked goes to `<queue>.parked`, each confirmed
  * before it is acked. When the connection is lost, or the queue deleted, it begins anew.
  */
-export function rabbitmqReceiver(options: RabbitmqReceiverOptions): Receiver {
+export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqReceiver {
   checkOptions("rabbitmqReceiver", options, rules, ["url"]);
   const { queueType = "quorum", prefetch = 100, topology = "declare", bindings = true, route = routeOf } = options;
-  const { deadLetter = false, unprefixed = false, maxMessageBytes = 16 * 1024 * 1024 } = options;
+  const { deadLetter = false, singleActiveConsumer = false, unprefixed = false } = options;
+  const { maxMessageBytes = 16 * 1024 * 1024, prefetchBytes = 16 * 1024 * 1024 } = options;
   const { backoff = exponential({ initialMs: 100, maxMs: 30_000, jitter: 0.5 }), redeliveryWindowMs } = options;
   const runtime = runtimeWith();
+  const telemetry = quiet(options.telemetry);
+  const watches = new Set<Watch>();
+  let atRest: TransportHealth = { status: "idle", since: new Date() };
+
+  /** One connection after the other, until the signal is aborted. Rejects for what no retry can mend. */
+  async function keepReceiving(watch: Watch, subscription: Subscription, signal: AbortSignal): Promise<void> {
+    const queue = { queue: options.queue ?? subscription.consumer, queueType, deadLetter, singleActiveConsumer };
+    const consumeOptions = { queue, topology, prefetch, prefetchBytes, unprefixed, maxMessageBytes };
+    const pauseAfter = reliable(backoff, (error) => watch.lost(PostboxError.from(error)));
+    let failures = 0;
+    while (!signal.aborted) {
+      let pauseMs: number | undefined;
+      let readyAt = Number.POSITIVE_INFINITY;
+      // A loss is told at once, and thrown when what was handed over is settled.
+      const lost = (thrown: unknown): number => {
+        if (pauseMs === undefined) {
+          // One that ends as soon as it stands would begin anew for ever, and at once.
+          if (runtime.now() - readyAt >= standsMs) failures = 0;
+          pauseMs = pauseAfter(++failures, runtime.random);
+          watch.lost(PostboxError.from(thrown, "transport-down"), pauseMs);
+        }
+        return pauseMs;
+      };
+      try {
+        const connection = await untilAborted(openConnection(options), signal);
+        try {
+          await prepareQueue(connection, queue, topology);
+          if (bindings) await bindQueue(connection, queue.queue, subscription.events.map(route), topology);
+          const ready = () => {
+            readyAt = runtime.now();
+            watch.connected(connection);
+          };
+          await consume(connection, consumeOptions, subscription, signal, { ready, lost, telemetry });
+        } finally {
+          await close(connection).catch(() => {});
+        }
+      } catch (error) {
+        if (signal.aborted) break;
+        if (error instanceof ConfigError) {
+          watch.lost(error);
+          throw error;
+        }
+        await sleep(runtime, lost(error), signal);
+      }
+    }
+    watch.closed();
+  }
 
   return {
     name: "rabbitmq",
     ...(redeliveryWindowMs !== undefined && { redeliveryWindowMs }),
     async receive(subscription, signal) {
-      const queue = { queue: options.queue ?? subscription.consumer, queueType, deadLetter };
-      for (let failures = 0; !signal.aborted; ) {
-        try {
-          const connection = await openConnection(options);
-          try {
-            await prepareQueue(connection, queue, topology);
-            if (bindings) await bindQueue(connection, queue.queue, subscription.events.map(route), topology);
-            failures = 0;
-            await consume(connection, { queue, topology, prefetch, unprefixed, maxMessageBytes }, subscription, signal);
-          } finally {
-            await connection.close().catch(() => {});
-          }
-        } catch (error) {
-          if (error instanceof ConfigError) throw error;
-          options.onFailure?.(PostboxError.from(error, "transport-down"));
-        }
-        if (!signal.aborted) await sleep(runtime, backoff(++failures, runtime.random), signal);
+      const watch = createWatch("receiver", placeOf(options.url), telemetry);
+      watches.add(watch);
+      try {
+        await keepReceiving(watch, subscription, signal);
+      } finally {
+        watches.delete(watch);
+        atRest = watch.health();
       }
     },
+    health: () => worst([...watches].map((watch) => watch.health())) ?? atRest,
   };
+}
+
+/** A connection that stood for so long was well. */
+const standsMs = 5000;
+
+/** The connection, unless the signal is aborted before it stands: then it is ended as soon as it does. */
+function untilAborted(opening: Promise<ChannelModel>, signal: AbortSignal): Promise<ChannelModel> {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      opening.then(destroy, () => {});
+      reject(signal.reason);
+    };
+    signal.addEventListener("abort", abort, { once: true });
+    opening.finally(() => signal.removeEventListener("abort", abort)).then(resolve, reject);
+  });
 }

@@ -1,19 +1,85 @@
-import { type Cuttable, cuttable, describeOnEach, type TransportHarness, transportSuite } from "@postbox/testkit";
+import {
+  type Cuttable,
+  cuttable,
+  type DisposableRabbitmq,
+  describeOnEach,
+  disposable,
+  type TransportHarness,
+  transportSuite,
+} from "@postbox/testkit";
 import { type ChannelModel, connect, type GetMessage } from "amqplib";
-import { afterAll, beforeAll } from "vitest";
+import { afterAll, beforeAll, describe } from "vitest";
+import { constant } from "../../backoff.js";
 import type { Receiver } from "../../transport.js";
-import { fromAmqp } from "./amqp-message.js";
-import { type RabbitmqSender, rabbitmqReceiver, rabbitmqSender } from "./index.js";
+import { type ContentMode, fromAmqp } from "./amqp-message.js";
+import { type RabbitmqReceiver, type RabbitmqSender, rabbitmqReceiver, rabbitmqSender } from "./index.js";
 import { routeOf } from "./route.js";
 import { bindQueue, prepareQueue } from "./topology.js";
 
+const features = {
+  keepsOrder: false,
+  unroutable: true,
+  exactAttempts: true,
+  releaseUncounted: false,
+  prefetch: true,
+  prefetchBytes: true,
+  singleActive: true,
+  maxMessageBytes: true,
+  unbinds: true,
+  outage: true,
+  reconnects: true,
+  health: true,
+} as const;
+
+const maxMessageBytes = 900_000;
+
 describeOnEach("rabbitmq", ({ url }) => {
+  const broker = testBroker(() => url);
+  for (const mode of ["binary", "structured"] as const) {
+    transportSuite({
+      name: `rabbitmq, ${mode}`,
+      features: { ...features, restarts: false },
+      create: () => broker.harness(mode),
+    });
+  }
+});
+
+describe("a RabbitMQ of its own", () => {
+  let server: DisposableRabbitmq;
+  beforeAll(async () => {
+    server = await disposable("rabbitmq");
+  }, 60_000);
+  // Before those of the broker, since the last hook comes first.
+  afterAll(() => server?.stop(), 60_000);
+  const broker = testBroker(() => server.url);
+  transportSuite({
+    name: "rabbitmq that may be killed",
+    features: { ...features, restarts: true },
+    create: async () => ({
+      ...(await broker.harness("binary")),
+      async restart() {
+        await broker.leave();
+        await server.keepQueues();
+        await server.kill();
+        await server.restart();
+        await broker.enter();
+      },
+    }),
+  });
+});
+
+/** A broker, with a connection for what tests do behind a transport's back, and everything that they made there. */
+function testBroker(url: () => string) {
   let admin: ChannelModel;
   const queues = new Set<string>();
   const exchanges = new Set<string>();
-  beforeAll(async () => {
-    admin = await connect(url);
-  });
+
+  const enter = async () => {
+    admin = await connect(url());
+    admin.on("error", () => {});
+  };
+  const leave = () => admin.close();
+  beforeAll(enter);
   afterAll(async () => {
     const channel = await admin.createChannel();
     for (const queue of queues) {
@@ -21,91 +87,92 @@ describeOnEach("rabbitmq", ({ url }) => {
       for (let ms = 64; ms <= 65_536; ms *= 2) await channel.deleteQueue(`${queue}.wait.${ms}`);
     }
     for (const exchange of exchanges) await channel.deleteExchange(exchange);
-    await admin.close();
+    await leave();
   });
 
-  for (const mode of ["binary", "structured"] as const) {
-    transportSuite({
-      name: `rabbitmq, ${mode}`,
-      features: {
-        keepsOrder: false,
-        unroutable: true,
-        exactAttempts: true,
-        releaseUncounted: false,
-        prefetch: true,
-        prefetchBytes: false,
-        outage: true,
+  async function harness(mode: ContentMode): Promise<TransportHarness> {
+    const way = await cuttable(url());
+    const ways = new Map<Receiver, Cuttable>();
+    const senders: RabbitmqSender[] = [];
+    return {
+      maxMessageBytes,
+      sender() {
+        const sender = rabbitmqSender({ url: way.url, mode, maxMessageBytes });
+        senders.push(sender);
+        return sender;
       },
-      async create(): Promise<TransportHarness> {
-        const way = await cuttable(url);
-        const ways = new Map<Receiver, Cuttable>();
-        const senders: RabbitmqSender[] = [];
-        return {
-          sender() {
-            const sender = rabbitmqSender({ url: way.url, mode });
-            senders.push(sender);
-            return sender;
-          },
-          receiver({ queue, prefetch }) {
-            queues.add(queue);
-            let own: Receiver | undefined;
-            const opened = cuttable(url);
-            const receiver: Receiver = {
-              name: "rabbitmq",
-              async receive(subscription, signal) {
-                for (const { topic } of subscription.events) exchanges.add(topic);
-                const through = await opened;
-                ways.set(receiver, through);
-                own = rabbitmqReceiver({ url: through.url, queue, ...(prefetch && { prefetch }) });
-                await own.receive(subscription, signal);
-              },
-            };
-            return receiver;
-          },
-          async bind(queue, events) {
-            queues.add(queue);
-            for (const { topic } of events) exchanges.add(topic);
-            await prepareQueue(admin, { queue, queueType: "quorum", deadLetter: false }, "declare");
-            await bindQueue(admin, queue, events.map(routeOf), "declare");
-          },
-          async crash(receiver) {
-            // What was written before it dies has left the process.
-            await new Promise((resolve) => setTimeout(resolve, 30));
-            ways.get(receiver)?.cut();
-          },
-          async parked(queue) {
-            const channel = await admin.createChannel();
-            const found: GetMessage[] = [];
-            for (;;) {
-              const raw = await channel.get(`${queue}.parked`);
-              if (raw === false) break;
-              found.push(raw);
-            }
-            const parked = found.map((raw) => ({
-              message: fromAmqp(raw as Parameters<typeof fromAmqp>[0], {
-                exchange: "",
-                unprefixed: false,
-                maxMessageBytes: 1e9,
-              }),
-              reason: String(raw.properties.headers?.["postbox-reason"]),
-            }));
-            channel.nackAll(true);
-            await channel.close();
-            return parked;
-          },
-          async down() {
-            way.cut();
-          },
-          async up() {
-            way.mend();
-          },
-          async close() {
-            await Promise.allSettled([...senders.map((sender) => sender.close())]);
-            way.close();
-            for (const each of ways.values()) each.close();
+      receiver({ queue, prefetch, prefetchBytes, singleActive = false }) {
+        queues.add(queue);
+        const opened = cuttable(url());
+        let own: RabbitmqReceiver | undefined;
+        const receiver: Receiver = {
+          name: "rabbitmq",
+          health: () => own?.health() ?? { status: "idle", since: new Date() },
+          async receive(subscription, signal) {
+            for (const { topic } of subscription.events) exchanges.add(topic);
+            const through = await opened;
+            ways.set(receiver, through);
+            const options = { queue, singleActiveConsumer: singleActive, backoff: constant(10) };
+            const bounds = { ...(prefetch && { prefetch }), ...(prefetchBytes && { prefetchBytes }) };
+            own = rabbitmqReceiver({ url: through.url, ...options, ...bounds });
+            await own.receive(subscription, signal);
           },
         };
+        return receiver;
       },
-    });
+      async bind(queue, events, { singleActive = false } = {}) {
+        queues.add(queue);
+        for (const { topic } of events) exchanges.add(topic);
+        const options = { queue, queueType: "quorum", deadLetter: false, singleActiveConsumer: singleActive } as const;
+        await prepareQueue(admin, options, "declare");
+        await bindQueue(admin, queue, events.map(routeOf), "declare");
+      },
+      async unbind(queue, events) {
+        const channel = await admin.createChannel();
+        for (const { exchange, routingKey } of events.map(routeOf)) {
+          await channel.unbindQueue(queue, exchange, routingKey);
+        }
+        await channel.close();
+      },
+      async crash(receiver) {
+        // What was written before it dies has left the process.
+        await new Promise((resolve) => setTimeout(resolve, 30));
+        ways.get(receiver)?.cut();
+      },
+      async interrupt(receiver) {
+        ways.get(receiver)?.cut();
+        ways.get(receiver)?.mend();
+      },
+      parked: (queue) => parkedFrom(admin, queue),
+      async down() {
+        way.cut();
+      },
+      async up() {
+        way.mend();
+      },
+      async close() {
+        await Promise.allSettled([...senders.map((sender) => sender.close())]);
+        way.close();
+        for (const each of ways.values()) each.close();
+      },
+    };
   }
-});
+  return { harness, enter, leave };
+}
+
+async function parkedFrom(admin: ChannelModel, queue: string) {
+  const channel = await admin.createChannel();
+  const found: GetMessage[] = [];
+  for (;;) {
+    const raw = await channel.get(`${queue}.parked`);
+    if (raw === false) break;
+    found.push(raw);
+  }
+  const parked = found.map((raw) => ({
+    message: fromAmqp(raw as Parameters<typeof fromAmqp>[0], { exchange: "", unprefixed: false, maxMessageBytes: 1e9 }),
+    reason: String(raw.properties.headers?.["postbox-reason"]),
+  }));
+  channel.nackAll(true);
+  await channel.close();
+  return parked;
+}

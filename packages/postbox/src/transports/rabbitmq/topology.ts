@@ -1,5 +1,6 @@
 import type { Channel, ChannelModel } from "amqplib";
 import { ConfigError } from "../../errors.js";
+import { close } from "./connection.js";
 
 /*
  * The queues of a consumer, all of them durable:
@@ -18,6 +19,7 @@ export interface QueueOptions {
   readonly queue: string;
   readonly queueType: "quorum" | "classic";
   readonly deadLetter: boolean;
+  readonly singleActiveConsumer: boolean;
 }
 
 export interface Wanted {
@@ -58,7 +60,10 @@ export async function prepareQueue(connection: ChannelModel, options: QueueOptio
     }
     await channel.assertQueue(
       options.queue,
-      queueArguments(options, options.deadLetter ? deadLetters(options.queue) : {}),
+      queueArguments(options, {
+        ...(options.deadLetter && deadLetters(options.queue)),
+        ...(options.singleActiveConsumer && { "x-single-active-consumer": true }),
+      }),
     );
     await channel.assertQueue(parkedQueue(options.queue), queueArguments(options, {}));
   });
@@ -93,7 +98,10 @@ export async function bindQueue(
   await onChannel(connection, async (channel) => {
     for (const { exchange, routingKey } of wanted) {
       if (exchanges === "declare") await channel.assertExchange(exchange, "topic", { durable: true });
-      await channel.bindQueue(queue, exchange, routingKey);
+      await channel.bindQueue(queue, exchange, routingKey).catch((error) => {
+        if (error.code !== 404) throw error;
+        throw missing(`exchange ${exchange} to bind queue ${queue} to, or no such queue`);
+      });
     }
   });
 }
@@ -121,9 +129,9 @@ async function onChannel<R>(connection: ChannelModel, work: (channel: Channel) =
   try {
     return await work(channel);
   } catch (error) {
-    throw (error as { code?: number }).code === 406 ? differs(error) : error;
+    throw explained(error);
   } finally {
-    await channel.close().catch(() => {});
+    await close(channel).catch(() => {});
   }
 }
 
@@ -148,15 +156,28 @@ async function exists(
     await onChannel(connection, ask);
   } catch (error) {
     if ((error as { code?: number }).code !== 404) throw error;
-    throw new ConfigError("topology-missing", `there is no queue ${name}; make it, or choose topology: "declare"`);
+    throw missing(`queue ${name}`);
   }
 }
 
-function differs(cause: unknown): ConfigError {
-  const text = (cause as Error).message.replace(/^.*PRECONDITION_FAILED - /, "");
-  return new ConfigError(
-    "topology-differs",
-    `what is there is not what was asked for: ${text}; change the options, choose topology: "none", or delete it`,
-    { cause },
-  );
+export function missing(what: string): ConfigError {
+  return new ConfigError("topology-missing", `there is no ${what}; make it, or choose topology: "declare"`);
+}
+
+/** What the broker refuses, as an error that says what to do. Others pass. */
+function explained(cause: unknown): unknown {
+  const { code, message } = cause as { readonly code?: number; readonly message: string };
+  const said = message.replace(/^.*?(PRECONDITION_FAILED|ACCESS_REFUSED) - /, "").replace(/"$/, "");
+  if (code === 406) {
+    const text = `what is there is not what was asked for: ${said}; change the options, leave it to whoever made it, or delete it`;
+    return new ConfigError("topology-differs", text, { cause });
+  }
+  if (code === 403) {
+    return new ConfigError(
+      "transport-refused",
+      `the user lacks a right: ${said}; grant it, or have somebody else make the queues`,
+      { cause },
+    );
+  }
+  return cause;
 }

@@ -26,7 +26,7 @@ export const rabbitmq: Service = {
 };
 
 /** Opens AMQP 0-9-1 at `url` just far enough for the broker to introduce itself. */
-async function rabbitmqVersion(url: string): Promise<string> {
+export async function rabbitmqVersion(url: string): Promise<string> {
   const { hostname, port } = new URL(url);
   const socket = connect({ host: hostname, port: Number(port || 5672) });
   socket.setTimeout(timeoutMs, () => socket.destroy(new Error(`no AMQP answer within ${timeoutMs} ms`)));

@@ -1,0 +1,88 @@
+import type { ChannelModel, ConsumeMessage } from "amqplib";
+import { PostboxError } from "../../errors.js";
+import { storedError } from "../../internal/stored-error.js";
+import { type Confirmation, confirmedPublishing } from "./confirms.js";
+import { attemptHeader, copyOf, idOf, reasonHeader, withoutOthers } from "./copy.js";
+import {
+  parkedQueue,
+  prepareQueue,
+  prepareWait,
+  type QueueOptions,
+  type Topology,
+  type WaitQueue,
+  waitQueue,
+} from "./topology.js";
+
+/** Puts copies of deliveries into the other queues of a consumer. Each resolves when the broker has confirmed it there. */
+export interface Aside {
+  wait(raw: ConsumeMessage, delayMs: number, nextAttempt: number): Promise<void>;
+  /** Without an attempt: what nobody could read keeps what it says of it. */
+  park(raw: ConsumeMessage, reason: Error, attempt?: number): Promise<void>;
+}
+
+/** On a channel of its own, whose end is told to `lost`. */
+export async function openAside(
+  connection: ChannelModel,
+  options: QueueOptions,
+  topology: Topology,
+  lost: (why: string) => void,
+): Promise<Aside> {
+  const channel = await connection.createConfirmChannel();
+  channel.on("error", (error) => lost(`RabbitMQ closed the channel: ${error.message}`));
+  channel.on("close", () => lost("the connection to RabbitMQ was lost"));
+  const copies = confirmedPublishing(channel);
+  const waits = new Map<string, Promise<void>>();
+
+  const publish = (raw: ConsumeMessage, to: string, headers: Record<string, unknown>) =>
+    new Promise<Confirmation>((resolve) => {
+      copies.publish("", to, { content: raw.content, properties: copyOf(raw, headers) }, resolve);
+    });
+
+  /** Where somebody has deleted the queue, `prepare` makes it anew. */
+  async function copy(
+    raw: ConsumeMessage,
+    to: string,
+    headers: Record<string, unknown>,
+    prepare: () => Promise<void>,
+  ): Promise<void> {
+    let how = await publish(raw, to, headers);
+    if (how === "unroutable" && topology === "declare") {
+      await prepare();
+      how = await publish(raw, to, headers);
+    }
+    if (how === "unroutable") {
+      const text = `there is no queue ${to} to put message ${idOf(raw)} aside in; make it, or choose topology: "declare"`;
+      throw new PostboxError("unroutable", text);
+    }
+    if (how !== "routed") throw new PostboxError("publish-failed", `RabbitMQ did not take the message into ${to}`);
+  }
+
+  /** Makes the queue to wait in, once. */
+  async function prepared(wait: WaitQueue): Promise<void> {
+    const known = waits.get(wait.name) ?? prepareWait(connection, options, wait);
+    waits.set(wait.name, known);
+    await known.catch((error) => {
+      waits.delete(wait.name);
+      throw error;
+    });
+  }
+
+  return {
+    async wait(raw, delayMs, nextAttempt) {
+      const wait = waitQueue(options.queue, delayMs);
+      if (topology === "declare") await prepared(wait);
+      await copy(raw, wait.name, { [attemptHeader]: nextAttempt }, () => prepareWait(connection, options, wait));
+    },
+    park(raw, reason, attempt) {
+      const known = attempt === undefined ? {} : { [attemptHeader]: attempt };
+      const prepare = () => prepareQueue(connection, options, topology);
+      const to = parkedQueue(options.queue);
+      const headers = { ...known, [reasonHeader]: storedError(reason.message) };
+      return copy(raw, to, headers, prepare).catch((error) => {
+        if (error instanceof PostboxError) throw error;
+        // With the reason there is more in its headers than the client can write: without those of others there is not.
+        return copy(withoutOthers(raw), to, headers, prepare);
+      });
+    },
+  };
+}

@@ -1,0 +1,135 @@
+import type { ChannelModel } from "amqplib";
+import { PostboxError, TransportDownError } from "../../errors.js";
+import { type ConfirmedPublishing, confirmedPublishing } from "./confirms.js";
+import { close, destroy, openConnection, placeOf, type RabbitmqConnectionOptions } from "./connection.js";
+import { exchangeExists } from "./topology.js";
+import type { Watch } from "./watch.js";
+
+/** A sender's connection, with a channel for nothing but publishing. */
+export interface Link {
+  readonly connection: ChannelModel;
+  readonly publishing: ConfirmedPublishing;
+  readonly lost: boolean;
+  /** What the broker said when it closed the channel. */
+  readonly reason?: { readonly code?: number; readonly message: string };
+  /** Which of these exchanges are not there. Asks once for each that is. */
+  missing(exchanges: Iterable<string>): Promise<ReadonlySet<string>>;
+  /** Ends it at once: whatever is still on its way, nobody waits for its confirm any more. */
+  giveUp(why: string): void;
+  /** Ends it in good order. */
+  close(): Promise<void>;
+}
+
+/** The link of a sender: opened when it is first needed, and another one when it was lost. */
+export interface Links {
+  /** The one there is. */
+  readonly current: Link | undefined;
+  /** The one there is, or a new one: one for all who ask at once. */
+  get(): Promise<Link>;
+  close(): Promise<void>;
+}
+
+export function createLinks(options: RabbitmqConnectionOptions, watch: Watch): Links {
+  const place = placeOf(options.url);
+  let opening: Promise<Link> | undefined;
+  let current: Link | undefined;
+
+  function forget(link: Link, why: string | undefined): void {
+    // One that is lost before it was ours is told of by whoever opens it.
+    if (current !== link) return;
+    current = opening = undefined;
+    if (why === undefined) watch.closed();
+    else watch.lost(new TransportDownError("send", `${place} was lost: ${why}`));
+  }
+
+  async function open(): Promise<Link> {
+    try {
+      const connection = await openConnection(options);
+      const link = await linkOn(connection, place, forget).catch((error: Error) => {
+        destroy(connection);
+        throw new TransportDownError("connect", `${place} was lost: ${error.message}`);
+      });
+      if (link.lost) throw new TransportDownError("connect", `${place} was lost at once`);
+      current = link;
+      watch.connected(connection);
+      return link;
+    } catch (error) {
+      watch.lost(PostboxError.from(error, "transport-down"));
+      throw error;
+    }
+  }
+
+  return {
+    get current() {
+      return current;
+    },
+    get() {
+      if (opening === undefined) {
+        const own = open();
+        opening = own;
+        own.catch(() => {
+          if (opening === own) opening = undefined;
+        });
+      }
+      return opening;
+    },
+    async close() {
+      const link = await opening?.catch(() => undefined);
+      await link?.close();
+    },
+  };
+}
+
+/** `lost` hears once of its end, and why, unless it was closed. */
+async function linkOn(
+  connection: ChannelModel,
+  place: string,
+  lost: (link: Link, why: string | undefined) => void,
+): Promise<Link> {
+  const channel = await connection.createConfirmChannel();
+  const known = new Set<string>();
+  const lose = (why: string) => {
+    if (link.lost) return;
+    link.lost = true;
+    lost(link, closing ? undefined : why);
+  };
+  let closing = false;
+  const link: { -readonly [Part in keyof Link]: Link[Part] } = {
+    connection,
+    publishing: confirmedPublishing(channel),
+    lost: false,
+
+    async missing(exchanges) {
+      const missing = new Set<string>();
+      try {
+        for (const name of exchanges) {
+          if (known.has(name)) continue;
+          if (await exchangeExists(connection, name)) known.add(name);
+          else missing.add(name);
+        }
+      } catch (error) {
+        throw new TransportDownError("connect", `${place} was lost: ${(error as Error).message}`);
+      }
+      return missing;
+    },
+
+    giveUp(why) {
+      lose(why);
+      // Whoever closes it waits for the broker's answer.
+      if (!closing) destroy(connection);
+    },
+
+    async close() {
+      closing = true;
+      await close(connection).catch(() => {});
+    },
+  };
+  channel.on("error", (error) => {
+    link.reason = error;
+  });
+  channel.on("close", () => {
+    lose(link.reason?.message ?? "the connection ended");
+    connection.close().catch(() => {});
+  });
+  return link;
+}

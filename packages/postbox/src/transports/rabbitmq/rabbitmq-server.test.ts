@@ -1,0 +1,212 @@
+import { type DisposableRabbitmq, disposable, freePort, settlesWithin, testMessage } from "@postbox/testkit";
+import { connect } from "amqplib";
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { ConfigError, TransportDownError } from "../../errors.js";
+import { defineEvent } from "../../event/define-event.js";
+import type { Delivery, Outcome } from "../../transport.js";
+import { type RabbitmqReceiverOptions, type RabbitmqSenderOptions, rabbitmqReceiver, rabbitmqSender } from "./index.js";
+
+/** What can only be done to a broker that nobody else uses. */
+describe("a RabbitMQ of its own", () => {
+  let server: DisposableRabbitmq;
+  beforeAll(async () => {
+    server = await disposable("rabbitmq");
+  }, 60_000);
+  afterAll(() => server?.stop(), 60_000);
+
+  const event = defineEvent({
+    type: "test.Happened",
+    schema: { "~standard": { version: 1, vendor: "test", validate: (value: unknown) => ({ value }) } },
+  });
+  const message = (id: string) => testMessage(id, { type: event.type, topic: event.topic });
+
+  function sender(options: Partial<RabbitmqSenderOptions> = {}) {
+    const made = rabbitmqSender({ url: server.url, ...options });
+    onTestFinished(() => made.close());
+    return made;
+  }
+
+  async function send(by: ReturnType<typeof sender>, ...ids: readonly string[]): Promise<(Outcome | undefined)[]> {
+    const outcomes: (Outcome | undefined)[] = ids.map(() => undefined);
+    await by.send(ids.map(message), (index, outcome) => (outcomes[index] = outcome), new AbortController().signal);
+    return outcomes;
+  }
+
+  /** Receives until the test is over. */
+  function receive(
+    queue: string,
+    deliver: (delivery: Delivery) => Promise<void>,
+    queueType: "quorum" | "classic" = "quorum",
+    options: Partial<RabbitmqReceiverOptions> = {},
+  ) {
+    const stopping = new AbortController();
+    const receiver = rabbitmqReceiver({ url: server.url, queue, queueType, ...options });
+    const running = receiver.receive({ consumer: queue, events: [event], deliver }, stopping.signal);
+    onTestFinished(async () => {
+      stopping.abort();
+      await running;
+    });
+  }
+
+  describe("that is short of memory", () => {
+    const alarm = () => server.control("set_vm_memory_high_watermark", "absolute", "1MB");
+    const allClear = () => server.control("set_vm_memory_high_watermark", "0.4");
+    afterEach(async () => {
+      await allClear();
+    });
+
+    it("is away for senders and says why, holds up no receiver, and loses nothing", async () => {
+      const handled: string[] = [];
+      receive("alarmed", async (delivery) => {
+        handled.push(delivery.message.id);
+        await delivery.ack();
+      });
+      const by = sender();
+      await expect
+        .poll(async () => (await send(by, "first").catch(() => []))[0]?.status, { timeout: 10_000 })
+        .toBe("sent");
+      await alarm();
+      // The broker says so when the next one comes, and takes no more of that connection.
+      const waiting = send(by, "waiting");
+      expect(await settlesWithin(waiting, 300)).toBe(false);
+      const refused = send(by, "refused");
+      await expect(refused).rejects.toBeInstanceOf(TransportDownError);
+      await expect(refused).rejects.toThrow(/takes no messages at the moment: .*memory/);
+      await allClear();
+      expect(await waiting).toEqual([{ status: "sent" }]);
+      expect(await send(by, "last")).toEqual([{ status: "sent" }]);
+      await expect.poll(() => handled.slice(-2)).toEqual(["waiting", "last"]);
+      expect(handled).not.toContain("refused");
+    }, 30_000);
+
+    it("gets no more than one copy, however often it is asked meanwhile", async () => {
+      const handled: string[] = [];
+      receive("alarmed", async (delivery) => {
+        handled.push(delivery.message.id);
+        await delivery.ack();
+      });
+      const by = sender({ publishTimeoutMs: 300 });
+      await expect
+        .poll(async () => (await send(by, "before").catch(() => []))[0]?.status, { timeout: 10_000 })
+        .toBe("sent");
+      await alarm();
+      for (let times = 0; times < 5; times++) {
+        await expect(send(by, "again")).rejects.toBeInstanceOf(TransportDownError);
+      }
+      await allClear();
+      await expect.poll(async () => (await send(by, "after").catch(() => []))[0]?.status).toBe("sent");
+      await expect.poll(() => handled).toContain("after");
+      expect(handled.filter((id) => id === "again")).toHaveLength(1);
+    }, 30_000);
+  });
+
+  describe("whose limits are lower than the sender's", () => {
+    const limit = (bytes: number) => server.control("eval", `application:set_env(rabbit, max_message_size, ${bytes}).`);
+
+    it("refuses one message for good, and says why", async () => {
+      const by = sender();
+      await by.setup([event]);
+      await limit(1000);
+      onTestFinished(async () => {
+        await limit(134_217_728);
+      });
+      const large = { ...message("large"), data: new Uint8Array(2000) };
+      const outcomes: Outcome[] = [];
+      // The channel that the broker sees the limit on is opened anew.
+      await by.close();
+      const another = sender();
+      await another.send([large], (_, outcome) => outcomes.push(outcome), new AbortController().signal);
+      expect(outcomes).toMatchObject([{ status: "rejected", error: { code: "publish-failed" } }]);
+      expect(String((outcomes[0] as { error: Error }).error)).toMatch(/larger than configured max size/);
+    });
+  });
+
+  describe("that is killed", () => {
+    it("has what it has confirmed also in a queue that is not replicated", async () => {
+      const first = await connect(server.url);
+      const channel = await first.createChannel();
+      await channel.assertExchange(event.topic, "topic", { durable: true });
+      await channel.assertQueue("classic", { durable: true, arguments: { "x-queue-type": "classic" } });
+      await channel.bindQueue("classic", event.topic, "Happened");
+      await first.close();
+      const by = sender();
+      expect(await send(by, "m1", "m2")).toEqual([{ status: "sent" }, { status: "sent" }]);
+      await server.keepQueues();
+      await server.kill();
+      await expect(send(by, "m3")).rejects.toBeInstanceOf(TransportDownError);
+      await server.restart();
+      const handled: string[] = [];
+      receive(
+        "classic",
+        async (delivery) => {
+          handled.push(delivery.message.id);
+          await delivery.ack();
+        },
+        "classic",
+      );
+      await expect.poll(() => handled, { timeout: 10_000 }).toEqual(["m1", "m2"]);
+    }, 60_000);
+  });
+
+  describe("that speaks TLS", () => {
+    let port: number;
+    let ca: string[];
+    let encrypted: string;
+    beforeAll(async () => {
+      port = await freePort();
+      const authorities = await server.control("eval", certify(port));
+      ca = authorities.match(/[A-Za-z0-9+/=]{100,}/g)?.map(pem) ?? [];
+      const url = new URL(server.url);
+      url.protocol = "amqps:";
+      url.port = String(port);
+      encrypted = url.href;
+    });
+
+    it("is sent to and received from by who trusts it", async () => {
+      const trusting = { url: encrypted, tls: { ca } };
+      const arrived: string[] = [];
+      const deliver = async (delivery: Delivery) => {
+        arrived.push(delivery.message.id);
+        await delivery.ack();
+      };
+      receive("encrypted", deliver, "quorum", trusting);
+      const by = sender(trusting);
+      // Until its queue is bound, others get it.
+      const arrivedNow = async () => {
+        await send(by, "m1");
+        return arrived[0];
+      };
+      await expect.poll(arrivedNow, { timeout: 10_000 }).toBe("m1");
+      expect(await server.control("list_connections", "--quiet", "--no-table-headers", "ssl")).toBe("true\ntrue\n");
+    });
+
+    it("is refused for good by who does not, without the password in the error", async () => {
+      const by = sender({ url: encrypted });
+      const sent = send(by, "m1");
+      await expect(sent).rejects.toBeInstanceOf(ConfigError);
+      await expect(sent).rejects.toMatchObject({ code: "transport-refused" });
+      const { message: text } = (await sent.catch((error: Error) => error as Error)) as Error;
+      expect(text).toContain("certificate");
+      expect(text).not.toContain(new URL(server.url).password);
+    });
+  });
+});
+
+/** Erlang that makes authorities and a certificate of one, listens with that at this port, and prints the authorities'. */
+function certify(port: number): string {
+  return `
+    Chain = #{root => [{key, {rsa, 2048, 65537}}, {digest, sha256}], intermediates => []},
+    Name = {'Extension', {2,5,29,17}, false, [{iPAddress, <<127,0,0,1>>}]},
+    Peer = [{key, {rsa, 2048, 65537}}, {digest, sha256}, {extensions, [Name]}],
+    #{server_config := Server, client_config := Client} =
+      public_key:pkix_test_data(#{server_chain => Chain#{peer => Peer}, client_chain => Chain#{peer => Peer}}),
+    rabbit_networking:start_ssl_listener({"127.0.0.1", ${port}}, Server, 1),
+    [io:format("~s~n", [base64:encode(Authority)]) || Authority <- proplists:get_value(cacerts, Client)],
+    ok.`;
+}
+
+function pem(base64: string): string {
+  return ["-----BEGIN CERTIFICATE-----", ...(base64.match(/.{1,64}/g) ?? []), "-----END CERTIFICATE-----", ""].join(
+    "\n",
+  );
+}

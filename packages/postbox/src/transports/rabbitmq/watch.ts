@@ -1,0 +1,77 @@
+import type { ChannelModel } from "amqplib";
+import type { PostboxError } from "../../errors.js";
+import { scrub } from "../../internal/scrub.js";
+import type { Telemetry, TransportEnd } from "../../telemetry/events.js";
+import type { TransportHealth } from "../../transport.js";
+
+/** Knows how one connection after the other is, and tells of every change. */
+export interface Watch {
+  /** It stands. From now on its broker may block it. */
+  connected(connection: ChannelModel): void;
+  /** It does not: it was lost, or could not be had. */
+  lost(error: PostboxError, retryInMs?: number): void;
+  /** It was ended on purpose. */
+  closed(): void;
+  /** Why the broker takes nothing at the moment. */
+  readonly blocked: string | undefined;
+  health(): TransportHealth;
+}
+
+export function createWatch(end: TransportEnd["end"], place: string, telemetry: Telemetry): Watch {
+  const about: TransportEnd = { transport: "rabbitmq", end, place };
+  let current: ChannelModel | undefined;
+  let blocked: string | undefined;
+  let health: TransportHealth = { status: "idle", since: new Date() };
+
+  const become = (status: TransportHealth["status"], failure?: PostboxError) => {
+    const at = new Date();
+    const lastFailure = failure ? { code: failure.code, text: scrub(failure.message), at } : health.lastFailure;
+    // One that fails again and again has been down since the first time.
+    const since = status === health.status ? health.since : at;
+    health = { status, since, ...(lastFailure && { lastFailure }) };
+  };
+  const ended = () => {
+    current = blocked = undefined;
+  };
+
+  return {
+    connected(connection) {
+      ended();
+      current = connection;
+      become("connected");
+      telemetry({ name: "transport.connected", ...about });
+      connection.on("blocked", (reason) => {
+        if (current !== connection) return;
+        blocked = reason;
+        become("blocked");
+        telemetry({ name: "transport.blocked", ...about, reason });
+      });
+      connection.on("unblocked", () => {
+        if (current !== connection) return;
+        blocked = undefined;
+        become("connected");
+        telemetry({ name: "transport.unblocked", ...about });
+      });
+    },
+    lost(error, retryInMs) {
+      ended();
+      become("down", error);
+      telemetry({ name: "transport.lost", ...about, error, ...(retryInMs !== undefined && { retryInMs }) });
+    },
+    closed() {
+      ended();
+      become("idle");
+    },
+    get blocked() {
+      return blocked;
+    },
+    health: () => health,
+  };
+}
+
+const badness = ["idle", "connected", "blocked", "down"] as const;
+
+/** That of the one that is worst off. */
+export function worst(all: readonly TransportHealth[]): TransportHealth | undefined {
+  return all.toSorted((a, b) => badness.indexOf(b.status) - badness.indexOf(a.status))[0];
+}

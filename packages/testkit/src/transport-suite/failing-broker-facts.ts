@@ -1,0 +1,184 @@
+import { type Message, type Outcome, type Receiver, type Sender, TransportDownError } from "postbox";
+import { describe, expect } from "vitest";
+import { settlesWithin } from "../gate.js";
+import type { Consumer } from "./consume.js";
+import type { TransportFact } from "./transport-facts.js";
+
+const never = new AbortController().signal;
+
+/** What is left of messages and connections when the broker, or the way to it, fails. */
+export function failingBrokerFacts(fact: TransportFact): void {
+  describe("when the broker fails", () => {
+    fact("everything on its way gets its end, and what was reported as sent is there", "outage", async (stage) => {
+      const { harness, message, consume } = stage;
+      const sender = harness.sender();
+      await sender.send([message("first")], () => {}, never);
+      const messages = Array.from({ length: 500 }, (_, index) => message(`m${index}`));
+      const sent = new Set<string>();
+      let cut: Promise<void> | undefined;
+      const sending = sender.send(
+        messages,
+        (index, { status }) => {
+          cut ??= harness.down?.();
+          if (status === "sent") sent.add(messages[index]?.id ?? "");
+        },
+        never,
+      );
+      sending.catch(() => {});
+      expect(await settlesWithin(sending, 5000)).toBe(true);
+      await sending.catch((error) => expect(error).toBeInstanceOf(TransportDownError));
+      await cut;
+      await harness.up?.();
+      await sendAll(sender, [message("last")]);
+      const received = await idsUpTo(consume(), "last");
+      expect([...sent].filter((id) => !received.has(id))).toEqual([]);
+    });
+
+    fact("a sender takes up again a hundred times, and leaves nothing behind", "outage", async (stage) => {
+      const { harness, message } = stage;
+      const sender = harness.sender();
+      await sendAll(sender, [message("first")]);
+      const before = openResources();
+      for (let times = 0; times < 100; times++) {
+        await harness.down?.();
+        await harness.up?.();
+        await sendAll(sender, [message(`m${times}`)]);
+      }
+      await expect.poll(openResources, { timeout: 5000 }).toBeLessThan(before + 20);
+    });
+
+    fact("a receiver takes up again a hundred times, and leaves nothing behind", "reconnects", async (stage) => {
+      const { harness, message, consume } = stage;
+      const [sender, consumer] = [harness.sender(), consume()];
+      const handle = async (id: string) => {
+        await sendAll(sender, [message(id)]);
+        await idsUpTo(consumer, id);
+      };
+      await handle("first");
+      const before = openResources();
+      for (let times = 0; times < 100; times++) {
+        await consumer.interrupt();
+        await handle(`m${times}`);
+      }
+      await expect.poll(openResources, { timeout: 5000 }).toBeLessThan(before + 20);
+    });
+
+    fact("a delivery of a lost connection cannot be settled any more, and comes again", "reconnects", async (stage) => {
+      const { send, message, consume } = stage;
+      await send(message("m1"));
+      const consumer = consume();
+      const lost = await consumer.next();
+      await consumer.interrupt();
+      // Whether it has heard of that by now or not.
+      await lost.ack().catch((error) => expect(error).toBeInstanceOf(TransportDownError));
+      const again = await consumer.next();
+      expect([again.message.id, again.attempt]).toEqual(["m1", 2]);
+      await again.ack();
+    });
+
+    fact("health says so, of senders and receivers, and that it is well again", "health", async (stage) => {
+      const { harness, queue, event, message } = stage;
+      const [sender, receiver] = [harness.sender(), harness.receiver({ queue })];
+      const status = (of: Sender | Receiver) => expect.poll(() => of.health?.().status, { timeout: 5000 });
+      const stopping = new AbortController();
+      const receiving = receiver.receive(
+        { consumer: queue, events: [event], deliver: (delivery) => delivery.ack() },
+        stopping.signal,
+      );
+      try {
+        await status(sender).toBe("idle");
+        await sendAll(sender, [message("m1")]);
+        await status(sender).toBe("connected");
+        await status(receiver).toBe("connected");
+        await harness.down?.();
+        await status(sender).toBe("down");
+        expect(sender.health?.().lastFailure).toMatchObject({ code: "transport-down" });
+        await harness.up?.();
+        await sendAll(sender, [message("m2")]);
+        await status(sender).toBe("connected");
+        const { since } = receiver.health?.() ?? {};
+        await harness.interrupt?.(receiver);
+        await expect.poll(() => receiver.health?.().since, { timeout: 5000 }).not.toEqual(since);
+        await status(receiver).toBe("connected");
+        expect(receiver.health?.().lastFailure).toMatchObject({ code: "transport-down" });
+      } finally {
+        stopping.abort();
+        await receiving;
+      }
+      await status(receiver).toBe("idle");
+    });
+
+    fact("what it has confirmed is there when it comes back", "restarts", async (stage) => {
+      const { harness, send, message, consume } = stage;
+      const messages = Array.from({ length: 20 }, (_, index) => message(`m${index}`, { key: "k" }));
+      await send(...messages);
+      await harness.restart?.();
+      const received = await consume().take(20);
+      expect(received.map((delivery) => delivery.message.id)).toEqual(messages.map(({ id }) => id));
+    });
+
+    fact("nothing is lost that is on its way when it dies", "restarts", async (stage) => {
+      const { harness, message, consume } = stage;
+      const sender = harness.sender();
+      const handled = new Set<string>();
+      consume({
+        accept: ({ message: { id }, ack }) =>
+          ack().then(
+            () => void handled.add(id),
+            () => {},
+          ),
+      });
+      let sent = 0;
+      let restarted = false;
+      const restarting = harness.restart?.().then(() => {
+        restarted = true;
+      });
+      for (let batch = 0; !restarted || batch < 3; batch++) {
+        sent += 500;
+        await sendAll(
+          sender,
+          Array.from({ length: 500 }, (_, index) => message(`m${batch}-${index}`)),
+        );
+      }
+      await restarting;
+      await expect.poll(() => handled.size, { timeout: 20_000 }).toBe(sent);
+    });
+  });
+}
+
+/** As a relay does: what was not sent is sent again, until everything is. */
+async function sendAll(sender: Sender, messages: readonly Message[]): Promise<void> {
+  const giveUp = Date.now() + 30_000;
+  let open = messages;
+  for (;;) {
+    const outcomes: (Outcome | undefined)[] = open.map(() => undefined);
+    const lost = await sender
+      .send(open, (index, outcome) => (outcomes[index] = outcome), never)
+      .then(
+        () => undefined,
+        (error) => error,
+      );
+    open = open.filter((_, index) => outcomes[index]?.status !== "sent");
+    if (open.length === 0) return;
+    if (Date.now() > giveUp) throw new Error(`${open.length} of ${messages.length} were not sent`, { cause: lost });
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+/** Acks what comes until `last` does; what it could not ack comes again. */
+async function idsUpTo(consumer: Consumer, last: string): Promise<Set<string>> {
+  const ids = new Set<string>();
+  while (!ids.has(last)) {
+    const delivery = await consumer.next();
+    await delivery.ack().then(
+      () => ids.add(delivery.message.id),
+      () => {},
+    );
+  }
+  return ids;
+}
+
+/** Sockets, timers and the like that keep this process busy. */
+function openResources(): number {
+  return process.getActiveResourcesInfo().length;
+}

@@ -1,0 +1,121 @@
+import { constant, createOutbox, createRelay, createRouter, timeout, upcastFrom } from "postbox";
+import { memoryStore } from "postbox/memory";
+import { describe, expect } from "vitest";
+import { type TransportFact, testEvent } from "./transport-facts.js";
+
+/** What a relay and a router make of a transport. */
+export function routedFacts(fact: TransportFact): void {
+  describe("behind a relay and before a router", () => {
+    fact("poison is parked, and everything around it handled once", async (stage) => {
+      const { harness, queue, event, send, message } = stage;
+      const handled: number[] = [];
+      const router = createRouter(queue, { maxAttempts: 3, backoff: constant(1) }).on(event, (data) => {
+        if (Number(data) % 10 === 0) throw new Error(`${data} is poison`);
+        handled.push(Number(data));
+      });
+      await send(...numbers(60).map((n) => message(`m${n}`, { key: `k${n % 7}`, data: json(n) })));
+      await running([(signal) => router.run(harness.receiver({ queue, prefetch: 5 }), signal)], async () => {
+        await expect.poll(async () => (await harness.parked(queue)).length, { timeout: 20_000 }).toBe(6);
+        await expect.poll(() => handled.length, { timeout: 20_000 }).toBe(54);
+      });
+      expect([...new Set(handled)].sort((a, b) => a - b)).toEqual(numbers(60).filter((n) => n % 10 !== 0));
+      const parked = await harness.parked(queue);
+      expect(parked.map(({ reason }) => reason).sort()).toEqual(
+        [0, 10, 20, 30, 40, 50].map((n) => expect.stringContaining(`${n} is poison`)),
+      );
+    });
+
+    fact("what a handler takes too long over is tried again", async ({ harness, queue, event, send, message }) => {
+      const attempts: number[] = [];
+      const router = createRouter(queue, { backoff: constant(1) })
+        .use(timeout(100))
+        .on(event, async (_, { attempt, signal }) => {
+          attempts.push(attempt);
+          if (attempts.length === 1) await new Promise((resolve) => signal.addEventListener("abort", resolve));
+        });
+      await send(message("m1", { data: json(1) }));
+      await running([(signal) => router.run(harness.receiver({ queue }), signal)], () =>
+        expect.poll(() => attempts, { timeout: 5000 }).toEqual([1, 2]),
+      );
+    });
+
+    fact("what a handler upcasts comes from its older topics", async ({ harness, queue, event, send, message }) => {
+      const older = testEvent(`${event.topic}.older`, "Happened");
+      const upcasting = testEvent(event.topic, "Happened", [upcastFrom(older, (data) => [data])]);
+      const handled: unknown[] = [];
+      const router = createRouter(queue).on(
+        upcasting,
+        (data, { message: { type } }) => void handled.push([type, data]),
+      );
+      await running([(signal) => router.run(harness.receiver({ queue }), signal)], async () => {
+        await send(message("m1", { data: json(1) }));
+        // Again, until the router has bound its queue: what comes before is refused, or lost.
+        const seen = async () => {
+          if (handled.length < 2) await send(message("m2", { type: older.type, topic: older.topic, data: json(2) }));
+          return handled;
+        };
+        await expect.poll(seen, { timeout: 10_000 }).toContainEqual([older.type, [2]]);
+        await expect.poll(() => handled, { timeout: 10_000 }).toContainEqual([event.type, 1]);
+      });
+    });
+
+    fact("keys stay in order, and nothing is lost when a binding is deleted in between", "unbinds", async (stage) => {
+      const { harness, queue, event } = stage;
+      const store = memoryStore();
+      const outbox = createOutbox(store, { source: "/testkit" });
+      let refused = () => {};
+      const unroutable = new Promise<void>((resolve) => {
+        refused = resolve;
+      });
+      const relay = createRelay(store, harness.sender(), {
+        pollIntervalMs: 20,
+        backoff: constant(20),
+        maxAttempts: 1_000_000,
+        telemetry: ({ name }) => name === "message.failed" && refused(),
+      });
+      const handled: number[] = [];
+      const router = createRouter(queue).on(event, (data) => {
+        handled.push(Number(data));
+      });
+      const publish = (from: number, to: number) =>
+        store.transaction(async (tx) => {
+          for (let n = from; n < to; n++) await outbox.in(tx).publish(event, n, { key: `k${n % 5}` });
+        });
+      const both = [
+        (signal: AbortSignal) => relay.run(signal),
+        (signal: AbortSignal) => router.run(harness.receiver({ queue }), signal),
+      ];
+      await running(both, async () => {
+        await publish(0, 50);
+        await expect.poll(() => handled.length, { timeout: 10_000 }).toBe(50);
+        await harness.unbind?.(queue, [event]);
+        await publish(50, 100);
+        await unroutable;
+        await harness.bind(queue, [event]);
+        await publish(100, 150);
+        await expect.poll(() => handled.length, { timeout: 10_000 }).toBe(150);
+      });
+      for (const key of numbers(5)) {
+        expect(handled.filter((n) => n % 5 === key)).toEqual(numbers(150).filter((n) => n % 5 === key));
+      }
+    });
+  });
+}
+
+/** Runs these until the proof is over. */
+async function running(
+  started: readonly ((signal: AbortSignal) => Promise<void>)[],
+  prove: () => Promise<unknown>,
+): Promise<void> {
+  const stopping = new AbortController();
+  const runs = started.map((start) => start(stopping.signal));
+  try {
+    await Promise.race([prove(), ...runs.map((run) => run.then(() => Promise.reject(new Error("it ended early"))))]);
+  } finally {
+    stopping.abort();
+    await Promise.all(runs);
+  }
+}
+
+const numbers = (count: number) => Array.from({ length: count }, (_, n) => n);
+const json = (value: unknown) => Buffer.from(JSON.stringify(value));

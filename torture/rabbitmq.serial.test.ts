@@ -1,0 +1,3 @@
+import { rabbitmqRuns } from "./rabbitmq-runs.js";
+
+rabbitmqRuns(1);
