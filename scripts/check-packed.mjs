@@ -9,8 +9,9 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 275, unpacked: 940 },
-  "@postbox/testkit": { packed: 130, unpacked: 530 },
+  postbox: { packed: 290, unpacked: 980 },
+  "@postbox/protobuf": { packed: 20, unpacked: 60 },
+  "@postbox/testkit": { packed: 135, unpacked: 560 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));
@@ -40,7 +41,8 @@ async function checkPacked({ name, dependencies = {} }, source) {
   }
   const paths = packed.files.map(({ path }) => path);
   const unwanted = paths.filter(
-    (path) => !/^dist\/.*(\.js|\.d\.ts)$|^package\.json$|^README\.md$|^LICENSE$/.test(path),
+    (path) =>
+      !/^dist\/.*(\.js|\.d\.ts)$|^bin\/.*\.js$|^proto\/.*\.proto$|^package\.json$|^README\.md$|^LICENSE$/.test(path),
   );
   if (unwanted.length > 0) problems.push(`${name} must not contain ${unwanted.join(", ")}`);
   const stale = paths.filter((path) => /^dist\/.*\.js$/.test(path) && !hasSource(join(source, path)));

@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-for (const name of ["prisma", "typeorm", "mikro-orm"]) {
+for (const name of ["prisma", "typeorm", "mikro-orm", "protobuf"]) {
   const folder = join(import.meta.dirname, "..", "heavy", name);
   const made = madeOf(folder);
   // Written last, so that an installation which was interrupted is done again; `npm ci` removes it.
