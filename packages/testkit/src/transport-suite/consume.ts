@@ -1,4 +1,5 @@
 import type { Delivery, Receiver, Subscription } from "postbox";
+import { patienceMs } from "../patience.js";
 
 /** A consumer in a test's hands: it settles nothing by itself. */
 export interface Consumer {
@@ -6,7 +7,7 @@ export interface Consumer {
   readonly deliveries: readonly Delivery[];
   /** Ends when `receive` has returned. */
   readonly running: Promise<void>;
-  /** The next delivery that was not asked for yet; fails after five seconds. */
+  /** The next delivery that was not asked for yet; fails when patience is at its end. */
   next(): Promise<Delivery>;
   take(count: number): Promise<Delivery[]>;
   /** Whether nothing is delivered for a while, beyond what was asked for. */
@@ -22,8 +23,6 @@ export interface Consumer {
   /** Ends it whatever state it is in, so that one failed fact does not hold up the next. */
   abandon(): Promise<void>;
 }
-
-const patienceMs = 5000;
 
 export function consume(
   receiver: Receiver,

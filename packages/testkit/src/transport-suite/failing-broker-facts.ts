@@ -1,6 +1,7 @@
 import { type Message, type Outcome, type Receiver, type Sender, TransportDownError } from "postbox";
 import { describe, expect } from "vitest";
 import { settlesWithin } from "../gate.js";
+import { patienceMs } from "../patience.js";
 import type { Consumer } from "./consume.js";
 import type { TransportFact } from "./transport-facts.js";
 
@@ -25,7 +26,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
         never,
       );
       sending.catch(() => {});
-      expect(await settlesWithin(sending, 5000)).toBe(true);
+      expect(await settlesWithin(sending, patienceMs)).toBe(true);
       await sending.catch((error) => expect(error).toBeInstanceOf(TransportDownError));
       await cut;
       await harness.up?.();
@@ -44,7 +45,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
         await harness.up?.();
         await sendAll(sender, [message(`m${times}`)]);
       }
-      await expect.poll(openResources, { timeout: 5000 }).toBeLessThan(before + 20);
+      await expect.poll(openResources, { timeout: patienceMs }).toBeLessThan(before + 20);
     });
 
     fact("a receiver takes up again a hundred times, and leaves nothing behind", "reconnects", async (stage) => {
@@ -60,7 +61,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
         await consumer.interrupt();
         await handle(`m${times}`);
       }
-      await expect.poll(openResources, { timeout: 5000 }).toBeLessThan(before + 20);
+      await expect.poll(openResources, { timeout: patienceMs }).toBeLessThan(before + 20);
     });
 
     fact("a delivery of a lost connection cannot be settled any more, and comes again", "reconnects", async (stage) => {
@@ -79,7 +80,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
     fact("health says so, of senders and receivers, and that it is well again", "health", async (stage) => {
       const { harness, queue, event, message } = stage;
       const [sender, receiver] = [harness.sender(), harness.receiver({ queue })];
-      const status = (of: Sender | Receiver) => expect.poll(() => of.health?.().status, { timeout: 5000 });
+      const status = (of: Sender | Receiver) => expect.poll(() => of.health?.().status, { timeout: patienceMs });
       const stopping = new AbortController();
       const receiving = receiver.receive(
         { consumer: queue, events: [event], deliver: (delivery) => delivery.ack() },
@@ -98,7 +99,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
         await status(sender).toBe("connected");
         const { since } = receiver.health?.() ?? {};
         await harness.interrupt?.(receiver);
-        await expect.poll(() => receiver.health?.().since, { timeout: 5000 }).not.toEqual(since);
+        await expect.poll(() => receiver.health?.().since, { timeout: patienceMs }).not.toEqual(since);
         await status(receiver).toBe("connected");
         expect(receiver.health?.().lastFailure).toMatchObject({ code: "transport-down" });
       } finally {
@@ -141,7 +142,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
         );
       }
       await restarting;
-      await expect.poll(() => handled.size, { timeout: 20_000 }).toBe(sent);
+      await expect.poll(() => handled.size, { timeout: patienceMs }).toBe(sent);
     });
   });
 }

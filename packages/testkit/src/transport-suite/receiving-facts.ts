@@ -1,5 +1,6 @@
 import { describe, expect } from "vitest";
 import { gate, settlesWithin } from "../gate.js";
+import { patienceMs } from "../patience.js";
 import { type Stage, type TransportFact, testEvent } from "./transport-facts.js";
 
 /** Who gets what, in which order, and how much at a time. */
@@ -171,7 +172,7 @@ export function receivingFacts(fact: TransportFact): void {
       await stage.send(stage.message("m1"));
       await (await consumer.next()).ack();
       consumer.abort();
-      expect(await settlesWithin(consumer.running, 5000)).toBe(true);
+      expect(await settlesWithin(consumer.running, patienceMs)).toBe(true);
       await consumer.running;
     });
 

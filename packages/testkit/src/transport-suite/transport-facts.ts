@@ -42,7 +42,7 @@ export interface TransportFact {
   (name: string, needs: keyof TransportFeatures, prove: Proof): void;
 }
 
-/** Slow machines, and brokers that take a moment to bind or to start; a fact itself waits for at most five seconds at a time. */
+/** Slow machines, and brokers that take a moment to bind or to start. */
 const timeoutMs = 60_000;
 
 export function transportFacts(options: TransportSuiteOptions): TransportFact {
