@@ -152,6 +152,28 @@ describe("a RabbitMQ of its own", () => {
     });
   });
 
+  describe("whose operator closes the connection of what is put aside", () => {
+    it("is put aside to over another one, and holds up no receiver", async () => {
+      const arrived: Delivery[] = [];
+      const { health } = receive("closed", async (delivery) => void arrived.push(delivery));
+      await expect.poll(() => health().status).toBe("connected");
+      const { since } = health();
+      const by = sender();
+      for (const id of ["m1", "m2"]) {
+        await send(by, id);
+        await expect.poll(() => arrived.length).toBe(1);
+        await arrived.pop()?.retry(10);
+        await expect.poll(() => arrived).toMatchObject([{ message: { id }, attempt: 2 }]);
+        await arrived.pop()?.ack();
+        const open = await server.control("list_connections", "--quiet", "pid", "client_properties");
+        const [aside, ...others] = open.split("\n").filter((line) => line.includes("postbox aside"));
+        expect(others).toEqual([]);
+        await server.control("close_connection", aside?.split("\t")[0] ?? "", "for a test");
+      }
+      expect(health()).toEqual({ status: "connected", since });
+    });
+  });
+
   describe("whose limits are lower than the sender's", () => {
     const limit = (bytes: number) => server.control("eval", `application:set_env(rabbit, max_message_size, ${bytes}).`);
 
