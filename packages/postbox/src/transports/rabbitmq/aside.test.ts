@@ -12,7 +12,11 @@ function asideOver(...publishes: readonly ConfirmedPublishing["publish"][]) {
   return createAside({} as ChannelModel, { get }, options, "none");
 }
 
-const raw = { content: Buffer.from("7"), fields: {}, properties: { headers: { theirs: "kept" } } } as ConsumeMessage;
+const raw = {
+  content: Buffer.from("7"),
+  fields: { exchange: "" },
+  properties: { headers: { theirs: "kept" } },
+} as unknown as ConsumeMessage;
 
 it("leaves out what others wrote only where the client cannot write it", async () => {
   const headers: unknown[] = [];
