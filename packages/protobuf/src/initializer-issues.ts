@@ -1,6 +1,6 @@
 import { type DescField, type DescMessage, isMessage } from "@bufbuild/protobuf";
 import { isWrapperDesc } from "@bufbuild/protobuf/wkt";
-import { checkDepth, gatherIssues, type MessageIssue, type Path, type Tell } from "./message-issues.js";
+import { checkDepth, checkKeys, gatherIssues, type MessageIssue, type Path, type Tell } from "./message-issues.js";
 
 /**
  * What `create` would drop without a word: keys that are no fields, unknown cases of a oneof, and whatever is neither a message of
@@ -21,10 +21,7 @@ function check(desc: DescMessage, value: unknown, path: Path, depth: number, tel
     return;
   }
   checkDepth(path, depth);
-  const known = new Set(desc.members.map(({ localName }) => localName));
-  for (const [key, given] of Object.entries(value)) {
-    if (given !== undefined && !known.has(key)) tell([...path, key], unknownKey(desc, key));
-  }
+  checkKeys(desc, value, Object.keys(value), path, tell);
   for (const member of desc.members) {
     const given = value[member.localName];
     if (given === undefined || given === null) continue;
@@ -62,13 +59,6 @@ function checkField(field: DescField, given: unknown, path: Path, depth: number,
 function isTakenAsItIs({ fieldKind, message, oneof, parent }: DescField): boolean {
   if (message?.typeName === "google.protobuf.Struct") return parent?.typeName !== "google.protobuf.Value";
   return fieldKind === "message" && oneof === undefined && message !== undefined && isWrapperDesc(message);
-}
-
-function unknownKey(desc: DescMessage, key: string): string {
-  const { oneof } = desc.field[key] ?? {};
-  return oneof === undefined
-    ? `is no field of ${desc.typeName}`
-    : `is a case of the oneof '${oneof.localName}': write ${oneof.localName}: { case: "${key}", value }`;
 }
 
 function namesOf(fields: readonly DescField[]): string {
