@@ -2,6 +2,7 @@ import { recordingSender, telemetryLog } from "@postbox/testkit";
 import { createOutbox, createPublisher, createRelay, createRouter, defineCatalog, publishOutputs } from "postbox";
 import { memoryBroker, memoryStore } from "postbox/memory";
 import { describe, expect, it } from "vitest";
+import { EventService } from "../fixtures/gen/fixtures/names/v1/delete_postbox.js";
 import {
   createOrdersPublisher,
   OrderEventLost,
@@ -47,7 +48,7 @@ describe("the code for a file", () => {
     expect(lost).toEqual(["o1"]);
   });
 
-  it("is listed in a catalog, which publishes by type and says which message it is", async () => {
+  it("is listed in a catalog, which publishes by type and says which message it is, and what its comment says", async () => {
     const catalog = defineCatalog([orders, Wide]);
     expect(catalog.events).toEqual([OrderEventLost, OrderPlaced, OrderTaken, Wide]);
     const sender = recordingSender();
@@ -64,6 +65,16 @@ describe("the code for a file", () => {
       contentType: "application/protobuf",
       "x-protobuf-message": "fixtures.shop.v1.OrderPlacedEvent",
     });
+    const descriptions = catalog.events.map(({ type }) => document.components.messages[type]?.description);
+    expect(descriptions).toEqual([
+      undefined,
+      "Somebody ordered something.\n\n  * lists keep their shape\n\nA comment that ends comments: */ is no problem.",
+      "Use OrderPlaced.",
+      "Every kind of field that there is.",
+    ]);
+    expect(EventService.docs.description).toBe(
+      'In a block, with a "quote", a \\ and a $' + "{brace}.\n\n  - lists keep their shape",
+    );
     expect(catalog.jsonSchema()).toMatchObject({
       $comment: expect.stringContaining("fixtures.shop.v1.OrderPlaced (application/protobuf)"),
       $defs: {},

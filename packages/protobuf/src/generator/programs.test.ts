@@ -146,12 +146,13 @@ it("says what to install where protoplugin is missing", async () => {
 });
 
 it("protoc generates the same, as the guide calls it", async () => {
-  const folder = project();
-  mkdirSync(join(folder, "src", "gen"), { recursive: true });
+  const [byBuf, byProtoc] = [project(), project()];
+  await succeeds(byBuf, "buf", "generate");
+  mkdirSync(join(byProtoc, "src", "gen"), { recursive: true });
   const command = /```sh\n(protoc .*?)```/s.exec(guide)?.[1];
-  await succeeds(folder, "sh", "-c", command as string);
+  await succeeds(byProtoc, "sh", "-c", command as string);
   for (const file of ["books_pb.ts", "books_postbox.ts"]) {
-    const [code, expected] = [folder, example].map((each) => readFileSync(join(generatedIn(each), file), "utf8"));
+    const [code, expected] = [byProtoc, byBuf].map((each) => readFileSync(join(generatedIn(each), file), "utf8"));
     // Each tells its own parameters in the first line.
     expect(code?.replace(/^.*\n/, "")).toBe(expected?.replace(/^.*\n/, ""));
   }

@@ -1,5 +1,6 @@
 import { type DescField, type DescFile, type DescMessage, getOption, hasOption, ScalarType } from "@bufbuild/protobuf";
 import { enabled, event_type, key, topic } from "../postbox/v1/options_pb.js";
+import { commentOf } from "./comment.js";
 import { type Faults, placeOf } from "./faults.js";
 import { eventName, methodOf, namesOf, registrationOf } from "./names.js";
 import type { ProtoEvent } from "./proto-event.js";
@@ -91,6 +92,7 @@ function readEvent(message: DescMessage, faults: Faults): ProtoEvent | undefined
     type,
     topic: wireNameOf(message, topic, faults),
     key: keyOf(message, faults),
+    comment: commentOf(message),
   };
 }
 
