@@ -46,11 +46,39 @@ describe("an event over a message", () => {
     await publisher.publish(OrderPlaced, {}, { key: "given" });
     const keys = ["o1", "18446744073709551615", "0", "o2", undefined, "0", undefined, "c", "given"];
     expect(sender.messages.map(({ key }) => key)).toEqual(keys);
-    await expect(publisher.publish(OrderPlaced, {})).rejects.toMatchObject({ code: "message-invalid", path: "key" });
-    for (const key of ["no", "part", "strings", "chosenString", "$typeName"]) {
-      expect(() => defineProtobufEvent({ type: "a.B", message: WideEventSchema, key: key as never })).toThrow(
-        `[event-invalid] a.B: fixtures.wide.v1.WideEvent has no field '${key}' that can be its key; name a single string or`,
-      );
+    const empty = publisher.publish(OrderPlaced, {});
+    await expect(empty).rejects.toMatchObject({ code: "message-invalid", path: "key" });
+    await expect(empty).rejects.toThrow(
+      "its key, the field order_id of fixtures.shop.v1.OrderPlacedEvent, is empty; set 'orderId', or give the message a key",
+    );
+  });
+
+  it.each([
+    ["no", "no field of it"],
+    ["$typeName", "no field of it"],
+    ["constructor", "no field of it"],
+    ["part", "a message"],
+    ["strings", "repeated"],
+    ["labels", "a map"],
+    ["chosenString", "part of a oneof"],
+    ["colour", "an enum"],
+    ["aDouble", "a double"],
+    ["aFloat", "a float"],
+    ["aBool", "a bool"],
+    ["someBytes", "bytes"],
+  ])("cannot have the key %s, which is %s", (key, what) => {
+    expect(() => defineProtobufEvent({ type: "a.B", message: WideEventSchema, key: key as never })).toThrow(
+      `[event-invalid] a.B: '${key}' cannot be the key of fixtures.wide.v1.WideEvent, since it is ${what}; name a single string or`,
+    );
+  });
+
+  it("can have any other field as its key", () => {
+    const fields = WideEventSchema.fields.filter((field) =>
+      /^a(n?Int|Uint|Sint|Fixed|Sfixed|String)/.test(field.localName),
+    );
+    expect(fields).toHaveLength(11);
+    for (const { localName } of fields) {
+      defineProtobufEvent({ type: "a.B", message: WideEventSchema, key: localName as "aString" });
     }
   });
 });

@@ -97,7 +97,7 @@ describe("the code for a file", () => {
     // @ts-expect-error: handled already
     expect(() => onOrderPlaced(other, () => {})).toThrow("has a handler already");
     // @ts-expect-error: not a string or an integer
-    defineProtobufEvent({ type: "a.B", message: WideEventSchema, key: "someBytes" });
+    expect(() => defineProtobufEvent({ type: "a.B", message: WideEventSchema, key: "someBytes" })).toThrow();
     // @ts-expect-error: no field
     expect(() => defineProtobufEvent({ type: "a.B", message: WideEventSchema, key: "$typeName" })).toThrow();
     expect([given, wrong]).toBeDefined();
