@@ -30,7 +30,7 @@ function change(file: string, from: string, to: string): void {
 }
 
 const protoIn = (folder: string) => join(folder, "proto", "example", "books", "v1", "books.proto");
-const generatedIn = (folder: string) => join(folder, "src", "gen", "example", "books", "v1");
+const generatedIn = (folder: string, version = "v1") => join(folder, "src", "gen", "example", "books", version);
 
 async function succeeds(folder: string, program: string, ...args: readonly string[]): Promise<void> {
   const { code, text } = await run(folder, program, args);
@@ -41,11 +41,13 @@ async function succeeds(folder: string, program: string, ...args: readonly strin
 it("buf generates the code that the example has", async () => {
   const folder = project();
   await succeeds(folder, "buf", "generate");
-  const files = readdirSync(generatedIn(folder)).sort();
-  expect(files).toEqual(["books_pb.ts", "books_postbox.ts"]);
-  for (const file of files) {
-    const code = readFileSync(join(generatedIn(folder), file), "utf8");
-    await expect(code).toMatchFileSnapshot(join(generatedIn(example), file));
+  for (const version of ["v1", "v2"]) {
+    const files = readdirSync(generatedIn(folder, version)).sort();
+    expect(files).toEqual(["books_pb.ts", "books_postbox.ts"]);
+    for (const file of files) {
+      const code = readFileSync(join(generatedIn(folder, version), file), "utf8");
+      await expect(code).toMatchFileSnapshot(join(generatedIn(example, version), file));
+    }
   }
 });
 
