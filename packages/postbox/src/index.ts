@@ -57,6 +57,7 @@ export {
   type EventDocs,
   type EventOptions,
   type MessageOptions,
+  type Published,
 } from "./event/define-event.js";
 export type { JsonSchemaOptions } from "./event/json-schema.js";
 export { type OlderType, type UpcastFromOptions, type Upcaster, upcastFrom } from "./event/upcast.js";
@@ -70,7 +71,6 @@ export type { PublishMiddleware, PublishNext } from "./publisher/publish-middlew
 export type {
   OutgoingMessage,
   PublishDefaults,
-  Published,
   Publisher,
   PublisherOptions,
 } from "./publisher/publisher.js";
