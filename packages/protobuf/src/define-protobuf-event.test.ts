@@ -72,6 +72,15 @@ describe("an event over a message", () => {
     );
   });
 
+  it.each([undefined, file_fixtures_shop_v1_orders, OrderPlaced])(
+    "is not defined over what is no message",
+    (message) => {
+      expect(() => defineProtobufEvent({ type: "a.B", message: message as never })).toThrow(
+        "[event-invalid] defineProtobufEvent: 'message' of a.B is no descriptor of a message; give what protoc-gen-es generates",
+      );
+    },
+  );
+
   it("can have any other field as its key", () => {
     const fields = WideEventSchema.fields.filter((field) =>
       /^a(n?Int|Uint|Sint|Fixed|Sfixed|String)/.test(field.localName),

@@ -52,6 +52,12 @@ export function defineProtobufEvent<
   const Older extends string = never,
 >(options: ProtobufEventOptions<Type, Desc, Older>): ProtobufEvent<Type, Desc, Older> {
   const { type, message, key, docs, upcast = [], ...others } = options;
+  if (message?.kind !== "message") {
+    throw new ConfigError(
+      "event-invalid",
+      `defineProtobufEvent: 'message' of ${type} is no descriptor of a message; give what protoc-gen-es generates, such as BookCreatedEventSchema`,
+    );
+  }
   return defineEvent({
     ...others,
     type,
