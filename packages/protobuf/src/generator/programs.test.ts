@@ -114,6 +114,9 @@ it("buf finds what would break those who read, as the guide says", async () => {
   const [build, breaking] = [...commands].map(([, verb, args = ""]) => [verb as string, ...args.split(" ")]);
   await succeeds(folder, "buf", ...(build ?? []));
   await succeeds(folder, "buf", ...(breaking ?? []));
+  // As it also says, options are none of its business.
+  change(protoIn(folder), '(postbox.v1.key) = "id"', '(postbox.v1.key) = "title"');
+  await succeeds(folder, "buf", ...(breaking ?? []));
   change(protoIn(folder), "int64 price_cents = 4", "string price_cents = 4");
   const { code, text } = await buf(folder, ...(breaking ?? []));
   expect(code).toBe(100);
@@ -150,9 +153,8 @@ it("says what to install where protoplugin is missing", async () => {
 it("protoc generates the same, as the guide calls it", async () => {
   const [byBuf, byProtoc] = [project(), project()];
   await succeeds(byBuf, "buf", "generate");
-  mkdirSync(join(byProtoc, "src", "gen"), { recursive: true });
-  const command = /```sh\n(protoc .*?)```/s.exec(guide)?.[1];
-  await succeeds(byProtoc, "sh", "-c", command as string);
+  const commands = /```sh\n(mkdir .*?\nprotoc .*?)```/s.exec(guide)?.[1];
+  await succeeds(byProtoc, "sh", "-ec", commands as string);
   for (const file of ["books_pb.ts", "books_postbox.ts"]) {
     const [code, expected] = [byProtoc, byBuf].map((each) => readFileSync(join(generatedIn(each), file), "utf8"));
     // Each tells its own parameters in the first line.
