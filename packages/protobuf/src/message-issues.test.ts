@@ -68,6 +68,12 @@ it.each<[string, unknown, string, string]>([
     "data.chosenString",
     "is a case of the oneof 'choice': write choice: {",
   ],
+  [
+    "an unknown case in a message",
+    { ...create(WideEventSchema), choice: { case: "no", value: 1 } },
+    "data.choice.case",
+    "must be one of chosenString, chosenInt64, ",
+  ],
   ["a field by a name that all objects have", { constructor: "x" }, "data.constructor", "is no field of"],
   ["no object", "x", "data", "must be an object with the fields of fixtures.wide.v1.WideEvent"],
   ["nothing", undefined, "data", "must be an object"],

@@ -1,4 +1,4 @@
-import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
+import { type DescField, type DescMessage, type DescOneof, ScalarType } from "@bufbuild/protobuf";
 import { type ReflectMessage, reflect } from "@bufbuild/protobuf/reflect";
 
 /** What is wrong with a value of a message, and where it is. */
@@ -40,6 +40,18 @@ export function checkKeys(desc: DescMessage, values: Values, keys: readonly stri
   }
 }
 
+/** The field that a oneof says to have chosen. Tells of one that it does not have, which would be no choice at all. */
+export function chosenField(oneof: DescOneof, value: unknown, path: Path, tell: Tell): DescField | undefined {
+  const { case: chosen } = (value ?? {}) as { readonly case?: unknown };
+  if (chosen === undefined || chosen === null) return undefined;
+  const field = oneof.fields.find(({ localName }) => localName === chosen);
+  if (field === undefined) {
+    const names = oneof.fields.map(({ localName }) => localName);
+    tell([...path, oneof.localName, "case"], `must be one of ${names.join(", ")}`);
+  }
+  return field;
+}
+
 /** What `search` tells, and why it failed where it did. */
 export function gatherIssues(desc: DescMessage, search: (tell: Tell) => void): MessageIssue[] {
   const issues: MessageIssue[] = [];
@@ -76,6 +88,7 @@ function check(message: ReflectMessage, path: Path, depth: number, tell: Tell): 
   // Whoever builds one from another by spreading it may write what `create` never sees.
   const keys = Object.keys(values).filter((key) => key !== "$typeName" && key !== "$unknown");
   checkKeys(message.desc, values, keys, path, tell);
+  for (const oneof of message.oneofs) chosenField(oneof, values[oneof.localName], path, tell);
   for (const field of message.fields) {
     const value = values[field.localName];
     // Reflection takes for unset what is no list or no map.
