@@ -44,7 +44,12 @@ export function arbitraryMessage(): fc.Arbitrary<Message> {
         subject: text(300),
         key: text(300),
         time,
-        datacontenttype: fc.constantFrom("application/json", "application/octet-stream", "text/plain; charset=utf-8"),
+        datacontenttype: fc.constantFrom(
+          "application/json",
+          "application/octet-stream",
+          "text/plain; charset=utf-8",
+          "application/cloudevents+json",
+        ),
         dataschema: text(300),
         extensions: fc.dictionary(fc.stringMatching(/^x[a-z0-9]{0,19}$/), extensionValue, { maxKeys: 4 }),
         headers: fc

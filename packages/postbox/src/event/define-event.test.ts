@@ -148,7 +148,9 @@ describe("defineEvent", () => {
     expect(Line).toMatchObject({ contentType: "text/x-line", codecs: [codec] });
     expect(defineEvent({ ...options, codecs: [codec], contentType: "text/plain" }).contentType).toBe("text/plain");
     expect(defineEvent({ ...options, codecs: [] }).contentType).toBe("application/json");
-    expect(() => defineEvent({ ...options, codecs: codec } as never)).toThrow("option 'codecs' must be an array");
+    for (const codecs of [codec, [{}], [{ ...codec, encode: undefined }]]) {
+      expect(() => defineEvent({ ...options, codecs } as never)).toThrow("option 'codecs' must be an array of codecs");
+    }
   });
 
   it("refuses a definition without a type or without a schema", () => {

@@ -1,5 +1,5 @@
 import { ConfigError, PostboxError } from "../errors.js";
-import type { Codec } from "../message/codec.js";
+import { type Codec, codecList } from "../message/codec.js";
 import type { Extensions } from "../message/message.js";
 import { topicOfType } from "../message/topic.js";
 import { callback, checkOptions, list, object, text } from "../options.js";
@@ -148,7 +148,7 @@ const rules = {
   topic: text,
   version: text,
   contentType: text,
-  codecs: list,
+  codecs: codecList,
   dataschema: text,
   upcast: { ...list, expected: "an array of what upcastFrom returns" },
   jsonSchema: {

@@ -1,7 +1,7 @@
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
-import type { Codec } from "../message/codec.js";
+import { type Codec, codecList } from "../message/codec.js";
 import { topicOfType } from "../message/topic.js";
-import { checkOptions, list, text } from "../options.js";
+import { checkOptions, text } from "../options.js";
 import type { DataOut, EventDefinition, TypesOf } from "./define-event.js";
 
 /** How data of an older type become data of the event whose `upcast` lists this; `upcastFrom` makes it. */
@@ -62,7 +62,7 @@ export function upcastFrom(
   upcast: (old: never) => unknown,
   options: UpcastFromOptions = {},
 ): Upcaster {
-  checkOptions("upcastFrom", options, { topic: text, codecs: list });
+  checkOptions("upcastFrom", options, { topic: text, codecs: codecList });
   const known = typeof old !== "string";
   if (typeof upcast !== "function" || (known ? typeof old?.validate !== "function" : old === "")) {
     throw new ConfigError("event-invalid", "upcastFrom(old, upcast) takes an older event, or its type, and a function");

@@ -1,4 +1,5 @@
 import { PermanentError, PostboxError } from "../errors.js";
+import type { OptionRule } from "../options.js";
 import { jsonCodec } from "./json-codec.js";
 
 /** Turns data into bytes and back, for one content type. Must not depend on anything but its argument. */
@@ -7,6 +8,17 @@ export interface Codec<Data = unknown> {
   readonly contentType: string;
   encode(data: Data): Uint8Array;
   decode(bytes: Uint8Array): Data;
+}
+
+/** Of the options that take codecs. */
+export const codecList: OptionRule = {
+  expected: "an array of codecs, each with contentType, encode and decode",
+  test: (value) => Array.isArray(value) && value.every(isCodec),
+};
+
+function isCodec(value: unknown): boolean {
+  const { contentType, encode, decode } = (value ?? {}) as Partial<Codec>;
+  return typeof contentType === "string" && typeof encode === "function" && typeof decode === "function";
 }
 
 /** Finds the codec of a content type. */

@@ -1,19 +1,8 @@
 import { ConfigError } from "../errors.js";
 import { checkInbox, type InboxOptions } from "../inbox/inbox-options.js";
 import type { Runtime } from "../internal/runtime.js";
-import type { Codec } from "../message/codec.js";
-import {
-  callback,
-  checkOptions,
-  count,
-  flag,
-  list,
-  type OptionRule,
-  object,
-  oneOf,
-  positive,
-  text,
-} from "../options.js";
+import { type Codec, codecList } from "../message/codec.js";
+import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive, text } from "../options.js";
 import type { OutboxOptions } from "../outbox/outbox.js";
 import type { RelayOptions } from "../outbox/relay.js";
 import type { DirectPublisherOptions } from "../publisher/create-publisher.js";
@@ -101,7 +90,7 @@ const rules = {
   pollIntervalMs: positive,
   batchSize: count,
   maxAttempts: count,
-  codecs: list,
+  codecs: codecList,
   telemetry: callback,
   publisherOptions: object,
   relayOptions: object,

@@ -114,6 +114,29 @@ describe("a publisher", () => {
     expect(messages[0]?.data).toBe(data);
   });
 
+  it("takes key and bytes at one moment, whatever becomes of the data meanwhile", async () => {
+    const codec: Codec<{ n: number }> = {
+      contentType: "text/x-number",
+      encode: ({ n }) => Buffer.from(`${n}`),
+      decode: (bytes) => ({ n: Number(Buffer.from(bytes).toString()) }),
+    };
+    const Counted = defineEvent({
+      type: "a.Counted",
+      schema: z.custom<{ n: number }>(),
+      codecs: [codec],
+      key: ({ n }) => `${n}`,
+    });
+    const { publisher, messages } = publisherOf();
+    const data = { n: 0 };
+    const publishing = [1, 2, 3].map((n) => publisher.publish(Counted, Object.assign(data, { n })));
+    await Promise.all(publishing);
+    expect(messages.map((message) => [message.key, Buffer.from(message.data).toString()])).toEqual([
+      ["1", "1"],
+      ["2", "2"],
+      ["3", "3"],
+    ]);
+  });
+
   it("publishes nothing when one of many is invalid", async () => {
     const { publisher, messages } = publisherOf();
     const drafts = [Placed.message({ orderId: "1" }), Placed.message({ orderId: 2 } as never)];
@@ -198,5 +221,10 @@ describe("a publisher", () => {
   it("refuses options it does not know, and a missing source", () => {
     expect(() => publisherOf({ sorce: "/x" } as never)).toThrow("did you mean 'source'?");
     expect(() => createPublisher(recordingSender().sender, {} as never)).toThrow("option 'source' is missing");
+    for (const codec of [{}, null, "text/x-line", { contentType: "a/b", decode: () => 1 }]) {
+      expect(() => publisherOf({ codecs: [codec] } as never)).toThrow(
+        "option 'codecs' must be an array of codecs, each with contentType, encode and decode",
+      );
+    }
   });
 });

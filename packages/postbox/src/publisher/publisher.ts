@@ -10,7 +10,7 @@ import {
 import { currentLineage, type Lineage } from "../internal/lineage.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
-import { type Codec, createCodecs } from "../message/codec.js";
+import { type Codec, codecList, createCodecs } from "../message/codec.js";
 import { createMessage, type Extensions, type Message, type MessageInput } from "../message/message.js";
 import { checkOptions, count, list, type OptionRule, object, text } from "../options.js";
 import { composePublish, type PublishMiddleware, type PublishNext } from "./publish-middleware.js";
@@ -58,7 +58,7 @@ const rules: Readonly<Record<string, OptionRule>> = {
   source: text,
   defaults: object,
   middleware: list,
-  codecs: list,
+  codecs: codecList,
   maxMessageBytes: count,
   runtime: object,
 };
@@ -135,26 +135,26 @@ export function publisherTo(
     const eventCodecs = codecs.preferring(event.codecs);
     const bytes = eventCodecs.encode(contentType, validated);
     const version: Extensions | undefined = event.version === undefined ? undefined : { dataversion: event.version };
-    const message = () =>
-      complete(
-        {
-          type: event.type,
-          topic: event.topic,
-          id: own.id,
-          key: own.key ?? event.keyOf(validated),
-          subject: own.subject,
-          time: own.time,
-          deliverAt: own.deliverAt,
-          headers: own.headers,
-          datacontenttype: contentType,
-          dataschema: event.dataschema,
-          extensions: merged(version, own.extensions),
-          data: bytes,
-        },
-        lineage,
-      );
+    // Before anything is waited for: its key and its bytes are of one moment, whatever the caller does with the data meanwhile.
+    const message = complete(
+      {
+        type: event.type,
+        topic: event.topic,
+        id: own.id,
+        key: own.key ?? event.keyOf(validated),
+        subject: own.subject,
+        time: own.time,
+        deliverAt: own.deliverAt,
+        headers: own.headers,
+        datacontenttype: contentType,
+        dataschema: event.dataschema,
+        extensions: merged(version, own.extensions),
+        data: bytes,
+      },
+      lineage,
+    );
     const checking = checkSurvives(event, { given: data, validated, contentType, bytes }, eventCodecs);
-    return checking === undefined ? message() : checking.then(message);
+    return checking === undefined ? message : checking.then(() => message);
   };
 
   return (sink) => {

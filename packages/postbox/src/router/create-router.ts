@@ -5,8 +5,8 @@ import type { OlderType } from "../event/upcast.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { withTimeout } from "../internal/with-timeout.js";
-import { type Codec, createCodecs } from "../message/codec.js";
-import { callback, checkOptions, count, list, object, oneOf, positive } from "../options.js";
+import { type Codec, codecList, createCodecs } from "../message/codec.js";
+import { callback, checkOptions, count, object, oneOf, positive } from "../options.js";
 import { quiet, type Telemetry } from "../telemetry/events.js";
 import type { Receiver } from "../transport.js";
 import type { AckStrategyName } from "./ack-strategy.js";
@@ -59,7 +59,7 @@ export const routerRules = {
   backoff: callback,
   unknown: oneOf("park", "ignore"),
   shutdownTimeoutMs: positive,
-  codecs: list,
+  codecs: codecList,
   telemetry: callback,
   runtime: object,
 };

@@ -51,7 +51,7 @@ const extensionName = /^[a-z0-9]+$/;
 export function toAmqp(message: Message, mode: ContentMode): AmqpMessage {
   const { id: messageId, type, data } = message;
   const common = { messageId, type, persistent: true, mandatory: true } as const;
-  if (mode === "structured") {
+  if (mode === "structured" || isEventType(message.datacontenttype)) {
     return {
       content: Buffer.from(toCloudEventJson(message)),
       properties: { ...common, contentType: structuredType, headers: withBeside(message, {}) },
@@ -65,6 +65,11 @@ export function toAmqp(message: Message, mode: ContentMode): AmqpMessage {
       headers: withBeside(message, attributesOf(message)),
     },
   };
+}
+
+/** Says of a body that it is all of an event. In binary mode, data of such a type would be taken for that. */
+function isEventType(contentType: string | undefined): boolean {
+  return contentType?.toLowerCase().startsWith("application/cloudevents") ?? false;
 }
 
 /** Name by name, here and below: this is done for every message, and copies of objects are what it would cost most. */
@@ -115,7 +120,7 @@ export function fromAmqp({ content, properties }: ReceivedAmqp, options: FromAmq
   // The bound is one of the body, as a sender's is; attributes and headers are bounded by the protocol.
   const maxMessageBytes = options.maxMessageBytes + mostHeaderBytes;
   const contentType = textOf(properties.contentType);
-  if (contentType?.toLowerCase().startsWith("application/cloudevents")) {
+  if (isEventType(contentType)) {
     return fromCloudEventJson(content.toString("utf8"), {
       headers,
       maxMessageBytes,
