@@ -1,7 +1,7 @@
 /** How long a test waits for something that takes milliseconds on an idle machine. */
-const patienceMs = 5000;
+export const patienceMs = 15_000;
 
-/** The promise itself, or after five seconds an error that says what was waited for and what was there instead. */
+/** The promise itself, or when patience is at its end an error that says what was waited for and what was there instead. */
 export async function patiently<T>(promise: Promise<T>, complaint: () => string): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {

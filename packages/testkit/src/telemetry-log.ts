@@ -13,7 +13,7 @@ export interface TelemetryLog {
   of<Name extends EventName>(name: Name): EventOf<Name>[];
   /**
    * The `times`-th event of this name (the first by default), or the first that passes `test`; past ones count.
-   * Fails after five seconds, with what was seen instead.
+   * Fails when patience is at its end, with what was seen instead.
    */
   until<Name extends EventName>(name: Name, times?: number): Promise<EventOf<Name>>;
   until(test: (event: TelemetryEvent) => boolean, what?: string): Promise<TelemetryEvent>;

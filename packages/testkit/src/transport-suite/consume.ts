@@ -1,4 +1,5 @@
 import type { Delivery, Receiver, Subscription } from "postbox";
+import { patienceMs } from "../patience.js";
 
 /** A consumer in a test's hands: it settles nothing by itself. */
 export interface Consumer {
@@ -6,13 +7,11 @@ export interface Consumer {
   readonly deliveries: readonly Delivery[];
   /** Ends when `receive` has returned. */
   readonly running: Promise<void>;
-  /** The next delivery that was not asked for yet; fails after five seconds. */
+  /** The next delivery that was not asked for yet; fails when patience is at its end. */
   next(): Promise<Delivery>;
   take(count: number): Promise<Delivery[]>;
   /** Whether nothing is delivered for a while, beyond what was asked for. */
   silent(ms?: number): Promise<boolean>;
-  /** Aborts, and waits until `receive` has returned. */
-  stop(): Promise<void>;
   /** Aborts and does not wait. */
   abort(): void;
   /** With `reconnects`: its connection dies, and it makes another one. */
@@ -22,8 +21,6 @@ export interface Consumer {
   /** Ends it whatever state it is in, so that one failed fact does not hold up the next. */
   abandon(): Promise<void>;
 }
-
-const patienceMs = 5000;
 
 export function consume(
   receiver: Receiver,
@@ -79,10 +76,6 @@ export function consume(
     },
     silent: async (ms = 150) => !(await arrivesWithin(ms)),
     abort: () => stopping.abort(),
-    async stop() {
-      stopping.abort();
-      await running;
-    },
     crash,
     interrupt,
     async abandon() {

@@ -1,5 +1,6 @@
 import { describe, expect } from "vitest";
 import { gate, settlesWithin } from "../gate.js";
+import { patienceMs } from "../patience.js";
 import { type Stage, type TransportFact, testEvent } from "./transport-facts.js";
 
 /** Who gets what, in which order, and how much at a time. */
@@ -22,7 +23,7 @@ export function receivingFacts(fact: TransportFact): void {
       const first = consumer.next().then(() => {
         delivered = true;
       });
-      for (let tries = 0; !delivered && tries < 40; tries++) {
+      for (let tries = 0; !delivered && tries < 150; tries++) {
         await send(message(`m${tries}`, { type: event.type }));
         await settlesWithin(first, 100);
       }
@@ -50,13 +51,16 @@ export function receivingFacts(fact: TransportFact): void {
     fact("on the same queue shares: each message goes to one", async (stage) => {
       const both = [stage.consume(), stage.consume()];
       await sendMany(stage, 40);
-      await Promise.all(
-        both.map(async (consumer) => {
-          while (!(await consumer.silent(500))) await consumer.next();
-        }),
-      );
-      const seen = both.flatMap((consumer) => consumer.deliveries.map((delivery) => delivery.message.id));
-      expect(seen.sort()).toEqual(Array.from({ length: 40 }, (_, index) => `m${index}`).sort());
+      const seen = () => both.flatMap((consumer) => consumer.deliveries.map((delivery) => delivery.message.id));
+      await expect.poll(() => new Set(seen()).size, { timeout: patienceMs }).toBe(40);
+      // What came to both would come now.
+      await stage.send(stage.message("last"));
+      await expect.poll(seen, { timeout: patienceMs }).toContain("last");
+      expect(
+        seen()
+          .filter((id) => id !== "last")
+          .sort(),
+      ).toEqual(Array.from({ length: 40 }, (_, index) => `m${index}`).sort());
     });
 
     fact("leaves to its neighbour what it has no room for", "prefetch", async (stage) => {
@@ -171,7 +175,7 @@ export function receivingFacts(fact: TransportFact): void {
       await stage.send(stage.message("m1"));
       await (await consumer.next()).ack();
       consumer.abort();
-      expect(await settlesWithin(consumer.running, 5000)).toBe(true);
+      expect(await settlesWithin(consumer.running, patienceMs)).toBe(true);
       await consumer.running;
     });
 

@@ -1,6 +1,7 @@
 import { constant, createOutbox, createRelay, createRouter, timeout, upcastFrom } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { describe, expect } from "vitest";
+import { patienceMs } from "../patience.js";
 import { type TransportFact, testEvent } from "./transport-facts.js";
 
 /** What a relay and a router make of a transport. */
@@ -15,8 +16,8 @@ export function routedFacts(fact: TransportFact): void {
       });
       await send(...numbers(60).map((n) => message(`m${n}`, { key: `k${n % 7}`, data: json(n) })));
       await running([(signal) => router.run(harness.receiver({ queue, prefetch: 5 }), signal)], async () => {
-        await expect.poll(async () => (await harness.parked(queue)).length, { timeout: 20_000 }).toBe(6);
-        await expect.poll(() => handled.length, { timeout: 20_000 }).toBe(54);
+        await expect.poll(async () => (await harness.parked(queue)).length, { timeout: patienceMs }).toBe(6);
+        await expect.poll(() => handled.length, { timeout: patienceMs }).toBe(54);
       });
       expect([...new Set(handled)].sort((a, b) => a - b)).toEqual(numbers(60).filter((n) => n % 10 !== 0));
       const parked = await harness.parked(queue);
@@ -35,7 +36,7 @@ export function routedFacts(fact: TransportFact): void {
         });
       await send(message("m1", { data: json(1) }));
       await running([(signal) => router.run(harness.receiver({ queue }), signal)], () =>
-        expect.poll(() => attempts, { timeout: 5000 }).toEqual([1, 2]),
+        expect.poll(() => attempts, { timeout: patienceMs }).toEqual([1, 2]),
       );
     });
 
@@ -54,8 +55,8 @@ export function routedFacts(fact: TransportFact): void {
           if (handled.length < 2) await send(message("m2", { type: older.type, topic: older.topic, data: json(2) }));
           return handled;
         };
-        await expect.poll(seen, { timeout: 10_000 }).toContainEqual([older.type, [2]]);
-        await expect.poll(() => handled, { timeout: 10_000 }).toContainEqual([event.type, 1]);
+        await expect.poll(seen, { timeout: patienceMs }).toContainEqual([older.type, [2]]);
+        await expect.poll(() => handled, { timeout: patienceMs }).toContainEqual([event.type, 1]);
       });
     });
 
@@ -87,13 +88,13 @@ export function routedFacts(fact: TransportFact): void {
       ];
       await running(both, async () => {
         await publish(0, 50);
-        await expect.poll(() => handled.length, { timeout: 10_000 }).toBe(50);
+        await expect.poll(() => handled.length, { timeout: patienceMs }).toBe(50);
         await harness.unbind?.(queue, [event]);
         await publish(50, 100);
         await unroutable;
         await harness.bind(queue, [event]);
         await publish(100, 150);
-        await expect.poll(() => handled.length, { timeout: 10_000 }).toBe(150);
+        await expect.poll(() => handled.length, { timeout: patienceMs }).toBe(150);
       });
       for (const key of numbers(5)) {
         expect(handled.filter((n) => n % 5 === key)).toEqual(numbers(150).filter((n) => n % 5 === key));

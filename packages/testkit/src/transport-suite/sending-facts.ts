@@ -1,5 +1,6 @@
 import { type Outcome, TransportDownError } from "postbox";
 import { describe, expect } from "vitest";
+import { patienceMs } from "../patience.js";
 import { type TransportFact, testEvent } from "./transport-facts.js";
 
 /** What a Sender reports. */
@@ -97,7 +98,7 @@ export function sendingFacts(fact: TransportFact): void {
       const sender = harness.sender();
       const reported: number[] = [];
       await harness.down();
-      const sending = sender.send([message("m1")], (index) => reported.push(index), AbortSignal.timeout(4000));
+      const sending = sender.send([message("m1")], (index) => reported.push(index), AbortSignal.timeout(patienceMs));
       await expect(sending).rejects.toBeInstanceOf(TransportDownError);
       await expect(sending).rejects.toMatchObject({ code: "transport-down", during: "connect" });
       expect(reported).toEqual([]);

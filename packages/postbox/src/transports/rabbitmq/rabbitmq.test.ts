@@ -29,6 +29,8 @@ const features = {
   outage: true,
   reconnects: true,
   health: true,
+  passwords: true,
+  refusesParking: true,
 } as const;
 
 const maxMessageBytes = 900_000;
@@ -38,7 +40,7 @@ describeOnEach("rabbitmq", ({ url }) => {
   for (const mode of ["binary", "structured"] as const) {
     transportSuite({
       name: `rabbitmq, ${mode}`,
-      features: { ...features, restarts: false },
+      features: { ...features, blocks: false, restarts: false },
       create: () => broker.harness(mode),
     });
   }
@@ -48,15 +50,22 @@ describe("a RabbitMQ of its own", () => {
   let server: DisposableRabbitmq;
   beforeAll(async () => {
     server = await disposable("rabbitmq");
-  }, 60_000);
+  });
   // Before those of the broker, since the last hook comes first.
-  afterAll(() => server?.stop(), 60_000);
+  afterAll(() => server?.stop());
   const broker = testBroker(() => server.url);
   transportSuite({
     name: "rabbitmq that may be killed",
-    features: { ...features, restarts: true },
+    features: { ...features, blocks: true, restarts: true },
     create: async () => ({
       ...(await broker.harness("binary")),
+      // By its alarm: more memory than that it has in any case.
+      async block() {
+        await server.control("set_vm_memory_high_watermark", "absolute", "1MB");
+      },
+      async unblock() {
+        await server.control("set_vm_memory_high_watermark", "0.4");
+      },
       async restart() {
         await broker.leave();
         await server.keepQueues();
@@ -68,11 +77,9 @@ describe("a RabbitMQ of its own", () => {
   });
 });
 
-/** A broker, with a connection for what tests do behind a transport's back, and everything that they made there. */
+/** A broker, with a connection for what tests do behind a transport's back. */
 function testBroker(url: () => string) {
   let admin: ChannelModel;
-  const queues = new Set<string>();
-  const exchanges = new Set<string>();
 
   const enter = async () => {
     admin = await connect(url());
@@ -80,20 +87,34 @@ function testBroker(url: () => string) {
   };
   const leave = () => admin.close();
   beforeAll(enter);
-  afterAll(async () => {
+  afterAll(leave);
+
+  /** At once and not in the end: a broker out of descriptors, of which a quorum queue takes three, lets nobody in. */
+  async function remove(queues: Iterable<string>, exchanges: Iterable<string>): Promise<void> {
     const channel = await admin.createChannel();
     for (const queue of queues) {
       for (const name of [queue, `${queue}.parked`]) await channel.deleteQueue(name);
       for (let ms = 64; ms <= 65_536; ms *= 2) await channel.deleteQueue(`${queue}.wait.${ms}`);
     }
     for (const exchange of exchanges) await channel.deleteExchange(exchange);
-    await leave();
-  });
+    await channel.close();
+  }
+
+  /** Puts a queue in the place of this one that has no room for anything. */
+  async function fill(queue: string): Promise<void> {
+    const channel = await admin.createChannel();
+    await channel.deleteQueue(queue);
+    const none = { "x-queue-type": "classic", "x-max-length": 0, "x-overflow": "reject-publish" };
+    await channel.assertQueue(queue, { arguments: none });
+    await channel.close();
+  }
 
   async function harness(mode: ContentMode): Promise<TransportHarness> {
     const way = await cuttable(url());
     const ways = new Map<Receiver, Cuttable>();
     const senders: RabbitmqSender[] = [];
+    const queues = new Set<string>();
+    const exchanges = new Set<string>();
     return {
       maxMessageBytes,
       sender() {
@@ -101,7 +122,7 @@ function testBroker(url: () => string) {
         senders.push(sender);
         return sender;
       },
-      receiver({ queue, prefetch, prefetchBytes, singleActive = false }) {
+      receiver({ queue, prefetch, prefetchBytes, singleActive = false, parks = true }) {
         queues.add(queue);
         const opened = cuttable(url());
         let own: RabbitmqReceiver | undefined;
@@ -114,17 +135,19 @@ function testBroker(url: () => string) {
             ways.set(receiver, through);
             const options = { queue, singleActiveConsumer: singleActive, backoff: constant(10) };
             const bounds = { ...(prefetch && { prefetch }), ...(prefetchBytes && { prefetchBytes }) };
-            own = rabbitmqReceiver({ url: through.url, ...options, ...bounds });
+            const topology = parks ? "declare" : "check";
+            own = rabbitmqReceiver({ url: through.url, topology, ...options, ...bounds });
             await own.receive(subscription, signal);
           },
         };
         return receiver;
       },
-      async bind(queue, events, { singleActive = false } = {}) {
+      async bind(queue, events, { singleActive = false, parks = true } = {}) {
         queues.add(queue);
         for (const { topic } of events) exchanges.add(topic);
         const options = { queue, queueType: "quorum", deadLetter: false, singleActiveConsumer: singleActive } as const;
         await prepareQueue(admin, options, "declare");
+        if (!parks) await fill(`${queue}.parked`);
         await bindQueue(admin, queue, events.map(routeOf), "declare");
       },
       async unbind(queue, events) {
@@ -144,6 +167,15 @@ function testBroker(url: () => string) {
         ways.get(receiver)?.mend();
       },
       parked: (queue) => parkedFrom(admin, queue),
+      intruders(queue, telemetry) {
+        const wrong = new URL(url());
+        const password = `wrong-${crypto.randomUUID()}`;
+        [wrong.username, wrong.password] = ["nobody", password];
+        const sender = rabbitmqSender({ url: wrong.href, telemetry });
+        senders.push(sender);
+        const receiver = rabbitmqReceiver({ url: wrong.href, queue, telemetry, backoff: constant(10) });
+        return { password, sender, receiver };
+      },
       async down() {
         way.cut();
       },
@@ -152,6 +184,7 @@ function testBroker(url: () => string) {
       },
       async close() {
         await Promise.allSettled([...senders.map((sender) => sender.close())]);
+        await remove(queues, exchanges);
         way.close();
         for (const each of ways.values()) each.close();
       },
