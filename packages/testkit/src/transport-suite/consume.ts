@@ -3,6 +3,7 @@ import { patienceMs } from "../patience.js";
 
 /** A consumer in a test's hands: it settles nothing by itself. */
 export interface Consumer {
+  readonly receiver: Receiver;
   /** Every delivery so far. */
   readonly deliveries: readonly Delivery[];
   /** Ends when `receive` has returned. */
@@ -66,6 +67,7 @@ export function consume(
   };
 
   return {
+    receiver,
     deliveries,
     running,
     next,

@@ -1,6 +1,7 @@
 import { describe, expect } from "vitest";
 import { gate, settlesWithin } from "../gate.js";
 import { patienceMs } from "../patience.js";
+import type { Consumer } from "./consume.js";
 import { type Stage, type TransportFact, testEvent } from "./transport-facts.js";
 
 /** Who gets what, in which order, and how much at a time. */
@@ -148,19 +149,21 @@ export function receivingFacts(fact: TransportFact): void {
       const names = Array.from({ length: 60 }, (_, index) => `${index % 3}-${Math.floor(index / 3)}`);
       await send(...names.map((name) => message(name, { key: name.slice(0, 1), type: event.type })));
       const seen: string[] = [];
-      const second = consume({ queue, singleActive: true, prefetch: 1 });
-      for (let count = 0; count < 30; count++) {
-        const delivery = await first.next();
+      const handleFrom = async (consumer: Consumer) => {
+        const delivery = await consumer.next();
         seen.push(delivery.message.id);
         await delivery.ack();
+      };
+      // Its turn has begun when the second one comes, and it goes on when that is there.
+      await handleFrom(first);
+      const second = consume({ queue, singleActive: true, prefetch: 1 });
+      if (stage.features.health) {
+        await expect.poll(() => second.receiver.health?.().status, { timeout: patienceMs }).toBe("connected");
       }
+      while (seen.length < 30) await handleFrom(first);
       expect(second.deliveries).toEqual([]);
       await first.crash();
-      while (new Set(seen).size < names.length) {
-        const delivery = await second.next();
-        seen.push(delivery.message.id);
-        await delivery.ack();
-      }
+      while (new Set(seen).size < names.length) await handleFrom(second);
       const firsts = [...new Set(seen)];
       for (const key of ["0", "1", "2"]) {
         const ofKey = (all: readonly string[]) => all.filter((name) => name.startsWith(key));
