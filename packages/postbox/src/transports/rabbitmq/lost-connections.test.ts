@@ -15,7 +15,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     it("settles everything that is on its way when the connection dies", async () => {
       const { message } = await stage();
       const through = await way();
-      const sender = rabbitmqSender({ url: through.url });
+      const sender = rabbitmqSender({ url: through.url, publishTimeoutMs: 600_000 });
       onTestFinished(() => sender.close());
       await sending(sender, [message("m0")]).sent;
       through.swallow();
@@ -26,6 +26,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       sent.catch(() => {});
       expect(await settlesWithin(sent, 200)).toBe(false);
       through.cut();
+      expect(await settlesWithin(sent, patienceMs)).toBe(true);
       await expect(sent).rejects.toMatchObject({ code: "transport-down", during: "send" });
       expect(outcomes.every((outcome) => outcome === undefined)).toBe(true);
     });
