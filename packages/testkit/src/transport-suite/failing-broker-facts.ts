@@ -121,18 +121,24 @@ export function failingBrokerFacts(fact: TransportFact): void {
       await sendAll(sender, [message("m3")]);
       await harness.block?.();
       // It may say so only to who sends; what was sent by then waits there.
-      const waiting = sendAll(sender, [message("m4")]);
-      await expect.poll(() => sender.health?.().status, patience).toBe("blocked");
+      const waiting: Promise<void>[] = [];
+      const sendOn = () => {
+        const status = sender.health?.().status;
+        if (status !== "blocked") waiting.push(sendAll(sender, [message(`waiting-${waiting.length}`)]));
+        return status;
+      };
+      await expect.poll(sendOn, patience).toBe("blocked");
       const refused = sender.send([message("refused")], () => {}, never);
       await expect(refused).rejects.toBeInstanceOf(TransportDownError);
       await expect(refused).rejects.toMatchObject({ during: "connect" });
       await first.ack();
       await (await consumer.next()).ack();
       await harness.unblock?.();
-      await waiting;
+      await Promise.all(waiting);
       await expect.poll(() => sender.health?.().status, patience).toBe("connected");
-      await sendAll(sender, [message("m5")]);
-      expect([...(await idsUpTo(consumer, "m5"))]).toEqual(["m3", "m4", "m5"]);
+      await sendAll(sender, [message("last")]);
+      const expected = ["m3", ...waiting.map((_, index) => `waiting-${index}`), "last"];
+      expect([...(await idsUpTo(consumer, "last"))].sort()).toEqual(expected.sort());
     });
 
     fact("what it has confirmed is there when it comes back", "restarts", async (stage) => {

@@ -178,6 +178,8 @@ export function receivingFacts(fact: TransportFact): void {
       const consumer = stage.consume();
       await stage.send(stage.message("m1"));
       await (await consumer.next()).ack();
+      // It waits by now, and for nothing but the next one.
+      expect(await consumer.silent()).toBe(true);
       consumer.abort();
       expect(await settlesWithin(consumer.running, patienceMs)).toBe(true);
       await consumer.running;

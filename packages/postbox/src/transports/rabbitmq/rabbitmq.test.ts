@@ -57,23 +57,36 @@ describe("a RabbitMQ of its own", () => {
   transportSuite({
     name: "rabbitmq that may be killed",
     features: { ...features, blocks: true, restarts: true },
-    create: async () => ({
-      ...(await broker.harness("binary")),
+    create: async () => {
+      const harness = await broker.harness("binary");
       // By its alarm: more memory than that it has in any case.
-      async block() {
-        await server.control("set_vm_memory_high_watermark", "absolute", "1MB");
-      },
-      async unblock() {
-        await server.control("set_vm_memory_high_watermark", "0.4");
-      },
-      async restart() {
-        await broker.leave();
-        await server.keepQueues();
-        await server.kill();
-        await server.restart();
-        await broker.enter();
-      },
-    }),
+      const block = () => server.control("set_vm_memory_high_watermark", "absolute", "1MB");
+      const unblock = () => server.control("set_vm_memory_high_watermark", "0.4");
+      let blocked = false;
+      return {
+        ...harness,
+        async block() {
+          blocked = true;
+          await block();
+        },
+        async unblock() {
+          await unblock();
+          blocked = false;
+        },
+        async restart() {
+          await broker.leave();
+          await server.keepQueues();
+          await server.kill();
+          await server.restart();
+          await broker.enter();
+        },
+        async close() {
+          // Where a fact has failed meanwhile, the next one needs it, and so does whoever closes a connection.
+          if (blocked) await unblock();
+          await harness.close();
+        },
+      };
+    },
   });
 });
 
