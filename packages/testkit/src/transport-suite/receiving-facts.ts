@@ -209,6 +209,7 @@ export function receivingFacts(fact: TransportFact): void {
       consumer.abort();
       room.open();
       await first.ack();
+      expect(await settlesWithin(consumer.running, patienceMs)).toBe(true);
       await consumer.running;
       expect(consumer.deliveries).toHaveLength(1);
       const rest = await stage.consume().take(2);

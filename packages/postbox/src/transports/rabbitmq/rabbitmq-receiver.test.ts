@@ -20,16 +20,10 @@ describeOnEach("rabbitmq", ({ url }) => {
       await channel.deleteQueue(queue);
       await expect.poll(() => failures.length).toBeGreaterThanOrEqual(times);
       await expect.poll(() => hasQueue(queue)).toBe(true);
-      let came = false;
-      const first = next().then(async (delivery) => {
-        came = true;
-        await delivery.ack();
-      });
+      const first = next().then((delivery) => delivery.ack());
       // It is bound a moment after it is there.
-      while (!came) {
-        publish(`again-${times}`);
-        await settlesWithin(first, 100);
-      }
+      do publish(`again-${times}`);
+      while (!(await settlesWithin(first, 100)));
       await first;
     }
     // Of a connection that lives on without its queue, nothing must be left.
