@@ -5,7 +5,7 @@ import { TransportDownError } from "../../errors.js";
 import { fromAmqp } from "./amqp-message.js";
 import { type RabbitmqSenderOptions, rabbitmqSender } from "./index.js";
 
-/** What only a sender of RabbitMQ can get wrong: its exchanges, its ids, its headers and its credentials. */
+/** What only a sender of RabbitMQ can get wrong: its exchanges, its headers and its credentials. */
 describeOnEach("rabbitmq", ({ url }) => {
   const { stage, way } = rabbitmqStages(url);
 
@@ -30,17 +30,6 @@ describeOnEach("rabbitmq", ({ url }) => {
     const again = sending(by, [one.message("m3"), one.message("m5")]);
     await again.sent;
     expect(again.outcomes).toEqual([{ status: "sent" }, { status: "sent" }]);
-  });
-
-  it("does not take one for another of the same id", async () => {
-    const { topic, message } = await stage();
-    const by = sender();
-    const unwanted = testMessage("m1", { type: `${topic}.Unwanted`, topic });
-    for (let round = 0; round < 20; round++) {
-      const { outcomes, sent } = sending(by, [message("m1"), unwanted, message("m1")]);
-      await sent;
-      expect(outcomes.map((outcome) => outcome?.status)).toEqual(["sent", "failed", "sent"]);
-    }
   });
 
   it("makes the exchanges of events", async () => {
