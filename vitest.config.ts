@@ -21,7 +21,13 @@ const sources = readdirSync("packages").flatMap((folder) => {
 
 const shared = {
   resolve: { alias: sources },
-  test: { testTimeout: 20_000, hookTimeout: 60_000, exclude: ["**/node_modules/**", "**/dist/**"] },
+  test: {
+    // What is waited for takes milliseconds. These bounds are for a machine that has stood still for a while.
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
+    expect: { poll: { interval: 20, timeout: 30_000 } },
+    exclude: ["**/node_modules/**", "**/dist/**"],
+  },
 };
 
 /** The long project where it is asked for, and nowhere else. */

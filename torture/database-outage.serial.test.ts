@@ -130,11 +130,11 @@ function facts(outages: readonly Outage[]): void {
       await end(server);
 
       const effects = async () => [...(await harness.effects())].sort();
-      await expect.poll(effects, { timeout: 5_000 }).toEqual(ids.sort());
-      await expect.poll(() => broker.depth("billing"), { timeout: 5_000 }).toBe(0);
+      await expect.poll(effects).toEqual(ids.sort());
+      await expect.poll(() => broker.depth("billing")).toBe(0);
       expect(broker.parked("billing")).toEqual([]);
       const left = async () => (await harness.contents(inboxOf("billing"))).wait;
-      await expect.poll(left, { timeout: 5_000 }).toEqual([]);
+      await expect.poll(left).toEqual([]);
       expect(await effects()).toEqual(ids);
       expect((await harness.contents(inboxOf("billing"))).parked).toEqual([]);
     });
@@ -147,7 +147,7 @@ function facts(outages: readonly Outage[]): void {
     await log.until("relay.lost");
     const unsettled = sender.ids().filter((id) => !before.has(id));
     await killed.end(server);
-    await expect.poll(async () => (await harness.contents("outbox")).pending, { timeout: 5_000 }).toEqual([]);
+    await expect.poll(async () => (await harness.contents("outbox")).pending).toEqual([]);
 
     const ids = sender.ids();
     expect(unsettled.length).toBeLessThanOrEqual(30);
@@ -165,10 +165,10 @@ function facts(outages: readonly Outage[]): void {
       await begin(server);
       await expect.poll(() => producers.failed.size).toBeGreaterThan(failures);
       await end(server);
-      await expect.poll(() => sender.messages.length, { timeout: 5_000 }).toBeGreaterThan(seen);
+      await expect.poll(() => sender.messages.length).toBeGreaterThan(seen);
     }
     await producers.stop();
-    await expect.poll(async () => (await harness.contents("outbox")).pending, { timeout: 5_000 }).toEqual([]);
+    await expect.poll(async () => (await harness.contents("outbox")).pending).toEqual([]);
     await Promise.all([first.relay.stop(), second.relay.stop()]);
 
     expect(sender.ids().sort()).toEqual([...(await harness.effects())].sort());
@@ -248,7 +248,7 @@ function startProducers(count: number) {
     /** Resolves when this many more have been committed. */
     async untilAnswered(more: number) {
       const wanted = answered.size + more;
-      await expect.poll(() => answered.size, { timeout: 10_000 }).toBeGreaterThanOrEqual(wanted);
+      await expect.poll(() => answered.size).toBeGreaterThanOrEqual(wanted);
     },
   };
 }

@@ -50,5 +50,5 @@ async function untilItAnswers({ url }: DisposableServer): Promise<void> {
     await client.connect();
     await client.end();
   };
-  await expect.poll(answer, { timeout: 10_000 }).toBeUndefined();
+  await expect.poll(answer).toBeUndefined();
 }

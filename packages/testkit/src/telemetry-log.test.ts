@@ -32,14 +32,14 @@ describe("telemetryLog", () => {
     await third;
   });
 
-  it("fails after five seconds and says what was seen", async () => {
+  it("fails when patience is at its end, and says what was seen", async () => {
     const log = telemetryLog();
     log.telemetry(idle);
     log.telemetry(read);
     const failing = expect(log.until("relay.lost")).rejects.toThrow(
-      /not within 5000 ms: 1 × relay.lost; seen were 1 × relay.drained, 1 × relay.read; last:\n.*"count":3/s,
+      /not within 20000 ms: 1 × relay.lost; seen were 1 × relay.drained, 1 × relay.read; last:\n.*"count":3/s,
     );
-    await vi.advanceTimersByTimeAsync(5000);
+    await vi.advanceTimersByTimeAsync(20_000);
     await failing;
   });
 });

@@ -1,8 +1,9 @@
 import type { ChannelModel, ConsumeMessage } from "amqplib";
 import { PostboxError } from "../../errors.js";
 import { storedError } from "../../internal/stored-error.js";
-import { type Confirmation, confirmedPublishing } from "./confirms.js";
+import type { Confirmation } from "./confirms.js";
 import { attemptHeader, copyOf, idOf, reasonHeader, withoutOthers } from "./copy.js";
+import type { Links } from "./link.js";
 import {
   parkedQueue,
   prepareQueue,
@@ -20,23 +21,30 @@ export interface Aside {
   park(raw: ConsumeMessage, reason: Error, attempt?: number): Promise<void>;
 }
 
-/** On a channel of its own, whose end is told to `lost`. */
-export async function openAside(
+/**
+ * Publishes over `links` and makes queues over `connection`, which is that of the consumer: a broker that is short of memory reads
+ * nothing more from whoever publishes, and acks must still reach it.
+ */
+export function createAside(
   connection: ChannelModel,
+  links: Pick<Links, "get">,
   options: QueueOptions,
   topology: Topology,
-  lost: (why: string) => void,
-): Promise<Aside> {
-  const channel = await connection.createConfirmChannel();
-  channel.on("error", (error) => lost(`RabbitMQ closed the channel: ${error.message}`));
-  channel.on("close", () => lost("the connection to RabbitMQ was lost"));
-  const copies = confirmedPublishing(channel);
+): Aside {
   const waits = new Map<string, Promise<void>>();
 
-  const publish = (raw: ConsumeMessage, to: string, headers: Record<string, unknown>) =>
-    new Promise<Confirmation>((resolve) => {
-      copies.publish("", to, { content: raw.content, properties: copyOf(raw, headers) }, resolve);
+  async function publish(raw: ConsumeMessage, to: string, headers: Record<string, unknown>): Promise<Confirmation> {
+    const { publishing } = await links.get();
+    return new Promise((resolve, reject) => {
+      try {
+        publishing.publish("", to, { content: raw.content, properties: copyOf(raw, headers) }, resolve);
+      } catch (error) {
+        // The client knows that it is closed, or closing, before it says so.
+        if ((error as Error).name === "IllegalOperationError") resolve("lost");
+        else reject(error);
+      }
     });
+  }
 
   /** Where somebody has deleted the queue, `prepare` makes it anew. */
   async function copy(

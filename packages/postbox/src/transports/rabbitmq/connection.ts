@@ -106,7 +106,8 @@ export function close(open: Channel | ChannelModel): Promise<void> {
 
 /** Ends a connection that gives no answer: to close it in good order would wait for one. */
 export function destroy(connection: ChannelModel): void {
-  streamOf(connection).destroy();
+  // With an error: the client does not notice a stream that ends without one, until its heart has not beaten for a while.
+  streamOf(connection).destroy(new Error("given up"));
 }
 
 /** The client writes every frame by itself, and a call of the system costs more than the frame: what is written in one go leaves in one. */

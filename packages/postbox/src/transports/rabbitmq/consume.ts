@@ -6,9 +6,10 @@ import type { Telemetry } from "../../telemetry/events.js";
 import type { Delivery, Subscription } from "../../transport.js";
 import { gatheredAcks } from "./acks.js";
 import { fromAmqp } from "./amqp-message.js";
-import { openAside } from "./aside.js";
+import { createAside } from "./aside.js";
 import { close } from "./connection.js";
 import { attemptHeader, idOf } from "./copy.js";
+import type { Links } from "./link.js";
 import type { QueueOptions, Topology } from "./topology.js";
 
 export interface ConsumeOptions {
@@ -41,6 +42,7 @@ export interface ConsumeListener {
  */
 export async function consume(
   connection: ChannelModel,
+  links: Pick<Links, "get" | "hurry">,
   { queue: { queue, ...queueOptions }, topology, prefetch, prefetchBytes, unprefixed, maxMessageBytes }: ConsumeOptions,
   subscription: Subscription,
   signal: AbortSignal,
@@ -65,7 +67,7 @@ export async function consume(
   channel.on("error", (error) => lose(`RabbitMQ closed the channel: ${error.message}`));
   channel.on("close", () => lose("the connection to RabbitMQ was lost"));
   const acks = gatheredAcks(channel);
-  const aside = await openAside(connection, { queue, ...queueOptions }, topology, lose);
+  const aside = createAside(connection, links, { queue, ...queueOptions }, topology);
 
   function giveBack(raw: ConsumeMessage): void {
     acks.without(raw.fields.deliveryTag);
@@ -196,6 +198,7 @@ export async function consume(
   };
   try {
     await until(() => lost !== undefined || signal.aborted);
+    links.hurry();
     if (lost === undefined) {
       await channel.cancel(consumerTag).catch(() => {});
       await until(() => !delivering || lost !== undefined);

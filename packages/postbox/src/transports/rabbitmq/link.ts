@@ -5,7 +5,7 @@ import { close, destroy, openConnection, placeOf, type RabbitmqConnectionOptions
 import { exchangeExists } from "./topology.js";
 import type { Watch } from "./watch.js";
 
-/** A sender's connection, with a channel for nothing but publishing. */
+/** A connection with a channel for nothing but publishing. */
 export interface Link {
   readonly connection: ChannelModel;
   readonly publishing: ConfirmedPublishing;
@@ -16,23 +16,31 @@ export interface Link {
   missing(exchanges: Iterable<string>): Promise<ReadonlySet<string>>;
   /** Ends it at once: whatever is still on its way, nobody waits for its confirm any more. */
   giveUp(why: string): void;
-  /** Ends it in good order. */
+  /** From now on it ends at once if its broker is blocked: nobody has the time to wait until that takes messages again. */
+  hurry(): void;
+  /** Ends it in good order, but in a hurry. */
   close(): Promise<void>;
 }
 
-/** The link of a sender: opened when it is first needed, and another one when it was lost. */
+/** The link of whoever publishes: opened when it is first needed, and another one when it was lost. */
 export interface Links {
   /** The one there is. */
   readonly current: Link | undefined;
   /** The one there is, or a new one: one for all who ask at once. */
   get(): Promise<Link>;
+  /** The one there is, and every new one, is in a hurry from now on. */
+  hurry(): void;
   close(): Promise<void>;
 }
 
-export function createLinks(options: RabbitmqConnectionOptions, watch: Watch): Links {
+export function createLinks(
+  options: RabbitmqConnectionOptions,
+  watch: Pick<Watch, "connected" | "lost" | "closed">,
+): Links {
   const place = placeOf(options.url);
   let opening: Promise<Link> | undefined;
   let current: Link | undefined;
+  let hurried = false;
 
   function forget(link: Link, why: string | undefined): void {
     // One that is lost before it was ours is told of by whoever opens it.
@@ -51,6 +59,7 @@ export function createLinks(options: RabbitmqConnectionOptions, watch: Watch): L
       });
       if (link.lost) throw new TransportDownError("connect", `${place} was lost at once`);
       current = link;
+      if (hurried) link.hurry();
       watch.connected(connection);
       return link;
     } catch (error) {
@@ -73,6 +82,10 @@ export function createLinks(options: RabbitmqConnectionOptions, watch: Watch): L
       }
       return opening;
     },
+    hurry() {
+      hurried = true;
+      current?.hurry();
+    },
     async close() {
       const link = await opening?.catch(() => undefined);
       await link?.close();
@@ -94,6 +107,8 @@ async function linkOn(
     lost(link, closing ? undefined : why);
   };
   let closing = false;
+  let hurried = false;
+  let blocked = false;
   const link: { -readonly [Part in keyof Link]: Link[Part] } = {
     connection,
     publishing: confirmedPublishing(channel),
@@ -119,11 +134,24 @@ async function linkOn(
       if (!closing) destroy(connection);
     },
 
+    hurry() {
+      hurried = true;
+      if (blocked) destroy(connection);
+    },
+
     async close() {
       closing = true;
+      link.hurry();
       await close(connection).catch(() => {});
     },
   };
+  connection.on("blocked", () => {
+    blocked = true;
+    if (hurried) destroy(connection);
+  });
+  connection.on("unblocked", () => {
+    blocked = false;
+  });
   channel.on("error", (error) => {
     link.reason = error;
   });

@@ -5,7 +5,7 @@ import { type Receiving, rabbitmqStages, sending } from "../../../fixtures/rabbi
 import { TransportDownError } from "../../errors.js";
 import { rabbitmqSender } from "./index.js";
 
-const patienceMs = 15_000;
+const patienceMs = 20_000;
 
 /** The ways in which a connection can die, and the moments. */
 describeOnEach("rabbitmq", ({ url }) => {

@@ -1,10 +1,21 @@
 import { describeOnEach } from "@postbox/testkit";
 import { expect, it } from "vitest";
-import { rabbitmqStages } from "../../../fixtures/rabbitmq-stage.js";
+import { type RabbitmqStage, rabbitmqStages } from "../../../fixtures/rabbitmq-stage.js";
 import { rabbitmqParkingLot } from "./index.js";
 
 describeOnEach("rabbitmq", ({ url }) => {
-  const { receiving } = rabbitmqStages(url);
+  const { stage, receiving } = rabbitmqStages(url);
+
+  /** A queue, and as many messages that its consumers have parked. */
+  async function parked(count: number): Promise<RabbitmqStage> {
+    const made = await stage();
+    const { queue, channel } = made;
+    await channel.assertQueue(`${queue}.parked`, { arguments: { "x-queue-type": "quorum" } });
+    const headers = { "postbox-attempt": 7, "postbox-reason": "poison", theirs: "kept" };
+    for (let n = 0; n < count; n++) channel.sendToQueue(`${queue}.parked`, Buffer.from(`${n}`), { headers });
+    await expect.poll(async () => (await channel.checkQueue(`${queue}.parked`)).messageCount).toBe(count);
+    return made;
+  }
 
   it("gets back what was parked, as if it had never been tried, and no more than was asked for", async () => {
     const { publish, next, queue, deliveries } = await receiving();
@@ -26,5 +37,34 @@ describeOnEach("rabbitmq", ({ url }) => {
     expect([(await next()).message.id, (await next()).message.id].sort()).toEqual(["m1", "m3"]);
     expect([await lot.count(), deliveries.length]).toEqual([0, 0]);
     await expect(lot.replay({ limit: 0 })).rejects.toMatchObject({ code: "option-invalid" });
+  });
+
+  it("moves as many as were asked for, in their order, as if they had never been tried", async () => {
+    const { queue, channel } = await parked(250);
+    const lot = rabbitmqParkingLot({ url, queue });
+    expect(await lot.replay({ limit: 230 })).toBe(230);
+    expect(await lot.count()).toBe(20);
+    const back: { text: string; headers: object }[] = [];
+    for (;;) {
+      const raw = await channel.get(queue, { noAck: true });
+      if (raw === false) break;
+      back.push({ text: raw.content.toString(), headers: raw.properties.headers ?? {} });
+    }
+    expect(back.map(({ text }) => text)).toEqual(Array.from({ length: 230 }, (_, n) => `${n}`));
+    for (const { headers } of back) {
+      expect(headers).toHaveProperty("theirs", "kept");
+      expect(headers).not.toHaveProperty("postbox-attempt");
+      expect(headers).not.toHaveProperty("postbox-reason");
+    }
+    expect(await lot.replay({ limit: 230 })).toBe(20);
+    expect(await lot.replay({ limit: 230 })).toBe(0);
+  });
+
+  it("keeps them when there is no queue to go back to, and says so", async () => {
+    const { queue, channel } = await parked(150);
+    await channel.deleteQueue(queue);
+    const lot = rabbitmqParkingLot({ url, queue });
+    await expect(lot.replay({ limit: 150 })).rejects.toMatchObject({ code: "unroutable" });
+    await expect.poll(() => lot.count()).toBe(150);
   });
 });

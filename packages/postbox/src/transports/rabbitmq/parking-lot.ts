@@ -1,9 +1,9 @@
-import type { ChannelModel } from "amqplib";
+import type { ChannelModel, GetMessage } from "amqplib";
 import { PostboxError } from "../../errors.js";
 import { checkOptions, count, text } from "../../options.js";
-import { confirmedPublishing, unroutable } from "./confirms.js";
+import { type Confirmation, confirmedPublishing, unroutable } from "./confirms.js";
 import { close, connectionRules, openConnection, type RabbitmqConnectionOptions } from "./connection.js";
-import { attemptHeader, copyOf, reasonHeader } from "./copy.js";
+import { attemptHeader, copyOf, idOf, reasonHeader } from "./copy.js";
 import { missing, parkedQueue } from "./topology.js";
 
 export interface RabbitmqParkingLotOptions extends RabbitmqConnectionOptions {
@@ -59,23 +59,40 @@ export function rabbitmqParkingLot(options: RabbitmqParkingLotOptions): Rabbitmq
         const channel = await connection.createChannel();
         channel.on("error", () => {});
         const copies = confirmedPublishing(await connection.createConfirmChannel());
-        for (let moved = 0; ; moved++) {
-          const raw = moved < most && (await channel.get(parkedQueue(queue)));
-          if (raw === false) {
-            // Acks are not answered, but what comes after them is.
-            await close(channel);
-            return moved;
-          }
-          const properties = copyOf(raw, { [attemptHeader]: undefined, [reasonHeader]: undefined });
-          const how = await new Promise<string>((resolve) => {
+        const publish = (raw: GetMessage) =>
+          new Promise<Confirmation>((resolve) => {
+            const properties = copyOf(raw, { [attemptHeader]: undefined, [reasonHeader]: undefined });
             copies.publish("", queue, { content: raw.content, properties }, resolve);
           });
-          if (how === "unroutable") throw unroutable(String(raw.properties.messageId), "", queue);
-          if (how !== "routed")
-            throw new PostboxError("publish-failed", `RabbitMQ did not take a message into ${queue}`);
-          channel.ack(raw);
+
+        let moved = 0;
+        for (let more = most > 0; more; ) {
+          const page: { readonly raw: GetMessage; readonly confirmed: Promise<Confirmation> }[] = [];
+          while (page.length < Math.min(pageSize, most - moved)) {
+            const raw = await channel.get(parkedQueue(queue));
+            if (raw === false) break;
+            const confirmed = publish(raw);
+            // Whoever waits for an earlier one does not hear of it yet.
+            confirmed.catch(() => {});
+            page.push({ raw, confirmed });
+          }
+          for (const { raw, confirmed } of page) {
+            const how = await confirmed;
+            if (how === "unroutable") throw unroutable(idOf(raw), "", queue);
+            if (how !== "routed")
+              throw new PostboxError("publish-failed", `RabbitMQ did not take a message into ${queue}`);
+            channel.ack(raw);
+          }
+          moved += page.length;
+          more = page.length === pageSize && moved < most;
         }
+        // Acks are not answered, but what comes after them is.
+        await close(channel);
+        return moved;
       });
     },
   };
 }
+
+/** How many are on their way at a time. */
+const pageSize = 100;

@@ -15,6 +15,7 @@ import {
   type RabbitmqConnectionOptions,
 } from "./connection.js";
 import { consume } from "./consume.js";
+import { createLinks } from "./link.js";
 import { type Route, routeOf } from "./route.js";
 import { bindQueue, prepareQueue, type Topology } from "./topology.js";
 import { createWatch, type Watch, worst } from "./watch.js";
@@ -114,6 +115,10 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
       };
       try {
         const connection = await untilAborted(openConnection(options), signal);
+        const links = createLinks(
+          { ...options, connectionName: `${options.connectionName ?? "postbox"} aside` },
+          { connected: watch.beside, lost: () => {}, closed: () => {} },
+        );
         try {
           await prepareQueue(connection, queue, topology);
           if (bindings) await bindQueue(connection, queue.queue, subscription.events.map(route), topology);
@@ -121,9 +126,9 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
             readyAt = runtime.now();
             watch.connected(connection);
           };
-          await consume(connection, consumeOptions, subscription, signal, { ready, lost, telemetry });
+          await consume(connection, links, consumeOptions, subscription, signal, { ready, lost, telemetry });
         } finally {
-          await close(connection).catch(() => {});
+          await Promise.all([links.close(), close(connection).catch(() => {})]);
         }
       } catch (error) {
         if (signal.aborted) break;

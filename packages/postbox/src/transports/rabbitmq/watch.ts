@@ -8,6 +8,8 @@ import type { TransportHealth } from "../../transport.js";
 export interface Watch {
   /** It stands. From now on its broker may block it. */
   connected(connection: ChannelModel): void;
+  /** There is another one beside it, whose broker may block that. */
+  beside(connection: ChannelModel): void;
   /** It does not: it was lost, or could not be had. */
   lost(error: PostboxError, retryInMs?: number): void;
   /** It was ended on purpose. */
@@ -19,7 +21,7 @@ export interface Watch {
 
 export function createWatch(end: TransportEnd["end"], place: string, telemetry: Telemetry): Watch {
   const about: TransportEnd = { transport: "rabbitmq", end, place };
-  let current: ChannelModel | undefined;
+  const standing = new Set<ChannelModel>();
   let blocked: string | undefined;
   let health: TransportHealth = { status: "idle", since: new Date() };
 
@@ -31,26 +33,38 @@ export function createWatch(end: TransportEnd["end"], place: string, telemetry: 
     health = { status, since, ...(lastFailure && { lastFailure }) };
   };
   const ended = () => {
-    current = blocked = undefined;
+    standing.clear();
+    blocked = undefined;
+  };
+  const unblock = (connection: ChannelModel) => {
+    if (!standing.has(connection) || blocked === undefined) return;
+    blocked = undefined;
+    become("connected");
+    telemetry({ name: "transport.unblocked", ...about });
+  };
+  const follow = (connection: ChannelModel) => {
+    standing.add(connection);
+    connection.on("blocked", (reason) => {
+      if (!standing.has(connection) || blocked !== undefined) return;
+      blocked = reason;
+      become("blocked");
+      telemetry({ name: "transport.blocked", ...about, reason });
+    });
+    connection.on("unblocked", () => unblock(connection));
   };
 
   return {
     connected(connection) {
       ended();
-      current = connection;
+      follow(connection);
       become("connected");
       telemetry({ name: "transport.connected", ...about });
-      connection.on("blocked", (reason) => {
-        if (current !== connection) return;
-        blocked = reason;
-        become("blocked");
-        telemetry({ name: "transport.blocked", ...about, reason });
-      });
-      connection.on("unblocked", () => {
-        if (current !== connection) return;
-        blocked = undefined;
-        become("connected");
-        telemetry({ name: "transport.unblocked", ...about });
+    },
+    beside(connection) {
+      follow(connection);
+      connection.on("close", () => {
+        unblock(connection);
+        standing.delete(connection);
       });
     },
     lost(error, retryInMs) {
