@@ -21,6 +21,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     const { publish, next, queue, deliveries } = await receiving();
     for (const id of ["m1", "m2", "m3"]) {
       publish(id);
+      await (await next()).retry(0);
       await (await next()).park(new Error("no such order"));
     }
     const lot = rabbitmqParkingLot({ url, queue });
