@@ -37,7 +37,8 @@ describeOnEach("rabbitmq", ({ url }) => {
     ])("gives up on a connection that says nothing %s, and takes another one", async (when, during) => {
       const { message } = await stage();
       const through = await way();
-      const sender = rabbitmqSender({ url: through.url, publishTimeoutMs: 1000 });
+      // Not by its heartbeat.
+      const sender = rabbitmqSender({ url: through.url, publishTimeoutMs: 1000, heartbeatSeconds: 600 });
       onTestFinished(() => sender.close());
       const isSent = async (id: string) => {
         const { outcomes, sent } = sending(sender, [message(id)]);
@@ -108,6 +109,18 @@ describeOnEach("rabbitmq", ({ url }) => {
       for (const delivery of deliveries) await delivery.ack().catch(() => {});
       expect(await settlesWithin(running, patienceMs)).toBe(true);
     }
+
+    it("takes another connection when one says nothing any more, not even that it lives", async () => {
+      const through = await way();
+      const { publish, next, failures } = await receiving({ url: through.url, heartbeatSeconds: 1 });
+      publish("m1");
+      await (await next()).ack();
+      through.swallow();
+      await expect.poll(() => failures.length).toBeGreaterThan(0);
+      through.mend();
+      publish("m2");
+      await expect.poll(async () => (await next()).message.id).toBe("m2");
+    });
 
     it("can be stopped while it connects", async () => {
       const through = await way();
