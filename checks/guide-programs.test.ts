@@ -35,6 +35,8 @@ it("what else the guide to protobuf shows stands in files that are used", () => 
   const errors = file("packages", "protobuf", "fixtures", "bad", "errors.txt").split("\n");
   expect(told.length).toBeGreaterThan(3);
   for (const line of told) expect(errors).toContain(line);
+  const [sentence] = guide.match(/^.* takes .* already, .*$/m) ?? [];
+  expect(file("checks", "compile-errors", "wrong-use.ts")).toContain(`// error: ${sentence}\n`);
   const options = file("packages", "protobuf", "proto", "postbox", "v1", "options.proto");
   const numbers = [...options.matchAll(/(\w+) = (\d+);/g)].map(
     ([, name, number]) => `| \`(postbox.v1.${name})\` | ${number} |`,

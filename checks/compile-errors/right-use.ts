@@ -33,11 +33,14 @@ import {
   timeout,
   transaction,
   upcastFrom,
+  withUpcast,
 } from "postbox";
 import { drizzle } from "postbox/drizzle";
 import { postgresStore } from "postbox/postgres";
 import * as v from "valibot";
 import { z } from "zod";
+import * as v1 from "../../examples/04-books/src/gen/example/books/v1/books_postbox.js";
+import * as v2 from "../../examples/04-books/src/gen/example/books/v2/books_postbox.js";
 
 export const OrderPlaced = defineEvent({
   type: "shop.orders.v1.OrderPlaced",
@@ -254,6 +257,14 @@ export const OrderPlacedV3 = defineEvent({
 });
 createRouter("b").on(OrderPlacedV3, async ({ orderId }) => void orderId.length).on(InvoiceIssued, async () => {});
 createRouter("b").on(OrderPlaced, async () => {}).on(InvoiceIssued, async () => {});
+const Issued = withUpcast(InvoiceIssued, [upcastFrom(OrderPlacedV2, ({ orderId, cents }) => ({ orderId: orderId + cents.toFixed() }))]);
+createRouter("b").on(Issued, async ({ orderId }) => void orderId.length).on(Uploaded, async () => {});
+
+/** The same from generated code, as the guide to protobuf has it. */
+export const BookCreated = withUpcast(v2.BookCreated, [
+  upcastFrom(v1.BookCreated, ({ id, author, priceCents }) => ({ id, authors: [author], priceCents })),
+]);
+v1.onBookRemoved(createRouter("b").on(BookCreated, ({ authors }) => void authors.length), ({ id }) => void id.length);
 
 /** Events by type: from definitions, and from lists of them. */
 export const catalog = defineCatalog([OrderPlacedV2, { events: [InvoiceIssued, OrderPlaced] as const }]);

@@ -19,10 +19,14 @@ import {
   timeout,
   transaction,
   upcastFrom,
+  withUpcast,
 } from "postbox";
 import { memoryBroker } from "postbox/memory";
 import { z } from "zod";
+import * as v1 from "../../examples/04-books/src/gen/example/books/v1/books_postbox.js";
+import * as v2 from "../../examples/04-books/src/gen/example/books/v2/books_postbox.js";
 import {
+  BookCreated,
   catalog,
   drizzleMessaging,
   drizzleOutbox,
@@ -176,15 +180,29 @@ onOrderPlaced(createRouter("b"), async (_order, { tx }) => void tx);
 onOrderPlaced(createRouter("b"), async (order) => void order.nonsense);
 // error: shop.orders.v1.OrderPlaced has a handler already, and shop.orders.v2.OrderPlaced upcasts from it; keep one of them
 createRouter("b").on(OrderPlaced, async () => {}).on(OrderPlacedV2, async () => {});
-// error: shop.orders.v1.OrderPlaced has a handler already; do both things in one handler
+// error: shop.orders.v2.OrderPlaced takes shop.orders.v1.OrderPlaced already, by its upcaster; keep one of them
 createRouter("b").on(OrderPlacedV2, async () => {}).on(OrderPlaced, async () => {});
 // error: shop.orders.v1.OrderPlaced has a handler already, and shop.orders.v3.OrderPlaced upcasts from it; keep one of them
 onOrderPlaced(createRouter("b"), async () => {}).on(OrderPlacedV3, async () => {});
-// error: shop.orders.v1.OrderPlaced has a handler already; do both things in one handler
+// error: shop.orders.v3.OrderPlaced takes shop.orders.v1.OrderPlaced already, by its upcaster; keep one of them
 onOrderPlaced(createRouter("b").on(OrderPlacedV3, async () => {}), async () => {});
+// error: shop.orders.v1.OrderPlaced has a handler already, and shop.orders.v3.OrderPlaced upcasts from it; keep one of them
+createRouter("b").on(withUpcast(InvoiceIssued, [upcastFrom(OrderPlaced, () => ({ orderId: "1" }))]), async () => {}).on(OrderPlacedV3, async () => {});
+// error: shop.billing.v1.InvoiceIssued takes shop.orders.v1.OrderPlaced already, by its upcaster; keep one of them
+createRouter("b").on(withUpcast(InvoiceIssued, [upcastFrom(OrderPlaced, () => ({ orderId: "1" }))]), async () => {}).on(OrderPlaced, async () => {});
+// error: example.books.v2.BookCreated takes example.books.v1.BookCreated already, by its upcaster; keep one of them
+createRouter("b").on(BookCreated, () => {}).on(v1.BookCreated, () => {});
+// error: example.books.v2.BookCreated takes example.books.v1.BookCreated already, by its upcaster; keep one of them
+v1.onBookCreated(createRouter("b").on(BookCreated, () => {}), () => {});
+// error: example.books.v1.BookCreated has a handler already, and example.books.v2.BookCreated upcasts from it; keep one of them
+v1.onBookCreated(createRouter("b"), () => {}).on(BookCreated, () => {});
+// error: Type '{ id: string; priceCents: 5; }' is not assignable to type 'MessageInit<BookCreatedEvent>'
+withUpcast(v2.BookCreated, [upcastFrom(v1.BookCreated, ({ id }) => ({ id, priceCents: 5 }))]);
+// error: Type 'number' is not assignable to type 'string'
+withUpcast(InvoiceIssued, [upcastFrom(OrderPlaced, () => ({ orderId: 1 }))]);
 // error: Type 'number' is not assignable to type 'string'
 defineEvent({ type: "a.C", schema: z.object({ a: z.string() }), upcast: [upcastFrom(OrderPlaced, ({ total }) => ({ a: total }))] });
-// error: is not assignable to type
+// error: an upcaster returns at once: it must need nothing to wait for
 defineEvent({ type: "a.C", schema: z.object({ a: z.string() }), upcast: [upcastFrom("a.B", async () => ({ a: "a" }))] });
 // error: Property 'nonsense' does not exist
 upcastFrom(OrderPlaced, (old) => old.nonsense);

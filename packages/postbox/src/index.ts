@@ -57,9 +57,11 @@ export {
   type EventDocs,
   type EventOptions,
   type MessageOptions,
+  type Published,
 } from "./event/define-event.js";
 export type { JsonSchemaOptions } from "./event/json-schema.js";
 export { type OlderType, type UpcastFromOptions, type Upcaster, upcastFrom } from "./event/upcast.js";
+export { withUpcast } from "./event/with-upcast.js";
 export type { Health, HealthOptions, HealthProblem, VacuumHolder } from "./health.js";
 export type { Extensions, ExtensionValue, Message } from "./message/message.js";
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.js";
@@ -69,7 +71,6 @@ export type { PublishMiddleware, PublishNext } from "./publisher/publish-middlew
 export type {
   OutgoingMessage,
   PublishDefaults,
-  Published,
   Publisher,
   PublisherOptions,
 } from "./publisher/publisher.js";

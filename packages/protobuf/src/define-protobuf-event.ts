@@ -5,10 +5,12 @@ import {
   defineEvent,
   type EventDefinition,
   type EventOptions,
+  PostboxError,
   type StandardSchema,
   type Upcaster,
 } from "postbox";
 import { initializerIssues } from "./initializer-issues.js";
+import { keyProblem } from "./key-field.js";
 import { messageIssues } from "./message-issues.js";
 import { protobufCodecs } from "./protobuf-codecs.js";
 
@@ -19,7 +21,7 @@ export type ProtobufEvent<
   Older extends string = never,
 > = EventDefinition<Type, MessageInitShape<Desc>, MessageShape<Desc>, Older>;
 
-/** The fields of a message that can be its key, as far as types tell. */
+/** The fields of a message that can be its key, as far as types tell: a fraction and an enum are numbers too, and refused when it runs. */
 type KeyField<Shape> = {
   [K in Exclude<keyof Shape & string, "$typeName">]: Shape[K] extends string | number | bigint | undefined ? K : never;
 }[Exclude<keyof Shape & string, "$typeName">];
@@ -50,6 +52,12 @@ export function defineProtobufEvent<
   const Older extends string = never,
 >(options: ProtobufEventOptions<Type, Desc, Older>): ProtobufEvent<Type, Desc, Older> {
   const { type, message, key, docs, upcast = [], ...others } = options;
+  if (message?.kind !== "message") {
+    throw new ConfigError(
+      "event-invalid",
+      `defineProtobufEvent: 'message' of ${type} is no descriptor of a message; give what protoc-gen-es generates, such as BookCreatedEventSchema`,
+    );
+  }
   return defineEvent({
     ...others,
     type,
@@ -84,15 +92,22 @@ function keyReader(
   message: DescMessage,
   name: string,
 ): (data: MessageShape<DescMessage>) => string | undefined {
-  const field = message.field[name];
-  if (field?.fieldKind !== "scalar" || field.oneof !== undefined) {
+  const field = Object.hasOwn(message.field, name) ? message.field[name] : undefined;
+  const problem = field === undefined ? "no field of it" : keyProblem(field);
+  if (field === undefined || problem !== undefined) {
     throw new ConfigError(
       "event-invalid",
-      `${type}: ${message.typeName} has no field '${name}' that can be its key; name a single string or integer`,
+      `${type}: '${name}' cannot be the key of ${message.typeName}, since it is ${problem}; name a single string or integer`,
     );
   }
-  return (data) =>
-    field.presence !== FeatureSet_FieldPresence.IMPLICIT && !isFieldSet(data, field)
-      ? undefined
-      : String((data as unknown as Record<string, unknown>)[name]);
+  return (data) => {
+    if (field.presence !== FeatureSet_FieldPresence.IMPLICIT && !isFieldSet(data, field)) return undefined;
+    const key = String((data as unknown as Record<string, unknown>)[name]);
+    if (key !== "") return key;
+    throw new PostboxError(
+      "message-invalid",
+      `${type}: its key, the field ${field.name} of ${message.typeName}, is empty; set '${name}', or give the message a key of its own`,
+      { path: "key" },
+    );
+  };
 }

@@ -1,6 +1,14 @@
 import { type DescField, type DescMessage, isMessage } from "@bufbuild/protobuf";
 import { isWrapperDesc } from "@bufbuild/protobuf/wkt";
-import { checkDepth, gatherIssues, type MessageIssue, type Path, type Tell } from "./message-issues.js";
+import {
+  checkDepth,
+  checkKeys,
+  chosenField,
+  gatherIssues,
+  type MessageIssue,
+  type Path,
+  type Tell,
+} from "./message-issues.js";
 
 /**
  * What `create` would drop without a word: keys that are no fields, unknown cases of a oneof, and whatever is neither a message of
@@ -21,10 +29,7 @@ function check(desc: DescMessage, value: unknown, path: Path, depth: number, tel
     return;
   }
   checkDepth(path, depth);
-  const known = new Set(desc.members.map(({ localName }) => localName));
-  for (const [key, given] of Object.entries(value)) {
-    if (given !== undefined && !known.has(key)) tell([...path, key], unknownKey(desc, key));
-  }
+  checkKeys(desc, value, Object.keys(value), path, tell);
   for (const member of desc.members) {
     const given = value[member.localName];
     if (given === undefined || given === null) continue;
@@ -32,14 +37,12 @@ function check(desc: DescMessage, value: unknown, path: Path, depth: number, tel
       checkField(member, given, [...path, member.localName], depth, tell);
       continue;
     }
-    const chosen = given as { readonly case?: unknown; readonly value?: unknown };
     if (!isPlain(given)) {
       tell([...path, member.localName], "must be an object of case and value");
-    } else if (chosen.case !== undefined && chosen.case !== null) {
-      const field = member.fields.find(({ localName }) => localName === chosen.case);
-      if (field !== undefined) checkField(field, chosen.value, [...path, field.localName], depth, tell);
-      else tell([...path, member.localName, "case"], `must be one of ${namesOf(member.fields)}`);
+      continue;
     }
+    const field = chosenField(member, given, path, tell);
+    if (field !== undefined) checkField(field, given.value, [...path, field.localName], depth, tell);
   }
 }
 
@@ -62,17 +65,6 @@ function checkField(field: DescField, given: unknown, path: Path, depth: number,
 function isTakenAsItIs({ fieldKind, message, oneof, parent }: DescField): boolean {
   if (message?.typeName === "google.protobuf.Struct") return parent?.typeName !== "google.protobuf.Value";
   return fieldKind === "message" && oneof === undefined && message !== undefined && isWrapperDesc(message);
-}
-
-function unknownKey(desc: DescMessage, key: string): string {
-  const { oneof } = desc.field[key] ?? {};
-  return oneof === undefined
-    ? `is no field of ${desc.typeName}`
-    : `is a case of the oneof '${oneof.localName}': write ${oneof.localName}: { case: "${key}", value }`;
-}
-
-function namesOf(fields: readonly DescField[]): string {
-  return fields.map(({ localName }) => localName).join(", ");
 }
 
 /** Also of another realm, or without a prototype. */

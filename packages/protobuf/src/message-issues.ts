@@ -1,4 +1,4 @@
-import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
+import { type DescField, type DescMessage, type DescOneof, ScalarType } from "@bufbuild/protobuf";
 import { type ReflectMessage, reflect } from "@bufbuild/protobuf/reflect";
 
 /** What is wrong with a value of a message, and where it is. */
@@ -22,6 +22,34 @@ class TooDeep extends Error {
 
 export function checkDepth(path: Path, depth: number): void {
   if (depth > maxDepth) throw new TooDeep(path);
+}
+
+type Values = Readonly<Record<string, unknown>>;
+
+/** Tells of keys that are no fields, of which nothing would be published: misspelt ones, and cases of a oneof beside it. */
+export function checkKeys(desc: DescMessage, values: Values, keys: readonly string[], path: Path, tell: Tell): void {
+  for (const key of keys) {
+    if (values[key] === undefined) continue;
+    const field = Object.hasOwn(desc.field, key) ? desc.field[key] : undefined;
+    if (field?.oneof !== undefined) {
+      const { localName } = field.oneof;
+      tell([...path, key], `is a case of the oneof '${localName}': write ${localName}: { case: "${key}", value }`);
+    } else if (field === undefined && !desc.oneofs.some(({ localName }) => localName === key)) {
+      tell([...path, key], `is no field of ${desc.typeName}`);
+    }
+  }
+}
+
+/** The field that a oneof says to have chosen. Tells of one that it does not have, which would be no choice at all. */
+export function chosenField(oneof: DescOneof, value: unknown, path: Path, tell: Tell): DescField | undefined {
+  const { case: chosen } = (value ?? {}) as { readonly case?: unknown };
+  if (chosen === undefined || chosen === null) return undefined;
+  const field = oneof.fields.find(({ localName }) => localName === chosen);
+  if (field === undefined) {
+    const names = oneof.fields.map(({ localName }) => localName);
+    tell([...path, oneof.localName, "case"], `must be one of ${names.join(", ")}`);
+  }
+  return field;
 }
 
 /** What `search` tells, and why it failed where it did. */
@@ -50,7 +78,17 @@ export function messageIssues(desc: DescMessage, message: ReflectMessage["messag
 
 function check(message: ReflectMessage, path: Path, depth: number, tell: Tell): void {
   checkDepth(path, depth);
-  const values = message.message as unknown as Readonly<Record<string, unknown>>;
+  const values = message.message as unknown as Values;
+  const { typeName } = message.desc;
+  if (values.$typeName !== typeName) {
+    const what = values.$typeName === undefined ? "no message, but inside of one" : `a ${values.$typeName}`;
+    tell(path, `is ${what}; make it with create, of ${typeName}`);
+    return;
+  }
+  // Whoever builds one from another by spreading it may write what `create` never sees.
+  const keys = Object.keys(values).filter((key) => key !== "$typeName" && key !== "$unknown");
+  checkKeys(message.desc, values, keys, path, tell);
+  for (const oneof of message.oneofs) chosenField(oneof, values[oneof.localName], path, tell);
   for (const field of message.fields) {
     const value = values[field.localName];
     // Reflection takes for unset what is no list or no map.

@@ -7,7 +7,6 @@ import { type CloudEvent, HTTP, type Message as HttpMessage } from "cloudevents"
 import fc from "fast-check";
 import pg from "pg";
 import {
-  constant,
   createOutbox,
   createPublisher,
   createRelay,
@@ -15,6 +14,7 @@ import {
   fromCloudEventJson,
   type Message,
   type Store,
+  type TelemetryEvent,
   toCloudEventJson,
 } from "postbox";
 import { memoryBroker, memoryStore } from "postbox/memory";
@@ -224,34 +224,42 @@ describe.each(contentTypes)("any message, as %s", (contentType) => {
     it.each(["binary", "structured"] as const)("survives RabbitMQ in %s mode", async (mode) => {
       const name = `wide-${randomBytes(6).toString("hex")}`;
       const route = () => ({ exchange: name, routingKey: "Wide" });
-      const given = fc.sample(wide, 10);
       const got = new Map<string, Message>();
       const log = telemetryLog();
       const router = createRouter("b", { telemetry: log.telemetry });
       onWide(router, (_, { message }) => void got.set(message.id, message));
       const sender = rabbitmqSender({ url, mode, route });
-      const connection = await connect(url);
       onTestFinished(async () => {
+        await Promise.all([router.stop(), sender.close()]);
+        const connection = await connect(url);
         const channel = await connection.createChannel();
         for (const queue of [name, `${name}.parked`]) await channel.deleteQueue(queue);
         await channel.deleteExchange(name);
         await connection.close();
       });
-      await sender.setup([Wide]);
-      // A relay tries again until the consumer's queue is there.
-      const store = memoryStore();
-      const publisher = createWidePublisher(createOutbox(store, { source: "/test" }));
-      const ids = await store.transaction(async () => {
-        const published = await Promise.all(given.map((each) => publisher.wide(each, { contentType })));
-        return published.map(({ id }) => id);
-      });
-      const relay = createRelay(store, sender, { pollIntervalMs: 20, backoff: constant(50), maxAttempts: 100 });
-      router.start(rabbitmqReceiver({ url, queue: name, route }));
-      relay.start();
-      await log.until("delivery.acked", given.length);
-      await Promise.all([relay.stop(), router.stop()]);
-      await sender.close();
-      for (const [index, id] of ids.entries()) await expectSame(given[index] as Given, got.get(id) as Message);
+      router.start(rabbitmqReceiver({ url, queue: name, route, telemetry: log.telemetry }));
+      // Its queue is there, and bound.
+      await log.until("transport.connected");
+      const publisher = createWidePublisher(createPublisher(sender, { source: "/test" }));
+      /** Whether all of these have come to an end, good or bad: a message that is parked would never be acked. */
+      const allEnded = (ids: readonly string[]) => {
+        const open = new Set(ids);
+        return (event: TelemetryEvent) => {
+          if (event.name === "delivery.acked" || event.name === "delivery.parked") open.delete(event.id);
+          return open.size === 0;
+        };
+      };
+      // All runs over the same connections and the same queue, which makes one of them a matter of milliseconds.
+      await fc.assert(
+        fc.asyncProperty(fc.array(wide, { minLength: 1, maxLength: 10 }), async (given) => {
+          const published = await Promise.all(given.map((each) => publisher.wide(each, { contentType })));
+          const ids = published.map(({ id }) => id);
+          await log.until(allEnded(ids), "the end of all messages");
+          expect(ids.filter((id) => !got.has(id))).toEqual([]);
+          for (const [index, id] of ids.entries()) await expectSame(given[index] as Given, got.get(id) as Message);
+        }),
+        { numRuns: 12 },
+      );
     });
   });
 

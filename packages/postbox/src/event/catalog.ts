@@ -1,7 +1,7 @@
 import { ConfigError } from "../errors.js";
 import { checkOptions, oneOf, text } from "../options.js";
 import { type AsyncApiDocument, type AsyncApiOptions, asyncApi, unlisted } from "./async-api.js";
-import type { DataIn, EventDefinition, MessageOptions } from "./define-event.js";
+import type { DataIn, EventDefinition, MessageOptions, Published } from "./define-event.js";
 import { embedded, type JsonSchemaOptions, jsonSchemaOf, jsonSchemaRules } from "./json-schema.js";
 import type { JsonSchema } from "./standard-schema.js";
 
@@ -15,13 +15,17 @@ type EventsOf<Entry> = Entry extends { readonly events: readonly (infer E extend
 type EventOf<E extends EventDefinition, Type extends string> = Extract<E, { readonly type: Type }>;
 
 /** Whatever takes events: a publisher, an outbox, or an outbox in a transaction. */
-export interface TakesEvents<Taken> {
-  publish<E extends EventDefinition>(event: E, data: DataIn<E>, options?: MessageOptions): Taken;
+export interface TakesEvents {
+  publish<E extends EventDefinition>(event: E, data: DataIn<E>, options?: MessageOptions): Promise<Published>;
 }
 
 /** Publishes by type. */
-export interface CatalogPublisher<E extends EventDefinition, Taken> {
-  publish<Type extends E["type"]>(type: Type, data: DataIn<EventOf<E, Type>>, options?: MessageOptions): Taken;
+export interface CatalogPublisher<E extends EventDefinition> {
+  publish<Type extends E["type"]>(
+    type: Type,
+    data: DataIn<EventOf<E, Type>>,
+    options?: MessageOptions,
+  ): Promise<Published>;
 }
 
 export interface JsonSchemaDocumentOptions extends JsonSchemaOptions {
@@ -38,7 +42,7 @@ export interface Catalog<E extends EventDefinition = EventDefinition> {
   /** `router.on(catalog.byType["shop.orders.v1.OrderPlaced"], handler)`. */
   readonly byType: { readonly [Type in E["type"]]: EventOf<E, Type> };
   /** Publishes by type, to wherever `to` does. */
-  publisher<Taken>(to: TakesEvents<Taken>): CatalogPublisher<E, Taken>;
+  publisher(to: TakesEvents): CatalogPublisher<E>;
   /** The events as an AsyncAPI 3.0 document: the same for the same events, in whatever order they were given. */
   asyncApi(options: AsyncApiOptions<E["type"]>): AsyncApiDocument;
   /**
@@ -76,10 +80,9 @@ export function defineCatalog<const Entries extends readonly CatalogEntry[]>(
     events: Object.freeze(events),
     byType: Object.freeze(byType),
     publisher: (to) => ({
-      publish(type, data, options) {
+      async publish(type, data, options) {
         const event = found.get(type) as EventOf<E, typeof type> | undefined;
-        // As every other refusal to publish: by the promise.
-        if (event === undefined) return Promise.reject(unlisted(type, events)) as never;
+        if (event === undefined) throw unlisted(type, events);
         return to.publish(event, data, options);
       },
     }),

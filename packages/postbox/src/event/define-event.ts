@@ -49,6 +49,11 @@ export interface Draft<Type extends string = string> {
   readonly options: MessageOptions;
 }
 
+/** The id of a published message. */
+export interface Published {
+  readonly id: string;
+}
+
 /** A kind of message, defined once: its name on the wire, the shape of its data, and where it goes. */
 export interface EventDefinition<
   Type extends string = string,

@@ -128,6 +128,8 @@ describe("a handler of an event with upcasters", () => {
       "[upcast-failed] shop.v1.Placed cannot be upcast to shop.v9.Placed: [data-invalid] shop.v9.Placed: data.cents: ",
     ],
     ["it returns a promise", async () => ({ cents: 1 }), "it returned a promise"],
+    // biome-ignore lint/suspicious/noThenProperty: as query builders are, which are no promises, but waited for like them.
+    ["it returns what can be awaited", () => ({ cents: 1, then: () => {} }), "it returned a promise"],
   ])("parks at once where %s", async (_, upcast, text) => {
     const schema = z.looseObject({ cents: z.number().optional() });
     const V9 = defineEvent({ type: "shop.v9.Placed", schema, upcast: [upcastFrom(V1, upcast as () => never)] });

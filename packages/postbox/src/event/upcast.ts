@@ -12,6 +12,13 @@ export interface Upcaster<Old extends string = string, To = unknown> {
   readonly "~upcast": (old: unknown) => To;
 }
 
+/** What an upcaster returns, as data of the event; where it is a promise, a sentence that fits no event. */
+type Returned<To> = unknown extends To
+  ? To
+  : To extends PromiseLike<unknown>
+    ? "an upcaster returns at once: it must need nothing to wait for"
+    : Mutable<To>;
+
 /** The type of a constant without its readonly: it was inferred as one so that "EUR" is no mere string, not for its arrays' sake. */
 type Mutable<To> = unknown extends To
   ? To
@@ -44,12 +51,12 @@ export interface UpcastFromOptions {
 export function upcastFrom<E extends EventDefinition, const To>(
   old: E,
   upcast: (old: DataOut<E>) => To,
-): Upcaster<TypesOf<E>, Mutable<To>>;
+): Upcaster<TypesOf<E>, Returned<To>>;
 export function upcastFrom<const Old extends string, const To>(
   old: Old,
   upcast: (old: unknown) => To,
   options?: UpcastFromOptions,
-): Upcaster<Old, Mutable<To>>;
+): Upcaster<Old, Returned<To>>;
 export function upcastFrom(
   old: string | EventDefinition,
   upcast: (old: never) => unknown,
@@ -121,7 +128,7 @@ function reader<Out>(
       throw failed(cause instanceof Error ? cause.message : String(cause), cause);
     }
     // Types forbid it; a schema that takes any object would take it.
-    if (data instanceof Promise) throw failed("it returned a promise, but must need nothing to wait for", data);
+    if (isThenable(data)) throw failed("it returned a promise, but must need nothing to wait for", data);
     try {
       return await validate(data);
     } catch (cause) {
@@ -132,6 +139,11 @@ function reader<Out>(
   };
 }
 
+/** A promise, or the like of one from elsewhere. */
+function isThenable(value: unknown): boolean {
+  return typeof (value as { readonly then?: unknown } | null | undefined)?.then === "function";
+}
+
 function invalid(why: string): ConfigError {
-  return new ConfigError("event-invalid", `defineEvent: ${why}`);
+  return new ConfigError("event-invalid", why);
 }

@@ -5,6 +5,7 @@ import {
   type EventDefinition,
   type MessageOptions,
   noOptions,
+  type Published,
 } from "../event/define-event.js";
 import { currentLineage, type Lineage } from "../internal/lineage.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
@@ -14,11 +15,6 @@ import { createMessage, type Extensions, type Message, type MessageInput } from 
 import { checkOptions, count, list, type OptionRule, object, text } from "../options.js";
 import { composePublish, type PublishMiddleware, type PublishNext } from "./publish-middleware.js";
 import { checkSurvives } from "./survives-the-wire.js";
-
-/** The id of a published message. */
-export interface Published {
-  readonly id: string;
-}
 
 /** A ready-made message: id, source and time are filled in where they are missing, the data goes out untouched. */
 export type OutgoingMessage = Omit<MessageInput, "id" | "source"> & {

@@ -19,10 +19,11 @@ const providers: Readonly<Record<string, string>> = {
   delivery: 'ack: "manual"',
 } satisfies Providers;
 
-type TypesOf<M> = M extends { readonly "~types"?: infer T } ? NonNullable<T> : never;
-type NeedsOf<M> = TypesOf<M> extends { readonly needs: infer N } ? N : never;
-export type AddsOf<M> = TypesOf<M> extends { readonly adds: infer A } ? A : never;
-type RefusesOf<M> = TypesOf<M> extends { readonly refuses: infer R extends string } ? R : never;
+/** What a middleware says of itself in types. */
+type Declared<M> = M extends { readonly "~types"?: infer T } ? NonNullable<T> : never;
+type NeedsOf<M> = Declared<M> extends { readonly needs: infer N } ? N : never;
+export type AddsOf<M> = Declared<M> extends { readonly adds: infer A } ? A : never;
+type RefusesOf<M> = Declared<M> extends { readonly refuses: infer R extends string } ? R : never;
 type NameOf<M> = M extends { readonly name: infer N extends string } ? N : never;
 type Provider<K> = K extends keyof Providers ? Providers[K] : "a middleware that adds it";
 type Missing<C, N> = Exclude<keyof N, keyof C> & string;

@@ -21,9 +21,15 @@ type WhyNot<C> =
 /** Handles one event: `data` is decoded and validated. Resolving means done; `PermanentError` parks, any other retries. */
 export type Handler<E, C> = (data: DataOut<E>, context: C) => Returns<C> | Promise<Returns<C>>;
 
+/** What a handler of an event takes, and for the sentence about it, which of that by an upcaster. */
+type HandledBy<E extends EventDefinition> = TypesOf<E> | `${E["type"]} takes ${OlderTypesOf<E>}`;
+type Upcasts<Handled extends string, Type extends string> = Extract<Handled, `${string} takes ${Type}`>;
+
 /** The event itself where a handler for it may be registered here; else a sentence. */
 type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"] extends Handled
-  ? `${E["type"]} has a handler already; do both things in one handler`
+  ? [Upcasts<Handled, E["type"]>] extends [never]
+    ? `${E["type"]} has a handler already; do both things in one handler`
+    : `${Upcasts<Handled, E["type"]>} already, by its upcaster; keep one of them`
   : [Extract<OlderTypesOf<E>, Handled>] extends [never]
     ? C extends ForwardAck
       ? C extends PublishesOutputs
@@ -54,7 +60,7 @@ export interface Handlers<C, Handled extends string = never> extends RunsReceive
   on<E extends EventDefinition>(
     event: MayHandle<C, Handled, E>,
     handler: Handler<E, C>,
-  ): Handlers<C, Handled | TypesOf<E>>;
+  ): Handlers<C, Handled | HandledBy<E>>;
   /** Carries the types only. */
   readonly "~types"?: { readonly context: C; readonly handled: Handled };
 }
@@ -63,7 +69,7 @@ export interface Handlers<C, Handled extends string = never> extends RunsReceive
 export type Registration<E extends EventDefinition> = <C, Handled extends string>(
   router: Handlers<C, Handled>,
   handler: MayHandle<C, Handled, E> extends infer Sentence extends string ? Sentence : Handler<E, C>,
-) => Handlers<C, Handled | TypesOf<E>>;
+) => Handlers<C, Handled | HandledBy<E>>;
 
 /** The typed front of a Receiver. Middleware first, then handlers: what `on` returns has no `use`. */
 export interface Router<C = BaseContext> extends Handlers<C> {

@@ -9,7 +9,7 @@ import {
   FileDescriptorSetSchema,
 } from "@bufbuild/protobuf/wkt";
 import { beforeAll, describe, expect, it } from "vitest";
-import { buf, run } from "../../fixtures/buf.js";
+import { buf, run } from "../../fixtures/programs.js";
 import { createPlugin } from "./plugin.js";
 
 const project = join(import.meta.dirname, "..", "..");

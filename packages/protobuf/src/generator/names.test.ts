@@ -5,7 +5,8 @@ it.each(["await", "eval", "arguments", "class", "options"])("%s, which no module
   expect(eventName(name)).toBe(`${name}$`);
 });
 
-it("makes no promise of a publisher", () => {
+it("makes no promise of a publisher, and changes no prototype", () => {
   expect(methodOf({ name: "Then" })).toBe("then$");
+  expect(methodOf({ name: "__proto__" })).toBe("__proto__$");
   expect(methodOf({ name: "BookCreated" })).toBe("bookCreated");
 });

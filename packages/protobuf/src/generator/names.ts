@@ -36,10 +36,10 @@ export function eventName(name: string): string {
   return taken.has(name) ? `${name}$` : safeIdentifier(name);
 }
 
-/** `bookCreated`. An object with a method `then` would be taken for a promise. */
+/** `bookCreated`. An object with a method `then` would be taken for a promise; `__proto__` would be no method, but its prototype. */
 export function methodOf({ name }: Pick<ProtoEvent, "name">): string {
   const method = lowerFirst(name);
-  return method === "then" ? "then$" : method;
+  return method === "then" || method === "__proto__" ? `${method}$` : method;
 }
 
 /** `onBookCreated` */

@@ -1,5 +1,5 @@
 import type { DescFile } from "@bufbuild/protobuf";
-import { type GeneratedFile, getComments, type Printable } from "@bufbuild/protoplugin";
+import type { GeneratedFile, Printable } from "@bufbuild/protoplugin";
 import { methodOf, namesOf, registrationOf } from "./names.js";
 import type { ProtoEvent } from "./proto-event.js";
 
@@ -20,18 +20,32 @@ export function printFile(f: GeneratedFile, file: DescFile, events: readonly Pro
 }
 
 function printEvent(f: GeneratedFile, event: ProtoEvent): void {
-  const { message, name, type, topic, key } = event;
+  const { message, name, type, topic, key, comment } = event;
   const schema = f.importSchema(message);
   const typed = f.import("ProtobufEvent", runtime, true);
-  f.print(documentation(f, event, [...commentOf(event), `On the wire: \`${type}\`.`]));
+  f.print(documentation(f, event, [comment, `On the wire: \`${type}\`.`]));
   f.print`${f.export("const", name)}: ${typed}<${f.string(type)}, typeof ${schema}> =`;
   f.print`  ${f.import("defineProtobufEvent", runtime)}({`;
   f.print`    type: ${f.string(type)},`;
   f.print`    message: ${schema},`;
   if (key !== undefined) f.print`    key: ${f.string(key)},`;
   if (topic !== undefined) f.print`    topic: ${f.string(topic)},`;
+  if (comment !== undefined) printDescription(f, comment);
   f.print`  });`;
   f.print();
+}
+
+/** For documents: on one line, or each of its lines on its own. */
+function printDescription(f: GeneratedFile, comment: string): void {
+  const [first = "", ...others] = comment.split(/(?<=\n)/).map((line) => JSON.stringify(line));
+  if (others.length === 0) {
+    f.print`    docs: { description: ${first} },`;
+    return;
+  }
+  f.print`    docs: {`;
+  f.print`      description:`;
+  f.print`        ${[first, ...others].join(" +\n        ")},`;
+  f.print`    },`;
 }
 
 function printPublisher(f: GeneratedFile, file: DescFile, events: readonly ProtoEvent[]): void {
@@ -40,7 +54,7 @@ function printPublisher(f: GeneratedFile, file: DescFile, events: readonly Proto
   f.print(f.jsDoc(`Publishes the events of ${file.name}.proto.`));
   f.print`${f.export("interface", publisher)} {`;
   for (const event of events) {
-    f.print(documentation(f, event, [...commentOf(event), `Publishes \`${event.type}\`.`], "  "));
+    f.print(documentation(f, event, [event.comment, `Publishes \`${event.type}\`.`], "  "));
     f.print`  readonly ${methodOf(event)}: ${typed}<typeof ${event.name}>;`;
   }
   f.print`}`;
@@ -87,17 +101,15 @@ function list(items: readonly string[], indent: string): string {
   return line.length <= 60 ? `[${line}]` : `[\n${items.map((item) => `${indent}  ${item},\n`).join("")}${indent}]`;
 }
 
-/** What the `.proto` says above the message. */
-function commentOf({ message }: ProtoEvent): string[] {
-  const text = getComments(message).leading ?? "";
-  const lines = text.trimEnd().split("\n");
-  const comment = lines.map((line) => line.replace(/^ /, "").trimEnd()).join("\n");
-  return comment.trim() === "" ? [] : [comment];
-}
-
-function documentation(f: GeneratedFile, event: ProtoEvent, paragraphs: readonly string[], indent = ""): Printable {
+function documentation(
+  f: GeneratedFile,
+  event: ProtoEvent,
+  paragraphs: readonly (string | undefined)[],
+  indent = "",
+): Printable {
   const { message } = event;
   const tags = [`@generated from message ${message.typeName}`];
   if (message.deprecated || message.file.deprecated) tags.push("@deprecated");
-  return f.jsDoc([...paragraphs, tags.join("\n")].join("\n\n"), indent);
+  const said = paragraphs.filter((paragraph) => paragraph !== undefined);
+  return f.jsDoc([...said, tags.join("\n")].join("\n\n"), indent);
 }

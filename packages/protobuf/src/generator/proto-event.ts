@@ -11,4 +11,6 @@ export interface ProtoEvent {
   readonly topic: string | undefined;
   /** The property that holds the key. */
   readonly key: string | undefined;
+  /** What the `.proto` says of it. */
+  readonly comment: string | undefined;
 }

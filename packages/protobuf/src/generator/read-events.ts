@@ -1,5 +1,7 @@
-import { type DescField, type DescFile, type DescMessage, getOption, hasOption, ScalarType } from "@bufbuild/protobuf";
+import { type DescFile, type DescMessage, getOption, hasOption } from "@bufbuild/protobuf";
+import { keyProblem } from "../key-field.js";
 import { enabled, event_type, key, topic } from "../postbox/v1/options_pb.js";
+import { commentOf } from "./comment.js";
 import { type Faults, placeOf } from "./faults.js";
 import { eventName, methodOf, namesOf, registrationOf } from "./names.js";
 import type { ProtoEvent } from "./proto-event.js";
@@ -9,21 +11,6 @@ const details = { event_type, topic, key };
 /** What any broker can carry: parts with dots between them, without blanks and without what brokers take for wildcards. */
 const wireName = /^[^\s.*#>\p{C}]+(\.[^\s.*#>\p{C}]+)*$/u;
 const wireNameBytes = 255;
-
-/** Integers, and text. A fraction is no name for anything, and bytes need not be text. */
-const keyTypes = new Set([
-  ScalarType.STRING,
-  ScalarType.INT32,
-  ScalarType.INT64,
-  ScalarType.UINT32,
-  ScalarType.UINT64,
-  ScalarType.SINT32,
-  ScalarType.SINT64,
-  ScalarType.FIXED32,
-  ScalarType.FIXED64,
-  ScalarType.SFIXED32,
-  ScalarType.SFIXED64,
-]);
 
 /** The events of a file, in its order. What is wrong with one is told to `faults`. */
 export function eventsOf(file: DescFile, faults: Faults): ProtoEvent[] {
@@ -91,6 +78,7 @@ function readEvent(message: DescMessage, faults: Faults): ProtoEvent | undefined
     type,
     topic: wireNameOf(message, topic, faults),
     key: keyOf(message, faults),
+    comment: commentOf(message),
   };
 }
 
@@ -105,10 +93,11 @@ function wireNameOf(
 ): string | undefined {
   if (!hasOption(message, option)) return undefined;
   const value = getOption(message, option);
+  const like = option === topic ? "shop.orders.v1" : "shop.orders.v1.OrderPlaced";
   if (!wireName.test(value) || Buffer.byteLength(value) > wireNameBytes) {
     faults.add(
       message,
-      `(${option.typeName}) is '${value}'; write names with single dots between them, such as 'shop.orders.v1.OrderPlaced', ` +
+      `(${option.typeName}) is '${value}'; write names with single dots between them, such as '${like}', ` +
         `without blanks, '*', '#' and '>', in at most ${wireNameBytes} bytes`,
     );
   }
@@ -120,13 +109,13 @@ function keyOf(message: DescMessage, faults: Faults): string | undefined {
   const name = getOption(message, key);
   const field = message.fields.find((each) => each.name === name);
   if (field === undefined) {
-    const possible = message.fields.filter((each) => problemOf(each) === undefined).map((each) => each.name);
+    const possible = message.fields.filter((each) => keyProblem(each) === undefined).map((each) => each.name);
     const advice =
       possible.length === 0 ? "add a field for it, or remove the option" : `name one of ${possible.join(", ")}`;
     faults.add(message, `(postbox.v1.key) names the field '${name}', which it does not have; ${advice}`);
     return undefined;
   }
-  const problem = problemOf(field);
+  const problem = keyProblem(field);
   if (problem !== undefined) {
     faults.add(
       message,
@@ -134,14 +123,6 @@ function keyOf(message: DescMessage, faults: Faults): string | undefined {
     );
   }
   return field.localName;
-}
-
-/** Why a field cannot be the key. */
-function problemOf(field: DescField): string | undefined {
-  if (field.fieldKind === "list") return "repeated";
-  if (field.fieldKind !== "scalar") return `a ${field.fieldKind}`;
-  if (field.oneof !== undefined) return "part of a oneof";
-  return keyTypes.has(field.scalar) ? undefined : `a ${ScalarType[field.scalar].toLowerCase()}`;
 }
 
 /** Whatever the code of the file exports, and the methods of its publisher, have a name of their own. */

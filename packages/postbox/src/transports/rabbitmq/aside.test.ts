@@ -14,7 +14,7 @@ function asideOver(...publishes: readonly ConfirmedPublishing["publish"][]) {
 
 const raw = {
   content: Buffer.from("7"),
-  fields: {},
+  fields: { exchange: "" },
   properties: { headers: { theirs: "kept" } },
 } as unknown as ConsumeMessage;
 

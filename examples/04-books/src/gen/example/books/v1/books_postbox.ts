@@ -19,6 +19,7 @@ export const BookCreated: ProtobufEvent<"example.books.v1.BookCreated", typeof B
     type: "example.books.v1.BookCreated",
     message: BookCreatedEventSchema,
     key: "id",
+    docs: { description: "A book was added to the shop." },
   });
 
 /**
@@ -33,6 +34,7 @@ export const BookRemoved: ProtobufEvent<"example.books.v1.BookRemoved", typeof B
     type: "example.books.v1.BookRemoved",
     message: BookRemovedEventSchema,
     key: "id",
+    docs: { description: "A book is no longer sold." },
   });
 
 /**
