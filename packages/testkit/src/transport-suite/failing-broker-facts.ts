@@ -70,10 +70,10 @@ export function failingBrokerFacts(fact: TransportFact): void {
     });
 
     fact("deliveries of a lost connection cannot be settled any more, and come again", "reconnects", async (stage) => {
-      const { features, send, message, consume } = stage;
-      await send(message("m1"), message("m2"));
+      const { harness, queue, features, send, message, consume } = stage;
+      await send(message("m1"), message("m2"), message("m3"));
       const consumer = consume();
-      const [early, late] = await consumer.take(2);
+      const [early, late, poison] = await consumer.take(3);
       await consumer.interrupt();
       const isDown = (error: unknown) => expect(error).toBeInstanceOf(TransportDownError);
       // It may have heard of that by now, or not.
@@ -81,11 +81,15 @@ export function failingBrokerFacts(fact: TransportFact): void {
       if (features.health) {
         await expect.poll(() => consumer.receiver.health?.().status, patience).toBe("down");
         await expect(late?.ack()).rejects.toBeInstanceOf(TransportDownError);
-      } else await late?.ack().catch(isDown);
-      const again = await consumer.take(2);
+        // It will come again: parked as well, it would be there twice.
+        await expect(poison?.park(new Error("never"))).rejects.toBeInstanceOf(TransportDownError);
+        expect(await harness.parked(queue)).toEqual([]);
+      } else for (const delivery of [late, poison]) await delivery?.ack().catch(isDown);
+      const again = await consumer.take(3);
       expect(again.map((delivery) => [delivery.message.id, delivery.attempt])).toEqual([
         ["m1", 2],
         ["m2", 2],
+        ["m3", 2],
       ]);
       await Promise.all(again.map((delivery) => delivery.ack()));
     });
