@@ -15,6 +15,9 @@ export const memoryTransportFeatures: TransportFeatures = {
   outage: true,
   reconnects: false,
   health: false,
+  passwords: false,
+  refusesParking: false,
+  blocks: false,
   restarts: false,
 };
 

@@ -1,5 +1,6 @@
 import { describe } from "vitest";
 import { failingBrokerFacts } from "./transport-suite/failing-broker-facts.js";
+import { passwordFacts } from "./transport-suite/password-facts.js";
 import { receivingFacts } from "./transport-suite/receiving-facts.js";
 import { roundTripFacts } from "./transport-suite/round-trip-facts.js";
 import { routedFacts } from "./transport-suite/routed-facts.js";
@@ -20,6 +21,7 @@ export function transportSuite(options: TransportSuiteOptions): void {
     settlementFacts(fact);
     receivingFacts(fact);
     failingBrokerFacts(fact);
+    passwordFacts(fact);
     routedFacts(fact);
   });
 }

@@ -3,9 +3,9 @@ import { connect, createServer, type Socket } from "node:net";
 /** A way to a server, for tests, that can be cut as when a process or a network dies. */
 export interface Cuttable {
   readonly url: string;
-  /** From now on nothing that is sent arrives, and nobody is told. */
+  /** From now on nothing that is sent arrives, and nobody is told: on the connections there are for ever, on others until `mend`. */
   swallow(): void;
-  /** Cuts all connections, and lets no other one be made. */
+  /** Cuts all connections, and lets no other one be made until `mend`. */
   cut(): void;
   mend(): void;
   close(): void;
@@ -14,6 +14,8 @@ export interface Cuttable {
 export async function cuttable(url: string): Promise<Cuttable> {
   const target = new URL(url);
   const sockets = new Set<Socket>();
+  /** A connection that has lost some of what was said on it is of no use any more. */
+  const deaf = new WeakSet<Socket>();
   let state: "open" | "deaf" | "cut" = "open";
   const server = createServer((client) => {
     if (state === "cut") return void client.destroy();
@@ -23,8 +25,9 @@ export async function cuttable(url: string): Promise<Cuttable> {
       [broker, client],
     ] as const) {
       sockets.add(from);
+      if (state === "deaf") deaf.add(from);
       from.on("error", () => {});
-      from.on("data", (data) => state === "deaf" || to.write(data));
+      from.on("data", (data) => deaf.has(from) || to.write(data));
       from.on("close", () => {
         sockets.delete(from);
         to.destroy();
@@ -42,6 +45,7 @@ export async function cuttable(url: string): Promise<Cuttable> {
     url: through.href,
     swallow() {
       state = "deaf";
+      for (const socket of sockets) deaf.add(socket);
     },
     cut() {
       state = "cut";

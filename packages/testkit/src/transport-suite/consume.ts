@@ -3,6 +3,7 @@ import { patienceMs } from "../patience.js";
 
 /** A consumer in a test's hands: it settles nothing by itself. */
 export interface Consumer {
+  readonly receiver: Receiver;
   /** Every delivery so far. */
   readonly deliveries: readonly Delivery[];
   /** Ends when `receive` has returned. */
@@ -12,8 +13,6 @@ export interface Consumer {
   take(count: number): Promise<Delivery[]>;
   /** Whether nothing is delivered for a while, beyond what was asked for. */
   silent(ms?: number): Promise<boolean>;
-  /** Aborts, and waits until `receive` has returned. */
-  stop(): Promise<void>;
   /** Aborts and does not wait. */
   abort(): void;
   /** With `reconnects`: its connection dies, and it makes another one. */
@@ -68,6 +67,7 @@ export function consume(
   };
 
   return {
+    receiver,
     deliveries,
     running,
     next,
@@ -78,10 +78,6 @@ export function consume(
     },
     silent: async (ms = 150) => !(await arrivesWithin(ms)),
     abort: () => stopping.abort(),
-    async stop() {
-      stopping.abort();
-      await running;
-    },
     crash,
     interrupt,
     async abandon() {

@@ -1,6 +1,7 @@
 import { describe, expect } from "vitest";
 import { gate, settlesWithin } from "../gate.js";
 import { patienceMs } from "../patience.js";
+import type { Consumer } from "./consume.js";
 import { type Stage, type TransportFact, testEvent } from "./transport-facts.js";
 
 /** Who gets what, in which order, and how much at a time. */
@@ -23,7 +24,7 @@ export function receivingFacts(fact: TransportFact): void {
       const first = consumer.next().then(() => {
         delivered = true;
       });
-      for (let tries = 0; !delivered && tries < 40; tries++) {
+      for (let tries = 0; !delivered && tries < 150; tries++) {
         await send(message(`m${tries}`, { type: event.type }));
         await settlesWithin(first, 100);
       }
@@ -51,20 +52,24 @@ export function receivingFacts(fact: TransportFact): void {
     fact("on the same queue shares: each message goes to one", async (stage) => {
       const both = [stage.consume(), stage.consume()];
       await sendMany(stage, 40);
-      await Promise.all(
-        both.map(async (consumer) => {
-          while (!(await consumer.silent(500))) await consumer.next();
-        }),
-      );
-      const seen = both.flatMap((consumer) => consumer.deliveries.map((delivery) => delivery.message.id));
-      expect(seen.sort()).toEqual(Array.from({ length: 40 }, (_, index) => `m${index}`).sort());
+      const seen = () => both.flatMap((consumer) => consumer.deliveries.map((delivery) => delivery.message.id));
+      await expect.poll(() => new Set(seen()).size, { timeout: patienceMs }).toBe(40);
+      // What came to both would come now.
+      await stage.send(stage.message("last"));
+      await expect.poll(seen, { timeout: patienceMs }).toContain("last");
+      expect(
+        seen()
+          .filter((id) => id !== "last")
+          .sort(),
+      ).toEqual(Array.from({ length: 40 }, (_, index) => `m${index}`).sort());
     });
 
     fact("leaves to its neighbour what it has no room for", "prefetch", async (stage) => {
-      const both = [stage.consume({ prefetch: 1 }), stage.consume({ prefetch: 1 })];
+      const full = stage.consume({ prefetch: 1 });
       await sendMany(stage, 2);
-      const [one, two] = await Promise.all(both.map((consumer) => consumer.next()));
-      expect([one?.message.id, two?.message.id].sort()).toEqual(["m0", "m1"]);
+      expect((await full.next()).message.id).toBe("m0");
+      expect(await full.silent()).toBe(true);
+      expect((await stage.consume({ prefetch: 1 }).next()).message.id).toBe("m1");
     });
 
     fact("has no more unsettled deliveries than its prefetch", "prefetch", async (stage) => {
@@ -145,19 +150,21 @@ export function receivingFacts(fact: TransportFact): void {
       const names = Array.from({ length: 60 }, (_, index) => `${index % 3}-${Math.floor(index / 3)}`);
       await send(...names.map((name) => message(name, { key: name.slice(0, 1), type: event.type })));
       const seen: string[] = [];
-      const second = consume({ queue, singleActive: true, prefetch: 1 });
-      for (let count = 0; count < 30; count++) {
-        const delivery = await first.next();
+      const handleFrom = async (consumer: Consumer) => {
+        const delivery = await consumer.next();
         seen.push(delivery.message.id);
         await delivery.ack();
+      };
+      // Its turn has begun when the second one comes, and it goes on when that is there.
+      await handleFrom(first);
+      const second = consume({ queue, singleActive: true, prefetch: 1 });
+      if (stage.features.health) {
+        await expect.poll(() => second.receiver.health?.().status, { timeout: patienceMs }).toBe("connected");
       }
+      while (seen.length < 30) await handleFrom(first);
       expect(second.deliveries).toEqual([]);
       await first.crash();
-      while (new Set(seen).size < names.length) {
-        const delivery = await second.next();
-        seen.push(delivery.message.id);
-        await delivery.ack();
-      }
+      while (new Set(seen).size < names.length) await handleFrom(second);
       const firsts = [...new Set(seen)];
       for (const key of ["0", "1", "2"]) {
         const ofKey = (all: readonly string[]) => all.filter((name) => name.startsWith(key));
@@ -171,6 +178,8 @@ export function receivingFacts(fact: TransportFact): void {
       const consumer = stage.consume();
       await stage.send(stage.message("m1"));
       await (await consumer.next()).ack();
+      // It waits by now, and for nothing but the next one.
+      expect(await consumer.silent()).toBe(true);
       consumer.abort();
       expect(await settlesWithin(consumer.running, patienceMs)).toBe(true);
       await consumer.running;
@@ -200,6 +209,7 @@ export function receivingFacts(fact: TransportFact): void {
       consumer.abort();
       room.open();
       await first.ack();
+      expect(await settlesWithin(consumer.running, patienceMs)).toBe(true);
       await consumer.running;
       expect(consumer.deliveries).toHaveLength(1);
       const rest = await stage.consume().take(2);

@@ -49,7 +49,7 @@ export function settlementFacts(fact: TransportFact): void {
     fact("does not hold up others while it waits for its retry", async ({ send, message, consume }) => {
       await send(message("m1"));
       const consumer = consume({ prefetch: 1 });
-      await (await consumer.next()).retry(2000);
+      await (await consumer.next()).retry(60_000);
       await send(message("m2"));
       expect((await consumer.next()).message.id).toBe("m2");
     });
@@ -90,6 +90,19 @@ export function settlementFacts(fact: TransportFact): void {
       const second = consume();
       expect((await second.next()).message.id).toBe("m2");
       expect(await second.silent()).toBe(true);
+    });
+
+    fact("stays when it cannot be parked, and who parks it is told", "refusesParking", async (stage) => {
+      const { harness, event, send, message, consume } = stage;
+      const queue = `full-${stage.queue}`;
+      await harness.bind(queue, [event], { parks: false });
+      await send(message("m1"));
+      const consumer = consume({ queue, parks: false });
+      await expect((await consumer.next()).park(new Error("never"))).rejects.toBeInstanceOf(Error);
+      const again = await consumer.next();
+      expect(again.message.id).toBe("m1");
+      expectAttempt(stage, again, 2);
+      await again.ack();
     });
 
     const verbs: readonly [string, (delivery: Delivery) => Promise<void>][] = [

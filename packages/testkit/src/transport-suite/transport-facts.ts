@@ -42,8 +42,8 @@ export interface TransportFact {
   (name: string, needs: keyof TransportFeatures, prove: Proof): void;
 }
 
-/** Slow machines, and brokers that take a moment to bind or to start. */
-const timeoutMs = 60_000;
+/** Of a hundred things one after the other, and of brokers that take a moment to start; what is waited for by itself has its own patience. */
+const timeoutMs = 120_000;
 
 export function transportFacts(options: TransportSuiteOptions): TransportFact {
   return (name: string, ...rest: [Proof] | [keyof TransportFeatures, Proof]) => {

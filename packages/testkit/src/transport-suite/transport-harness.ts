@@ -1,4 +1,4 @@
-import type { EventDefinition, Message, Receiver, Sender } from "postbox";
+import type { EventDefinition, Message, Receiver, Sender, Telemetry } from "postbox";
 
 /** What a transport can do beyond what every transport must. A claimed one is tested, any other is shown as skipped. */
 export interface TransportFeatures {
@@ -26,6 +26,12 @@ export interface TransportFeatures {
   readonly reconnects: boolean;
   /** Senders and receivers have `health()`, which tells the truth within five seconds. With `outage` and `reconnects`. */
   readonly health: boolean;
+  /** It asks for a password: the harness has ends with a wrong one, with `intruders()`. */
+  readonly passwords: boolean;
+  /** The harness can make a queue from which nothing can be parked, with `bind()` and `receiver()` that have `parks: false`. */
+  readonly refusesParking: boolean;
+  /** The harness can let the broker take nothing for a while, with `block()` and `unblock()`. With `health`. */
+  readonly blocks: boolean;
   /** The harness can kill the broker and start it again, with `restart()`; it has then what it had confirmed. */
   readonly restarts: boolean;
 }
@@ -36,6 +42,16 @@ export interface HarnessReceiverOptions {
   readonly prefetchBytes?: number;
   /** Where that is claimed. */
   readonly singleActive?: boolean;
+  /** Where `refusesParking` is claimed: of a queue that was made so. */
+  readonly parks?: false;
+}
+
+/** A sender and a receiver whom the broker does not let in. */
+interface Intruders {
+  /** What they say it is. */
+  readonly password: string;
+  readonly sender: Sender;
+  readonly receiver: Receiver;
 }
 
 /** One broker, and the means to do to it what only happens from outside. Names are unique per fact: it may be shared. */
@@ -43,7 +59,11 @@ export interface TransportHarness {
   sender(): Sender;
   receiver(options: HarnessReceiverOptions): Receiver;
   /** Makes a queue that gets these events from now on. */
-  bind(queue: string, events: readonly EventDefinition[], options?: { readonly singleActive?: boolean }): Promise<void>;
+  bind(
+    queue: string,
+    events: readonly EventDefinition[],
+    options?: Pick<HarnessReceiverOptions, "singleActive" | "parks">,
+  ): Promise<void>;
   /** As when the process of this receiver dies: the broker takes back what it has not settled. */
   crash(receiver: Receiver): Promise<void>;
   /** What was parked from a queue. */
@@ -57,6 +77,11 @@ export interface TransportHarness {
   up?(): Promise<void>;
   /** With `reconnects`: cuts the connection of this receiver. */
   interrupt?(receiver: Receiver): Promise<void>;
+  /** With `passwords`: ends with a wrong one, which tell `telemetry` what happens to them. */
+  intruders?(queue: string, telemetry: Telemetry): Intruders;
+  /** With `blocks`: the broker takes nothing any more. */
+  block?(): Promise<void>;
+  unblock?(): Promise<void>;
   /** With `restarts`: kills the broker, and resolves when it is back. */
   restart?(): Promise<void>;
   close(): Promise<void>;

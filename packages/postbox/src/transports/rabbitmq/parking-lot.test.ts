@@ -1,32 +1,44 @@
-import { randomUUID } from "node:crypto";
 import { describeOnEach } from "@postbox/testkit";
-import { type Channel, type ChannelModel, connect } from "amqplib";
-import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
+import { expect, it } from "vitest";
+import { type RabbitmqStage, rabbitmqStages } from "../../../fixtures/rabbitmq-stage.js";
 import { rabbitmqParkingLot } from "./index.js";
 
 describeOnEach("rabbitmq", ({ url }) => {
-  let admin: ChannelModel;
-  beforeAll(async () => {
-    admin = await connect(url);
-  });
-  afterAll(() => admin.close());
+  const { stage, receiving } = rabbitmqStages(url);
 
   /** A queue, and as many messages that its consumers have parked. */
-  async function parked(count: number): Promise<{ queue: string; channel: Channel }> {
-    const queue = `parking-lot-${randomUUID()}`;
-    const channel = await admin.createConfirmChannel();
-    onTestFinished(async () => {
-      for (const name of [queue, `${queue}.parked`]) await channel.deleteQueue(name);
-      await channel.close();
-    });
-    for (const name of [queue, `${queue}.parked`]) {
-      await channel.assertQueue(name, { arguments: { "x-queue-type": "quorum" } });
-    }
+  async function parked(count: number): Promise<RabbitmqStage> {
+    const made = await stage();
+    const { queue, channel } = made;
+    await channel.assertQueue(`${queue}.parked`, { arguments: { "x-queue-type": "quorum" } });
     const headers = { "postbox-attempt": 7, "postbox-reason": "poison", theirs: "kept" };
     for (let n = 0; n < count; n++) channel.sendToQueue(`${queue}.parked`, Buffer.from(`${n}`), { headers });
-    await channel.waitForConfirms();
-    return { queue, channel };
+    await expect.poll(async () => (await channel.checkQueue(`${queue}.parked`)).messageCount).toBe(count);
+    return made;
   }
+
+  it("gets back what was parked, as if it had never been tried, and no more than was asked for", async () => {
+    const { publish, next, queue, deliveries } = await receiving();
+    for (const id of ["m1", "m2", "m3"]) {
+      publish(id);
+      await (await next()).retry(0);
+      await (await next()).park(new Error("no such order"));
+    }
+    const lot = rabbitmqParkingLot({ url, queue });
+    expect(await lot.count()).toBe(3);
+    expect(await lot.replay({ limit: 2 })).toBe(2);
+    const again = [await next(), await next()];
+    expect(again.map(({ message, attempt }) => [message.id, message.headers, attempt])).toEqual([
+      ["m1", {}, 1],
+      ["m2", {}, 1],
+    ]);
+    // What fails again while it is replayed is not replayed once more.
+    await again[0]?.park(new Error("still no such order"));
+    expect(await lot.replay({ limit: 100 })).toBe(2);
+    expect([(await next()).message.id, (await next()).message.id].sort()).toEqual(["m1", "m3"]);
+    expect([await lot.count(), deliveries.length]).toEqual([0, 0]);
+    await expect(lot.replay({ limit: 0 })).rejects.toMatchObject({ code: "option-invalid" });
+  });
 
   it("moves as many as were asked for, in their order, as if they had never been tried", async () => {
     const { queue, channel } = await parked(250);

@@ -29,6 +29,8 @@ const features = {
   outage: true,
   reconnects: true,
   health: true,
+  passwords: true,
+  refusesParking: true,
 } as const;
 
 const maxMessageBytes = 900_000;
@@ -38,7 +40,7 @@ describeOnEach("rabbitmq", ({ url }) => {
   for (const mode of ["binary", "structured"] as const) {
     transportSuite({
       name: `rabbitmq, ${mode}`,
-      features: { ...features, restarts: false },
+      features: { ...features, blocks: false, restarts: false },
       create: () => broker.harness(mode),
     });
   }
@@ -54,17 +56,37 @@ describe("a RabbitMQ of its own", () => {
   const broker = testBroker(() => server.url);
   transportSuite({
     name: "rabbitmq that may be killed",
-    features: { ...features, restarts: true },
-    create: async () => ({
-      ...(await broker.harness("binary")),
-      async restart() {
-        await broker.leave();
-        await server.keepQueues();
-        await server.kill();
-        await server.restart();
-        await broker.enter();
-      },
-    }),
+    features: { ...features, blocks: true, restarts: true },
+    create: async () => {
+      const harness = await broker.harness("binary");
+      // By its alarm: more memory than that it has in any case.
+      const block = () => server.control("set_vm_memory_high_watermark", "absolute", "1MB");
+      const unblock = () => server.control("set_vm_memory_high_watermark", "0.4");
+      let blocked = false;
+      return {
+        ...harness,
+        async block() {
+          blocked = true;
+          await block();
+        },
+        async unblock() {
+          await unblock();
+          blocked = false;
+        },
+        async restart() {
+          await broker.leave();
+          await server.keepQueues();
+          await server.kill();
+          await server.restart();
+          await broker.enter();
+        },
+        async close() {
+          // Where a fact has failed meanwhile, the next one needs it, and so does whoever closes a connection.
+          if (blocked) await unblock();
+          await harness.close();
+        },
+      };
+    },
   });
 });
 
@@ -91,6 +113,15 @@ function testBroker(url: () => string) {
     await channel.close();
   }
 
+  /** Puts a queue in the place of this one that has no room for anything. */
+  async function fill(queue: string): Promise<void> {
+    const channel = await admin.createChannel();
+    await channel.deleteQueue(queue);
+    const none = { "x-queue-type": "classic", "x-max-length": 0, "x-overflow": "reject-publish" };
+    await channel.assertQueue(queue, { arguments: none });
+    await channel.close();
+  }
+
   async function harness(mode: ContentMode): Promise<TransportHarness> {
     const way = await cuttable(url());
     const ways = new Map<Receiver, Cuttable>();
@@ -104,7 +135,7 @@ function testBroker(url: () => string) {
         senders.push(sender);
         return sender;
       },
-      receiver({ queue, prefetch, prefetchBytes, singleActive = false }) {
+      receiver({ queue, prefetch, prefetchBytes, singleActive = false, parks = true }) {
         queues.add(queue);
         const opened = cuttable(url());
         let own: RabbitmqReceiver | undefined;
@@ -117,17 +148,19 @@ function testBroker(url: () => string) {
             ways.set(receiver, through);
             const options = { queue, singleActiveConsumer: singleActive, backoff: constant(10) };
             const bounds = { ...(prefetch && { prefetch }), ...(prefetchBytes && { prefetchBytes }) };
-            own = rabbitmqReceiver({ url: through.url, ...options, ...bounds });
+            const topology = parks ? "declare" : "check";
+            own = rabbitmqReceiver({ url: through.url, topology, ...options, ...bounds });
             await own.receive(subscription, signal);
           },
         };
         return receiver;
       },
-      async bind(queue, events, { singleActive = false } = {}) {
+      async bind(queue, events, { singleActive = false, parks = true } = {}) {
         queues.add(queue);
         for (const { topic } of events) exchanges.add(topic);
         const options = { queue, queueType: "quorum", deadLetter: false, singleActiveConsumer: singleActive } as const;
         await prepareQueue(admin, options, "declare");
+        if (!parks) await fill(`${queue}.parked`);
         await bindQueue(admin, queue, events.map(routeOf), "declare");
       },
       async unbind(queue, events) {
@@ -138,8 +171,9 @@ function testBroker(url: () => string) {
         await channel.close();
       },
       async crash(receiver) {
-        // What was written before it dies has left the process.
+        // What was written before it dies has left the process, and the way: also where this process has just stood still.
         await new Promise((resolve) => setTimeout(resolve, 30));
+        for (let turns = 0; turns < 10; turns++) await new Promise((resolve) => setImmediate(resolve));
         ways.get(receiver)?.cut();
       },
       async interrupt(receiver) {
@@ -147,6 +181,15 @@ function testBroker(url: () => string) {
         ways.get(receiver)?.mend();
       },
       parked: (queue) => parkedFrom(admin, queue),
+      intruders(queue, telemetry) {
+        const wrong = new URL(url());
+        const password = `wrong-${crypto.randomUUID()}`;
+        [wrong.username, wrong.password] = ["nobody", password];
+        const sender = rabbitmqSender({ url: wrong.href, telemetry });
+        senders.push(sender);
+        const receiver = rabbitmqReceiver({ url: wrong.href, queue, telemetry, backoff: constant(10) });
+        return { password, sender, receiver };
+      },
       async down() {
         way.cut();
       },

@@ -1,0 +1,61 @@
+import { gate, testMessages } from "@postbox/testkit";
+import { expect, it } from "vitest";
+import { createBatch } from "./batch.js";
+import type { Link } from "./link.js";
+import { routeOf } from "./route.js";
+
+const options = { place: "amqp://test", route: routeOf, mode: "binary", maxMessageBytes: 1000 } as const;
+
+/** A batch over a socket that takes two messages at a time. */
+function batchOf(count: number) {
+  let drained = gate();
+  const published: string[] = [];
+  let room = 2;
+  const link = {
+    lost: false,
+    publishing: {
+      get room() {
+        return room > 0;
+      },
+      publish(_exchange: string, _key: string, { properties }: { properties: { messageId: string } }) {
+        room--;
+        published.push(properties.messageId);
+      },
+      drained: () => drained.opened,
+    },
+  };
+  const batch = createBatch(link as unknown as Link, testMessages("m", count), options, () => {});
+  const drain = () => {
+    room = 2;
+    drained.open();
+    drained = gate();
+  };
+  return { batch, link, published, drain };
+}
+
+/** Long enough for whoever has nothing to wait for. */
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+
+it("writes no more than the socket takes, and the rest when it takes more", async () => {
+  const { batch, published, drain } = batchOf(5);
+  const publishing = batch.publish(new Set());
+  await turn();
+  expect(published).toEqual(["m-0", "m-1"]);
+  drain();
+  await turn();
+  expect(published).toHaveLength(4);
+  drain();
+  await publishing;
+  expect(published).toEqual(["m-0", "m-1", "m-2", "m-3", "m-4"]);
+});
+
+it.each(["lost", "over"])("writes nothing more once it is %s", async (how) => {
+  const { batch, link, published, drain } = batchOf(5);
+  const publishing = batch.publish(new Set());
+  await turn();
+  if (how === "lost") link.lost = true;
+  else batch.end();
+  drain();
+  await publishing;
+  expect(published).toHaveLength(2);
+});

@@ -1,0 +1,201 @@
+import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
+import { describeOnEach, gate, settlesWithin } from "@postbox/testkit";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { type Receiving, rabbitmqStages, sending } from "../../../fixtures/rabbitmq-stage.js";
+import { TransportDownError } from "../../errors.js";
+import { rabbitmqSender } from "./index.js";
+
+const patienceMs = 20_000;
+
+/** The ways in which a connection can die, and the moments. */
+describeOnEach("rabbitmq", ({ url }) => {
+  const { stage, receiving, way } = rabbitmqStages(url);
+
+  describe("a sender", () => {
+    it("settles everything that is on its way when the connection dies", async () => {
+      const { message } = await stage();
+      const through = await way();
+      const sender = rabbitmqSender({ url: through.url, publishTimeoutMs: 600_000 });
+      onTestFinished(() => sender.close());
+      await sending(sender, [message("m0")]).sent;
+      through.swallow();
+      const { outcomes, sent } = sending(
+        sender,
+        Array.from({ length: 500 }, (_, index) => message(`m${index}`)),
+      );
+      sent.catch(() => {});
+      expect(await settlesWithin(sent, 200)).toBe(false);
+      through.cut();
+      expect(await settlesWithin(sent, patienceMs)).toBe(true);
+      await expect(sent).rejects.toMatchObject({ code: "transport-down", during: "send" });
+      expect(outcomes.every((outcome) => outcome === undefined)).toBe(true);
+    });
+
+    it.each([
+      ["before the first message", "connect"],
+      ["after it", "send"],
+    ])("gives up on a connection that says nothing %s, and takes another one", async (when, during) => {
+      const { message } = await stage();
+      const through = await way();
+      // Not by its heartbeat.
+      const sender = rabbitmqSender({ url: through.url, publishTimeoutMs: 1000, heartbeatSeconds: 600 });
+      onTestFinished(() => sender.close());
+      const isSent = async (id: string) => {
+        const { outcomes, sent } = sending(sender, [message(id)]);
+        await sent.catch(() => {});
+        return outcomes[0]?.status;
+      };
+      await sender.connect?.(new AbortController().signal);
+      if (during === "send") await expect.poll(() => isSent("m0")).toBe("sent");
+      through.swallow();
+      const lost = sending(sender, [message("m1")]).sent;
+      await expect(lost, when).rejects.toBeInstanceOf(TransportDownError);
+      await expect(lost).rejects.toMatchObject({ during });
+      through.mend();
+      // Again, since it may take longer than that on a slow machine.
+      await expect.poll(() => isSent("m2")).toBe("sent");
+    });
+
+    it.each(["connects", "publishes"])("gives up when it is aborted while it %s and nobody answers", async (when) => {
+      const { message } = await stage();
+      const through = await way();
+      const sender = rabbitmqSender({ url: through.url, connectTimeoutMs: 60_000, publishTimeoutMs: 60_000 });
+      // In good order it would wait for an answer.
+      onTestFinished(() => {
+        through.cut();
+        return sender.close();
+      });
+      if (when === "publishes") await sending(sender, [message("m0")]).sent;
+      through.swallow();
+      const abort = new AbortController();
+      const { outcomes, sent } = sending(sender, [message("m1")], abort.signal);
+      sent.catch(() => {});
+      expect(await settlesWithin(sent, 100)).toBe(false);
+      abort.abort();
+      expect(await settlesWithin(sent, patienceMs)).toBe(true);
+      await expect(sent).rejects.toBe(abort.signal.reason);
+      expect(outcomes).toEqual([undefined]);
+    });
+  });
+
+  describe("a receiver", () => {
+    it("begins anew wherever its connection dies while it begins, and ends wherever it dies while it ends", async () => {
+      const through = await dyingWay(url);
+      onTestFinished(() => through.close());
+      // The first connection dies with the first thing that it says, the second with the second, until one has said enough.
+      const { publish, next, deliveries, running, stop } = await receiving({ url: through.url, backoff: () => 1 });
+      publish("m1");
+      await (await next()).ack();
+      expect(through.deaths()).toBeGreaterThan(10);
+
+      for (let said = 1; said <= 3; said++) {
+        const another = await receiving({ url: through.url, backoff: () => 1 });
+        another.publish("m1");
+        await (await another.next()).ack();
+        through.dieAfter(said);
+        await ends(another);
+      }
+      through.dieAfter(1);
+      await ends({ deliveries, running, stop });
+    });
+
+    /** What was delivered again, since its ack had died, is settled, too. */
+    async function ends({
+      deliveries,
+      running,
+      stop,
+    }: Pick<Receiving, "deliveries" | "running" | "stop">): Promise<void> {
+      stop.abort();
+      for (const delivery of deliveries) await delivery.ack().catch(() => {});
+      expect(await settlesWithin(running, patienceMs)).toBe(true);
+    }
+
+    it("takes another connection when one says nothing any more, not even that it lives", async () => {
+      const through = await way();
+      const { publish, next, failures } = await receiving({ url: through.url, heartbeatSeconds: 1 });
+      publish("m1");
+      await (await next()).ack();
+      through.swallow();
+      await expect.poll(() => failures.length).toBeGreaterThan(0);
+      through.mend();
+      publish("m2");
+      await expect.poll(async () => (await next()).message.id).toBe("m2");
+    });
+
+    it("can be stopped while it connects", async () => {
+      const through = await way();
+      through.swallow();
+      const { running, stop } = await receiving({ url: through.url, connectTimeoutMs: 60_000 });
+      expect(await settlesWithin(running, 50)).toBe(false);
+      stop.abort();
+      expect(await settlesWithin(running, patienceMs)).toBe(true);
+      await running;
+    });
+
+    it("waits for what it handed over when its connection dies while it stops, and hands over nothing more", async () => {
+      const through = await way();
+      const taken = gate();
+      const { publish, next, running, stop, deliveries, failures, channel, queue } = await receiving(
+        { url: through.url },
+        { take: () => taken.opened },
+      );
+      for (const id of ["m1", "m2", "m3"]) publish(id);
+      const first = await next();
+      // The others are on their way, or in its hands.
+      await expect.poll(async () => (await channel.checkQueue(queue)).messageCount).toBe(0);
+      stop.abort();
+      through.cut();
+      await expect.poll(() => failures.length).toBe(1);
+      expect(await settlesWithin(running, 300)).toBe(false);
+      taken.open();
+      // Taken, but not settled yet.
+      expect(await settlesWithin(running, 300)).toBe(false);
+      await expect(first.ack()).rejects.toBeInstanceOf(TransportDownError);
+      expect(await settlesWithin(running, patienceMs)).toBe(true);
+      expect(deliveries).toEqual([]);
+    });
+  });
+});
+
+/** A way to a server on which each connection dies one step later than the one before it: it gets no further than to what it says then. */
+async function dyingWay(url: string) {
+  const target = new URL(url);
+  let deaths = 0;
+  let left = Number.POSITIVE_INFINITY;
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    let steps = deaths + 1;
+    const broker = dial(Number(target.port || 5672), target.hostname);
+    const die = () => {
+      client.destroy();
+      broker.destroy();
+    };
+    for (const socket of [client, broker]) {
+      sockets.add(socket);
+      socket.on("error", () => {});
+      socket.on("close", die);
+    }
+    client.on("data", (data) => {
+      if (--steps > 0 && --left > 0) return broker.write(data);
+      deaths++;
+      left = Number.POSITIVE_INFINITY;
+      return die();
+    });
+    broker.on("data", (data) => client.write(data));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const through = new URL(url);
+  through.host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return {
+    url: through.href,
+    deaths: () => deaths,
+    /** Whoever says the next thing but so many less one dies of it. */
+    dieAfter(said: number) {
+      left = said;
+    },
+    close() {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    },
+  };
+}

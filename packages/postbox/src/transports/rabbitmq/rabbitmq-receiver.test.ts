@@ -1,0 +1,215 @@
+import { describeOnEach } from "@postbox/testkit";
+import type { Channel } from "amqplib";
+import { createRouter, inbox, transaction } from "postbox";
+import { memoryStore } from "postbox/memory";
+import { expect, it, onTestFinished, vi } from "vitest";
+import { eventHeaders, rabbitmqStages } from "../../../fixtures/rabbitmq-stage.js";
+import type { TelemetryEvent } from "../../telemetry/events.js";
+import type { Delivery } from "../../transport.js";
+import { rabbitmqParkingLot, rabbitmqReceiver } from "./index.js";
+
+/** What only a receiver of RabbitMQ can get wrong: its queues, what others put into them, and what it puts aside. */
+describeOnEach("rabbitmq", ({ url }) => {
+  const { stage, receiving, way } = rabbitmqStages(url);
+
+  it("makes its queue anew when somebody deletes it, and binds it", async () => {
+    const handled = new Set<string>();
+    // To try again it has a connection beside.
+    const handle = async ({ message: { id }, attempt, ack, retry }: Delivery) => {
+      if (attempt === 1) return retry(0);
+      await ack();
+      handled.add(id);
+    };
+    const { channel, queue, publish, failures } = await receiving(
+      {},
+      { take: (delivery) => handle(delivery).catch(() => {}) },
+    );
+    const untilHandled = (id: string) =>
+      expect
+        .poll(() => {
+          publish(id);
+          return handled.has(id);
+        })
+        .toBe(true);
+    await untilHandled("first");
+    const sockets = openSockets();
+    for (let times = 1; times <= 3; times++) {
+      await channel.deleteQueue(queue);
+      await expect.poll(() => failures.length).toBeGreaterThanOrEqual(times);
+      // It is bound a moment after it is there.
+      await untilHandled(`again-${times}`);
+    }
+    // Of a connection that lives on without its queue, nothing must be left.
+    await expect.poll(openSockets).toBeLessThanOrEqual(sockets);
+  });
+
+  it("parks what is no event, as it came, and goes on", async () => {
+    const { channel, queue, topic, publish, next } = await receiving();
+    channel.publish(topic, "Happened", Buffer.from("hello"), { headers: { a: "b" } });
+    publish("m1");
+    expect((await next()).message.id).toBe("m1");
+    const parked = await channel.get(`${queue}.parked`, { noAck: true });
+    expect(parked).toMatchObject({
+      content: Buffer.from("hello"),
+      properties: { headers: { a: "b", "postbox-topic": topic } },
+    });
+    if (parked === false) throw new Error("nothing was parked");
+    expect(String(parked.properties.headers?.["postbox-reason"])).toContain("not a CloudEvents 1.0 event");
+  });
+
+  it("says when it parks what nobody can read, and takes headers of others for what they are", async () => {
+    const parked: TelemetryEvent[] = [];
+    const { channel, topic, queue, publish, next } = await receiving({
+      telemetry: (event) => event.name === "delivery.parked" && parked.push(event),
+    });
+    // As much as other clients can write, which leaves no room for a reason.
+    const headers = Object.fromEntries(Array.from({ length: 63 }, (_, index) => [`h${index}`, "x".repeat(1000)]));
+    channel.publish(topic, "Happened", Buffer.from("{}"), { headers: { ...headers, more: "y".repeat(1900) } });
+    await expect.poll(() => parked).toMatchObject([{ consumer: "test", id: "(without an id)" }]);
+    expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(1);
+
+    publish("m1", {
+      headers: { ...eventHeaders("m1", `${topic}.Happened`), "postbox-attempt": "many", CC: [`${queue}.parked`] },
+    });
+    const delivery = await next();
+    expect(delivery.attempt).toBe(1);
+    await delivery.retry(0);
+    expect((await next()).attempt).toBe(2);
+    // A copy goes where it is sent, and nowhere else.
+    expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(1);
+  });
+
+  it("waits longer and longer before it begins anew, where it cannot stay", async () => {
+    const pauses: number[] = [];
+    const { stop } = await receiving(
+      {
+        topology: "none",
+        bindings: false,
+        backoff: (failures) => failures * 10,
+        telemetry: (event) => {
+          if (event.name === "transport.lost") pauses.push(event.retryInMs ?? 0);
+        },
+      },
+      { prepare: async (own, name) => void (await own.deleteQueue(name)) },
+    );
+    await expect.poll(() => pauses.slice(0, 4)).toEqual([10, 20, 30, 40]);
+    stop.abort();
+  });
+
+  it.each([".parked", ".wait.64"])("makes <queue>%s anew when somebody has deleted it", async (which) => {
+    const { channel, queue, publish, next } = await receiving();
+    publish("m1");
+    const first = await next();
+    // The wait queue is made when it is first needed, and remembered.
+    await first.retry(0);
+    const second = await next();
+    await channel.deleteQueue(queue + which);
+    if (which === ".parked") await second.park(new Error("never"));
+    else await second.retry(0);
+    if (which === ".parked") expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(1);
+    else expect((await next()).attempt).toBe(3);
+  });
+
+  it("does not try at once again what it cannot put aside", async () => {
+    const { publish, next } = await receiving({ topology: "check" }, { prepare: noParking });
+    publish("m1");
+    const first = await next();
+    const refusedAt = performance.now();
+    await expect(first.park(new Error("never"))).rejects.toMatchObject({ code: "publish-failed" });
+    const again = await next();
+    // Timers may fire a little early by the clock that measures them.
+    expect(performance.now() - refusedAt).toBeGreaterThan(900);
+    expect(again.attempt).toBe(2);
+    await again.ack();
+  });
+
+  it("survives that its channel has ended when it gives back what it could not put aside", async () => {
+    const through = await way();
+    const { publish, next, channel } = await receiving({ url: through.url, topology: "check" }, { prepare: noParking });
+    publish("m1");
+    const first = await next();
+    // As the client does when it knows of the end, and has not said so yet.
+    const nack = vi.spyOn(Object.getPrototypeOf(channel), "nack").mockImplementationOnce(() => {
+      throw new Error("Channel closed");
+    });
+    const uncaught = vi.fn();
+    process.on("uncaughtException", uncaught);
+    onTestFinished(() => {
+      nack.mockRestore();
+      process.off("uncaughtException", uncaught);
+    });
+    await expect(first.park(new Error("never"))).rejects.toMatchObject({ code: "publish-failed" });
+    await expect.poll(() => nack.mock.results).toMatchObject([{ type: "throw" }]);
+    through.cut();
+    through.mend();
+    const again = await next();
+    expect([again.message.id, uncaught.mock.calls]).toEqual(["m1", []]);
+    await again.ack();
+  });
+
+  it("says how long its messages may come again, where it knows, and an inbox must remember as long", async () => {
+    const told = rabbitmqReceiver({ url, redeliveryWindowMs: 2000 });
+    expect([told.redeliveryWindowMs, rabbitmqReceiver({ url }).redeliveryWindowMs]).toEqual([2000, undefined]);
+    expect(() => rabbitmqReceiver({ url, redeliveryWindowMs: 0 })).toThrow("[option-invalid]");
+    const [store, { event }] = [memoryStore(), await stage()];
+    const remembering = (retentionMs: number) =>
+      createRouter("test")
+        .use(transaction(store))
+        .use(inbox(store, { retentionMs }))
+        .on(event, () => {})
+        .run(told, AbortSignal.abort());
+    await expect(remembering(1999)).rejects.toThrow("raise retentionMs to at least that");
+    await remembering(2000);
+  });
+
+  it("gives back what its consumer does not take", async () => {
+    const { publish, next, queue } = await receiving(
+      {},
+      { take: ({ attempt }) => (attempt < 3 ? Promise.reject(new Error("not now")) : Promise.resolve()) },
+    );
+    publish("m1");
+    for (let delivery = await next(); ; delivery = await next()) {
+      if (delivery.attempt < 3) continue;
+      await delivery.ack();
+      break;
+    }
+    expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(0);
+  });
+
+  it("does not let what brokers write grow, however often a message waits", async () => {
+    const { publish, next } = await receiving();
+    publish("m1");
+    for (let attempt = 1; attempt <= 5; attempt++) {
+      const delivery = await next();
+      expect([delivery.attempt, delivery.message.headers, delivery.message.extensions]).toEqual([attempt, {}, {}]);
+      if (attempt < 5) await delivery.retry(0);
+      else await delivery.ack();
+    }
+  });
+
+  it("reads what older publishers write: extensions without a prefix, the type as a property", async () => {
+    const { publish, next, event } = await receiving({ unprefixed: true });
+    publish("m1", {
+      type: event.type,
+      headers: {
+        "cloudEvents:specversion": "1.0",
+        "cloudEvents:id": "m1",
+        "cloudEvents:source": "/",
+        correlationid: "c1",
+        "x-death": [],
+      },
+    });
+    const { message } = await next();
+    expect(message).toMatchObject({ type: event.type, extensions: { correlationid: "c1" }, headers: {} });
+  });
+});
+
+/** Beside the queue, one to park in that refuses everything. */
+async function noParking(channel: Channel, queue: string): Promise<void> {
+  const none = { "x-queue-type": "classic", "x-max-length": 0, "x-overflow": "reject-publish" };
+  await channel.assertQueue(`${queue}.parked`, { arguments: none });
+}
+
+function openSockets(): number {
+  return process.getActiveResourcesInfo().filter((name) => name.startsWith("TCPSocket")).length;
+}

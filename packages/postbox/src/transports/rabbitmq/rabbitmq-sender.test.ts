@@ -1,0 +1,94 @@
+import { describeOnEach, testMessage } from "@postbox/testkit";
+import { expect, it, onTestFinished } from "vitest";
+import { rabbitmqStages, sending } from "../../../fixtures/rabbitmq-stage.js";
+import { TransportDownError } from "../../errors.js";
+import { fromAmqp } from "./amqp-message.js";
+import { type RabbitmqSenderOptions, rabbitmqSender } from "./index.js";
+
+/** What only a sender of RabbitMQ can get wrong: its exchanges, its headers and its credentials. */
+describeOnEach("rabbitmq", ({ url }) => {
+  const { stage, way } = rabbitmqStages(url);
+
+  function sender(options: Partial<RabbitmqSenderOptions> = {}) {
+    const made = rabbitmqSender({ url, ...options });
+    onTestFinished(() => made.close());
+    return made;
+  }
+  const unaborted = new AbortController().signal;
+
+  it("tells which message is at fault when an exchange is deleted under it", async () => {
+    const [one, two] = [await stage(), await stage()];
+    const by = sender();
+    await sending(by, [one.message("m1"), two.message("m2")]).sent;
+    await two.channel.deleteExchange(two.topic);
+    const { outcomes, sent } = sending(by, [one.message("m3"), two.message("m4"), one.message("m5")]);
+    await sent;
+    expect(outcomes[1]).toMatchObject({ status: "failed", error: { code: "unroutable" } });
+    for (const outcome of [outcomes[0], outcomes[2]]) {
+      if (outcome?.status !== "sent") expect(outcome).toMatchObject({ status: "failed", uncounted: true });
+    }
+    const again = sending(by, [one.message("m3"), one.message("m5")]);
+    await again.sent;
+    expect(again.outcomes).toEqual([{ status: "sent" }, { status: "sent" }]);
+  });
+
+  it("makes the exchanges of events", async () => {
+    const { event, topic, channel } = await stage();
+    await channel.deleteExchange(topic);
+    await sender().setup([event]);
+    await channel.checkExchange(topic);
+  });
+
+  it("takes no header for one that the broker acts upon", async () => {
+    const { topic, event, queue, channel } = await stage();
+    const headers = { CC: "elsewhere", BCC: "elsewhere", "x-received-from": "me", plain: "yes" };
+    const { outcomes, sent } = sending(sender(), [testMessage("m1", { type: event.type, topic, headers })]);
+    await sent;
+    expect(outcomes).toEqual([{ status: "sent" }]);
+    const raw = await channel.get(queue, { noAck: true });
+    if (raw === false) throw new Error("nothing arrived");
+    const read = fromAmqp(raw as never, { exchange: topic, unprefixed: false, maxMessageBytes: 1000 });
+    expect(read.headers).toEqual(headers);
+  });
+
+  it("says what may be wrong when it is not let into a virtual host, and may be later", async () => {
+    const refused = sender({ url: `${url}/no-such-host` }).connect?.(unaborted);
+    await expect(refused).rejects.toBeInstanceOf(TransportDownError);
+    await expect(refused).rejects.toThrow(/no virtual host of that name/);
+  });
+
+  it("shows no part of a URL that is none", () => {
+    for (const bad of ["amqp://u:very secret@h:99999", "amqp:/u:very-secret@h"]) {
+      const made = () => rabbitmqSender({ url: bad });
+      expect(made).toThrow("[option-invalid]");
+      expect(made).not.toThrow("secret");
+    }
+  });
+
+  it("asks no longer for credentials than it may take to connect", async () => {
+    const by = sender({ connectTimeoutMs: 100, credentials: () => new Promise(() => {}) });
+    await expect(by.connect?.(unaborted)).rejects.toThrow(/credentials/);
+  });
+
+  it("asks for credentials anew with each connection", async () => {
+    const { message } = await stage();
+    const { username, password } = new URL(url);
+    let asked = 0;
+    const through = await way();
+    const bare = new URL(through.url);
+    [bare.username, bare.password] = ["", ""];
+    const by = sender({
+      url: bare.href,
+      credentials: async () => {
+        asked++;
+        return { username: username || "guest", password: password || "guest" };
+      },
+    });
+    await sending(by, [message("m1")]).sent;
+    through.cut();
+    through.mend();
+    await sending(by, [message("m2")]).sent.catch(() => {});
+    await sending(by, [message("m3")]).sent;
+    expect(asked).toBeGreaterThanOrEqual(2);
+  });
+});

@@ -1,0 +1,48 @@
+import { describeOnEach } from "@postbox/testkit";
+import { expect, it } from "vitest";
+import { rabbitmqStages } from "../../../fixtures/rabbitmq-stage.js";
+import { rabbitmqReceiver } from "./index.js";
+
+/** What a receiver makes, looks for, and says of what is not there. */
+describeOnEach("rabbitmq", ({ url }) => {
+  const { receiving, hasQueue } = rabbitmqStages(url);
+
+  it("says which exchange is missing with topology: check", async () => {
+    const { running } = await receiving(
+      { topology: "check" },
+      {
+        async prepare(own, name) {
+          await own.assertQueue(`${name}.parked`, { arguments: { "x-queue-type": "quorum" } });
+          await own.deleteExchange(name.replace(/^queue\./, ""));
+        },
+      },
+    );
+    await expect(running).rejects.toMatchObject({ code: "topology-missing" });
+    await expect(running).rejects.toThrow(/exchange test\./);
+  });
+
+  it("only looks for its queues with topology: check, and says what is missing", async () => {
+    const { running } = await receiving({ topology: "check" });
+    await expect(running).rejects.toThrow(/\[topology-missing\] there is no queue .*\.parked/);
+  });
+
+  it("says what differs from what is there", async () => {
+    const { running } = await receiving({ queueType: "classic" });
+    await expect(running).rejects.toThrow(/\[topology-differs\] .*x-queue-type/);
+  });
+
+  it("has dead letters if it is asked to", async () => {
+    const { running, queue, channel } = await receiving({ deadLetter: true });
+    // The queue of the stage has none.
+    await expect(running).rejects.toThrow("[topology-differs]");
+    await channel.deleteQueue(queue);
+    const stop = new AbortController();
+    const again = rabbitmqReceiver({ url, queue, deadLetter: true, bindings: false }).receive(
+      { consumer: "test", events: [], deliver: async () => {} },
+      stop.signal,
+    );
+    await expect.poll(() => hasQueue(`${queue}.dead`)).toBe(true);
+    stop.abort();
+    await again;
+  });
+});
