@@ -1,5 +1,5 @@
 import { faultySender, gate, recordingSender, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
-import { type Box, constant, type Lane, type Message, type Runtime, type Sender } from "postbox";
+import { type Box, constant, type Lane, type Message, type Outcome, type Runtime, type Sender } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
@@ -197,4 +197,40 @@ it("goes on when a settle is over whose lanes were lost meanwhile, and are its o
   maySettle.open();
   await log.until((event) => event.name === "message.sent" && event.id === "4", "4 to be sent");
   await stop();
+});
+
+it("stores a failure after what becomes of earlier ones of its key, in whatever order outcomes come", async () => {
+  const mayGoOn = gate();
+  const sent = { status: "sent" } as const;
+  const failed = { status: "failed", error: new Error("not now") } as const;
+  let sends = 0;
+  const sender: Sender = {
+    name: "test",
+    keepsOrder: true,
+    async send(batch, settled) {
+      const tell = (id: string, outcome: Outcome) =>
+        settled(
+          batch.findIndex((message) => message.id === id),
+          outcome,
+        );
+      if (++sends > 1) {
+        for (const { id } of batch) tell(id, sent);
+        return;
+      }
+      tell("3", failed);
+      tell("of another key", sent);
+      await mayGoOn.opened;
+      tell("2", failed);
+      tell("1", sent);
+    },
+  };
+  const messages = ["1", "2", "3"].map((id) => testMessage(id, { key: "k" }));
+  const others = [testMessage("of another key", { key: "o" })];
+  const { settled, stop, log } = await engineOn(sender, [...messages, ...others], () => {});
+  await log.until("message.sent");
+  expect(settled).toEqual([["of another key"]]);
+  mayGoOn.open();
+  await log.until("message.sent", 4);
+  await stop();
+  expect(settled[1]).toEqual(["1", "2", "3"]);
 });

@@ -8,6 +8,7 @@ import { createBreaker } from "./breaker.js";
 import type { Carrier, Dispatched, RowOutcome } from "./carrier.js";
 import { countCrashes } from "./count-crashes.js";
 import { expiry, isExpiry, judge, queueBehind, sentEvent } from "./judge.js";
+import { createOrderedSettling } from "./ordered-settling.js";
 import type { Ownership } from "./ownership.js";
 import { createReader } from "./reader.js";
 import { createSettler } from "./settler.js";
@@ -93,6 +94,7 @@ export function createEngine(options: EngineOptions): Engine {
     },
     appendedNothing: (transaction) => reader.appendedNothing(transaction),
   });
+  const ordered = createOrderedSettling(settler, window);
   const reader = createReader({
     ...options,
     window,
@@ -108,7 +110,7 @@ export function createEngine(options: EngineOptions): Engine {
     },
     arrived(held) {
       readFailures = 0;
-      if (held.length > 0) settler.add(held.map((row) => queueBehind(row, "held", judgeOptions)));
+      if (held.length > 0) ordered.add(held.map((row) => queueBehind(row, "held", judgeOptions)));
       dispatching.wake();
     },
   });
@@ -143,12 +145,13 @@ export function createEngine(options: EngineOptions): Engine {
     const { settlement } = judgement;
     if (settlement.to === "wait" || (settlement.to === "parked" && settlement.hold)) {
       const behind = window.failed(row).map((other) => queueBehind(other, ahead ?? "held", judgeOptions));
-      settler.add([judgement, ...behind]);
+      ordered.add([judgement, ...behind]);
     } else {
       if (settlement.to === "sent") window.sent(row);
       else window.parked(row, isExpiry(outcome));
-      settler.add([judgement]);
+      ordered.add([judgement]);
     }
+    ordered.landed([row]);
     if (outcome.status === "sent") doubt.sent();
     dispatching.wake();
   }
@@ -179,7 +182,8 @@ export function createEngine(options: EngineOptions): Engine {
       sending.delete(done);
       const unknown = undecided.filter((row) => window.isOnItsWay(row));
       const behind = window.undecided(unknown, died && doubt.died(unknown));
-      if (behind.length > 0) settler.add(behind.map((row) => queueBehind(row, "held", judgeOptions)));
+      if (behind.length > 0) ordered.add(behind.map((row) => queueBehind(row, "held", judgeOptions)));
+      ordered.landed(unknown);
       if (down === undefined) breaker.close();
       else options.failed(down, breaker.open(down));
       dispatching.wake();
@@ -236,6 +240,7 @@ export function createEngine(options: EngineOptions): Engine {
         reader.remove(lane);
         suspicion.remove(lane);
         window.drop(lane);
+        ordered.drop(lane);
         settler.drop(lane);
       }
       dispatching.wake();

@@ -74,6 +74,8 @@ export interface Window {
   undecided(rows: readonly Row[], crashed?: boolean): readonly Row[];
   /** Its settle has committed. */
   settled(row: Row, to: Settlement["to"]): void;
+  /** Whether an earlier one of its key is on its way that is stored as pending, and not in `wait`. */
+  hasEarlierOnItsWay(row: Row): boolean;
   /** Whether it is on its way. Not any more when its lane was dropped: whatever becomes of it is another's business. */
   isOnItsWay(row: Row): boolean;
   /** Whether nothing of a lane is on its way or unsettled, and nothing is buffered. */
@@ -361,6 +363,14 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       tidy(key, state);
     },
 
+    hasEarlierOnItsWay(row) {
+      const key = keyOf(row);
+      if (key === undefined || (keys.get(key)?.inFlight ?? 0) === 0) return false;
+      for (const other of flying) {
+        if (keyOf(other) === key && !other.waiting && other.position < row.position) return true;
+      }
+      return false;
+    },
     isOnItsWay: (row) => flying.has(row),
     isIdle: (lane) => (live.get(lane)?.size ?? 0) === 0,
 
