@@ -1,7 +1,13 @@
-import { describe, expect } from "vitest";
+import fc from "fast-check";
+import { createMessage, createRouter, durableInbox, type Message, type Store, transaction } from "postbox";
+import { memoryBroker } from "postbox/memory";
+import { describe, expect, onTestFinished } from "vitest";
+import { arbitraryMessage } from "../arbitrary-message.js";
 import { gate } from "../gate.js";
+import { comparable } from "../messages.js";
+import { patienceMs } from "../patience.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
-import { box, consuming, Keyed, orders, Placed, untilEffects, untilEmpty } from "./inbox-run.js";
+import { anything, box, consumer, consuming, Keyed, orders, Placed, untilEffects, untilEmpty } from "./inbox-run.js";
 
 const mode = "durableInbox";
 
@@ -28,6 +34,37 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(own).toEqual([...own].sort((a, b) => a - b));
       }
       expect(effects).toHaveLength(placed.length);
+    });
+
+    fact("hands over every message exactly as it came", async (harness) => {
+      const store = harness.store as Store;
+      const Anything = anything("inbox.Anything");
+      const broker = memoryBroker();
+      broker.bind(consumer, [Anything]);
+      const handled = new Map<string, Message>();
+      const router = createRouter(consumer)
+        .use(transaction(store))
+        .use(durableInbox(store, { pollIntervalMs: 20 }))
+        .on(Anything, (_, { message }) => void handled.set(message.id, message));
+      onTestFinished(() => router.stop());
+      router.start(broker.receiver());
+      let count = 0;
+      // What was handled once is not handled again, and what is too old is not either.
+      const one = arbitraryMessage().map((message) => {
+        const id = `${count++} ${[...message.id].slice(0, 30).join("")}`;
+        const time = new Date().toISOString().replace("Z", "123456+00:00");
+        return createMessage({ ...message, id, time, type: Anything.type, topic: Anything.topic });
+      });
+      await fc.assert(
+        fc.asyncProperty(fc.array(one, { minLength: 1, maxLength: 10 }), async (messages) => {
+          await broker.sender().send(messages, () => {}, new AbortController().signal);
+          const isHandled = () => messages.every(({ id }) => handled.has(id));
+          await expect.poll(isHandled, { interval: 5, timeout: patienceMs }).toBe(true);
+          const received = messages.map(({ id }) => comparable(handled.get(id) as Message));
+          expect(received).toStrictEqual(messages.map(comparable));
+        }),
+        { numRuns: 10 },
+      );
     });
 
     fact("lets the broker forget what is not handled yet", async (harness) => {

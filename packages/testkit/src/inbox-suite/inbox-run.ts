@@ -1,4 +1,5 @@
 import {
+  type Codec,
   constant,
   createOutbox,
   createPublisher,
@@ -41,6 +42,17 @@ export const Keyed = defineEvent({ type: "inbox.Keyed", schema: trusted<KeyedOrd
 const Invoiced = defineEvent({ type: "inbox.Invoiced", schema });
 /** Nobody has a handler for it. */
 export const Unknown = defineEvent({ type: "inbox.Unknown", schema });
+
+/** An event of any bytes, whatever their content type says of them. */
+export function anything(type: string) {
+  const contentTypes = ["application/octet-stream", "application/json", "application/cloudevents+json", "text/plain"];
+  const asTheyAre = (contentType: string): Codec<Uint8Array> => ({
+    contentType,
+    encode: (bytes) => bytes,
+    decode: (bytes) => bytes,
+  });
+  return defineEvent({ type, schema: trusted<Uint8Array>(), codecs: contentTypes.map(asTheyAre) });
+}
 
 export const consumer = "billing";
 export const box = inboxOf(consumer);

@@ -10,7 +10,7 @@ export interface StoreFact<Tx> {
 }
 
 /** Slow machines and cold databases; a fact itself takes milliseconds. */
-const timeoutMs = 20_000;
+const timeoutMs = 60_000;
 
 export function storeFacts<Tx>(options: StoreSuiteOptions<Tx>): StoreFact<Tx> {
   return (name: string, ...rest: [Proof<Tx>] | [keyof StoreFeatures, Proof<Tx>]) => {
