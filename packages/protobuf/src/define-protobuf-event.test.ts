@@ -81,6 +81,20 @@ describe("an event over a message", () => {
     },
   );
 
+  it("is not defined without options, nor with others than its own", () => {
+    const define = defineProtobufEvent as (options?: unknown) => unknown;
+    for (const options of [undefined, null, "a.B"]) {
+      expect(() => define(options)).toThrow(
+        `[option-invalid] defineProtobufEvent: options must be an object; got ${options}`,
+      );
+    }
+    for (const name of ["schema", "codecs", "topics", "constructor"]) {
+      expect(() => define({ type: "a.B", message: WideEventSchema, [name]: undefined })).toThrow(
+        `[option-unknown] defineProtobufEvent: unknown option '${name}'; known are type, message, key, topic, `,
+      );
+    }
+  });
+
   it("can have any other field as its key", () => {
     const fields = WideEventSchema.fields.filter((field) =>
       /^a(n?Int|Uint|Sint|Fixed|Sfixed|String)/.test(field.localName),
