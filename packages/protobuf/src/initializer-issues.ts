@@ -1,4 +1,4 @@
-import { type DescField, type DescMessage, isMessage } from "@bufbuild/protobuf";
+import { type DescField, type DescMessage, isMessage, ScalarType } from "@bufbuild/protobuf";
 import { isJson, makerOf, unwrapped } from "./field-form.js";
 import { isPlain } from "./is-plain.js";
 import { checkDepth, gatherIssues, type Issue, type Path, type Tell } from "./issues.js";
@@ -44,13 +44,21 @@ function checkField(field: DescField, given: unknown, path: Path, depth: number,
     tell(path, "must be an object");
   } else if (field.fieldKind === "list" && !Array.isArray(given)) {
     tell(path, "must be an array");
-  } else if (field.message === undefined || isJson(field) || unwrapped(field) !== undefined) {
-    // Taken as it is: what is wrong with it shows in the message.
-    return;
-  } else if (field.fieldKind === "message") {
-    check(field.message, given, path, depth + 1, tell);
-  } else {
+  } else if (field.fieldKind === "map" || field.fieldKind === "list") {
     const items = Array.isArray(given) ? given.entries() : Object.entries(given as object);
-    for (const [at, item] of items) check(field.message, item, [...path, at], depth + 1, tell);
+    for (const [at, item] of items) checkSingle(field, item, [...path, at], depth, tell);
+  } else {
+    checkSingle(field, given, path, depth, tell);
+  }
+}
+
+/** One value: of the field itself, or one of its list or its map. What `create` takes as it is shows in the message. */
+function checkSingle(field: DescField, given: unknown, path: Path, depth: number, tell: Tell): void {
+  const { message, scalar } = unwrapped(field) ?? field;
+  if (message !== undefined && !isJson(field)) {
+    check(message, given, path, depth + 1, tell);
+  } else if (scalar === ScalarType.BYTES && Array.isArray(given)) {
+    // Whatever is in it, bytes would be made of it: 44 of 300, and 0 of text.
+    tell(path, "must be a Uint8Array");
   }
 }

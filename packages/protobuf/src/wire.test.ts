@@ -126,6 +126,7 @@ const wideWith = (fraction: (value: number) => number): fc.Arbitrary<Given> =>
       ),
       wrapped: text,
       wrappedNumber: int64,
+      wrappedBytes: bytes,
       anything: part.map((init) => anyPack(PartSchema, create(PartSchema, init))),
     },
     { requiredKeys: [] },
