@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { recordingSender, telemetryLog } from "@postbox/testkit";
-import { createPublisher, createRouter, defineEvent, upcastFrom } from "postbox";
+import { createPublisher, createRouter, type DataIn, defineEvent, upcastFrom } from "postbox";
 import { memoryBroker } from "postbox/memory";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
@@ -81,6 +81,20 @@ describe("an event over a message", () => {
     },
   );
 
+  it("is not defined without options, nor with others than its own", () => {
+    const define = defineProtobufEvent as (options?: unknown) => unknown;
+    for (const options of [undefined, null, "a.B"]) {
+      expect(() => define(options)).toThrow(
+        `[option-invalid] defineProtobufEvent: options must be an object; got ${options}`,
+      );
+    }
+    for (const name of ["schema", "codecs", "topics", "constructor"]) {
+      expect(() => define({ type: "a.B", message: WideEventSchema, [name]: undefined })).toThrow(
+        `[option-unknown] defineProtobufEvent: unknown option '${name}'; known are type, message, key, topic, `,
+      );
+    }
+  });
+
   it("can have any other field as its key", () => {
     const fields = WideEventSchema.fields.filter((field) =>
       /^a(n?Int|Uint|Sint|Fixed|Sfixed|String)/.test(field.localName),
@@ -148,5 +162,29 @@ describe("an event with upcasters", () => {
     expect(() => other.on(OrderTaken, () => {})).toThrow(
       `[handler-exists] ${Latest.type} takes ${OrderTaken.type} already, by its upcaster`,
     );
+  });
+
+  it("parks what a misspelt field would lose, which compiles unless the upcaster says what it returns", async () => {
+    const misspelt = { orderId: "1", totalCnts: 1n };
+    const Latest = defineProtobufEvent({
+      type: "a.B",
+      message: OrderPlacedEventSchema,
+      upcast: [upcastFrom(OrderTaken, () => misspelt)],
+    });
+    // @ts-expect-error: no such field
+    const told = { totalCnts: 1n } satisfies DataIn<typeof Latest>;
+    expect(told).toBeDefined();
+    const broker = memoryBroker();
+    const log = telemetryLog();
+    const router = createRouter("b", { telemetry: log.telemetry }).on(Latest, () => {});
+    broker.bind("b", [OrderTaken]);
+    await createPublisher(broker.sender(), { source: "/test" }).publish(OrderTaken, {});
+    router.start(broker.receiver());
+    await log.until("delivery.parked");
+    await router.stop();
+    expect(broker.parked("b")[0]?.reason).toMatchObject({
+      code: "upcast-failed",
+      message: expect.stringContaining("data.totalCnts: is no field of fixtures.shop.v1.OrderPlacedEvent"),
+    });
   });
 });

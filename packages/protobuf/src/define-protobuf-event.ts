@@ -41,6 +41,19 @@ export interface ProtobufEventOptions<Type extends string, Desc extends DescMess
   readonly upcast?: readonly Upcaster<Older, MessageInitShape<Desc>>[];
 }
 
+/** Every option, by name. */
+const known = {
+  type: true,
+  message: true,
+  key: true,
+  topic: true,
+  version: true,
+  dataschema: true,
+  upcast: true,
+  jsonSchema: true,
+  docs: true,
+} as const satisfies Record<keyof ProtobufEventOptions<string, DescMessage>, true>;
+
 /**
  * Defines an event over a protobuf message. This is what the generator writes; it needs nothing of the publishers, outboxes and
  * routers that it is given to. Its content type is `application/protobuf`; `application/json`, given with a message, is the JSON
@@ -51,6 +64,7 @@ export function defineProtobufEvent<
   Desc extends DescMessage,
   const Older extends string = never,
 >(options: ProtobufEventOptions<Type, Desc, Older>): ProtobufEvent<Type, Desc, Older> {
+  checkNames(options);
   const { type, message, key, docs, upcast = [], ...others } = options;
   if (message?.kind !== "message") {
     throw new ConfigError(
@@ -68,6 +82,20 @@ export function defineProtobufEvent<
     codecs: protobufCodecs(message),
     ...(key !== undefined && { key: keyReader(type, message, key) }),
   }) as unknown as ProtobufEvent<Type, Desc, Older>;
+}
+
+/** `defineEvent` checks the rest, but it would speak of options that are none here. */
+function checkNames(options: unknown): void {
+  if (typeof options !== "object" || options === null) {
+    throw new ConfigError("option-invalid", `defineProtobufEvent: options must be an object; got ${options}`);
+  }
+  for (const name of Object.keys(options)) {
+    if (Object.hasOwn(known, name)) continue;
+    const names = Object.keys(known).join(", ");
+    throw new ConfigError("option-unknown", `defineProtobufEvent: unknown option '${name}'; known are ${names}`, {
+      path: name,
+    });
+  }
 }
 
 /** As a Standard Schema: makes a message of an initializer, and says what of it the message cannot hold. */

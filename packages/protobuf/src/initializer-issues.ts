@@ -1,21 +1,16 @@
-import { type DescField, type DescMessage, isMessage } from "@bufbuild/protobuf";
-import { isWrapperDesc } from "@bufbuild/protobuf/wkt";
-import {
-  checkDepth,
-  checkKeys,
-  chosenField,
-  gatherIssues,
-  type MessageIssue,
-  type Path,
-  type Tell,
-} from "./message-issues.js";
+import { type DescField, type DescMessage, isMessage, ScalarType } from "@bufbuild/protobuf";
+import { isJson, makerOf, unwrapped } from "./field-form.js";
+import { isPlain } from "./is-plain.js";
+import { checkDepth, gatherIssues, type Issue, type Path, type Tell } from "./issues.js";
+import { checkKeys, chosenOf } from "./member-issues.js";
 
 /**
  * What `create` would drop without a word: keys that are no fields, unknown cases of a oneof, and whatever is neither a message of
- * the right type nor a plain object, such as bytes or a Date, of which it makes a message in which nothing is set.
+ * the right type nor a plain object, such as bytes or a Date, of which it makes a message in which nothing is set. For it, undefined
+ * and null are fields that are not set.
  */
-export function initializerIssues(desc: DescMessage, value: unknown): MessageIssue[] {
-  return gatherIssues(desc, (tell) => check(desc, value, [], 1, tell));
+export function initializerIssues(desc: DescMessage, value: unknown): Issue[] {
+  return gatherIssues((tell) => check(desc, value, [], 1, tell));
 }
 
 function check(desc: DescMessage, value: unknown, path: Path, depth: number, tell: Tell): void {
@@ -25,11 +20,13 @@ function check(desc: DescMessage, value: unknown, path: Path, depth: number, tel
     return;
   }
   if (!isPlain(value)) {
-    tell(path, `must be an object with the fields of ${desc.typeName}, or such a message`);
+    const maker = makerOf(desc, value);
+    const how = maker === undefined ? "" : `: make it with ${maker}`;
+    tell(path, `must be an object with the fields of ${desc.typeName}, or such a message${how}`);
     return;
   }
   checkDepth(path, depth);
-  checkKeys(desc, value, Object.keys(value), path, tell);
+  checkKeys(desc, value, path, tell);
   for (const member of desc.members) {
     const given = value[member.localName];
     if (given === undefined || given === null) continue;
@@ -37,12 +34,8 @@ function check(desc: DescMessage, value: unknown, path: Path, depth: number, tel
       checkField(member, given, [...path, member.localName], depth, tell);
       continue;
     }
-    if (!isPlain(given)) {
-      tell([...path, member.localName], "must be an object of case and value");
-      continue;
-    }
-    const field = chosenField(member, given, path, tell);
-    if (field !== undefined) checkField(field, given.value, [...path, field.localName], depth, tell);
+    const chosen = chosenOf(member, given, path, tell);
+    if (chosen !== undefined) checkField(chosen.field, chosen.value, [...path, chosen.field.localName], depth, tell);
   }
 }
 
@@ -51,25 +44,21 @@ function checkField(field: DescField, given: unknown, path: Path, depth: number,
     tell(path, "must be an object");
   } else if (field.fieldKind === "list" && !Array.isArray(given)) {
     tell(path, "must be an array");
-  } else if (field.message === undefined || isTakenAsItIs(field)) {
-    return;
-  } else if (field.fieldKind === "message") {
-    check(field.message, given, path, depth + 1, tell);
-  } else {
+  } else if (field.fieldKind === "map" || field.fieldKind === "list") {
     const items = Array.isArray(given) ? given.entries() : Object.entries(given as object);
-    for (const [at, item] of items) check(field.message, item, [...path, at], depth + 1, tell);
+    for (const [at, item] of items) checkSingle(field, item, [...path, at], depth, tell);
+  } else {
+    checkSingle(field, given, path, depth, tell);
   }
 }
 
-/** A wrapper is written as its value, and a Struct as a JSON object. */
-function isTakenAsItIs({ fieldKind, message, oneof, parent }: DescField): boolean {
-  if (message?.typeName === "google.protobuf.Struct") return parent?.typeName !== "google.protobuf.Value";
-  return fieldKind === "message" && oneof === undefined && message !== undefined && isWrapperDesc(message);
-}
-
-/** Also of another realm, or without a prototype. */
-function isPlain(value: unknown): value is Readonly<Record<string, unknown>> {
-  if (typeof value !== "object" || value === null) return false;
-  const prototype = Object.getPrototypeOf(value);
-  return prototype === null || Object.getPrototypeOf(prototype) === null;
+/** One value: of the field itself, or one of its list or its map. What `create` takes as it is shows in the message. */
+function checkSingle(field: DescField, given: unknown, path: Path, depth: number, tell: Tell): void {
+  const { message, scalar } = unwrapped(field) ?? field;
+  if (message !== undefined && !isJson(field)) {
+    check(message, given, path, depth + 1, tell);
+  } else if (scalar === ScalarType.BYTES && Array.isArray(given)) {
+    // Whatever is in it, bytes would be made of it: 44 of 300, and 0 of text.
+    tell(path, "must be a Uint8Array");
+  }
 }

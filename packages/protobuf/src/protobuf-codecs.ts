@@ -21,7 +21,12 @@ const decoder = new TextDecoder("utf-8", { fatal: true });
 export function protobufCodecs<Desc extends DescMessage>(message: Desc): readonly Codec<MessageShape<Desc>>[] {
   const binary = (contentType: string): Codec<MessageShape<Desc>> => ({
     contentType,
-    encode: (data) => encoded(message, () => toBinary(message, data)),
+    encode: (data) =>
+      encoded(
+        message,
+        () => toBinary(message, data),
+        () => "give it what the .proto says",
+      ),
     // A copy, so that fields of bytes are the handler's own and no window into the message, or into a pool of buffers.
     decode: (bytes) => fromBinary(message, new Uint8Array(bytes)),
   });
@@ -41,8 +46,16 @@ export function protobufCodecs<Desc extends DescMessage>(message: Desc): readonl
       contentType: "application/json",
       encode(data) {
         // Fields without presence also where they are zero or empty: who reads JSON without the .proto may require them.
-        const options = { registry: registry(), alwaysEmitImplicit: true };
-        return encoded(message, () => Buffer.from(toJsonString(message, data, options), "utf8"));
+        const asked = askedOf(registry());
+        const options = { registry: asked.registry, alwaysEmitImplicit: true };
+        return encoded(
+          message,
+          () => Buffer.from(toJsonString(message, data, options), "utf8"),
+          () =>
+            asked.missing === undefined
+              ? "give it what JSON can say, or publish it in binary"
+              : `import the file of ${asked.missing} in ${message.file.name}.proto, or publish it in binary`,
+        );
       },
       decode: (bytes) =>
         fromJsonString(message, decoder.decode(bytes), { registry: registry(), ignoreUnknownFields: true }),
@@ -50,16 +63,36 @@ export function protobufCodecs<Desc extends DescMessage>(message: Desc): readonl
   ];
 }
 
-function encoded(message: DescMessage, encode: () => Uint8Array): Uint8Array {
+/** `advice` says what to do where it fails. */
+function encoded(message: DescMessage, encode: () => Uint8Array, advice: () => string): Uint8Array {
   try {
     return encode();
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    throw new PostboxError("data-not-encodable", `${message.typeName}: ${why}; give it what the .proto says`, {
+    throw new PostboxError("data-not-encodable", `${message.typeName}: ${why}; ${advice()}`, {
       path: "data",
       cause,
     });
   }
+}
+
+/** The same registry, which remembers for what message it was asked in vain: that of an `Any`. */
+function askedOf(registry: Registry): { readonly registry: Registry; readonly missing: string | undefined } {
+  let missing: string | undefined;
+  const asked: Registry = {
+    ...registry,
+    getMessage(typeName) {
+      const found = registry.getMessage(typeName);
+      if (found === undefined) missing = typeName;
+      return found;
+    },
+  };
+  return {
+    registry: asked,
+    get missing() {
+      return missing;
+    },
+  };
 }
 
 function withImports(file: DescFile, found = new Set<DescFile>()): Set<DescFile> {

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { create, type JsonObject, type JsonValue, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { anyPack } from "@bufbuild/protobuf/wkt";
 import { describeOnEach, recordingSender, telemetryLog } from "@postbox/testkit";
 import { connect } from "amqplib";
@@ -54,6 +54,20 @@ const chosen = <Case extends string, Value>(name: Case, value: fc.Arbitrary<Valu
   fc.record({ case: fc.constant(name), value });
 const name = fc.oneof({ weight: 9, arbitrary: text }, { weight: 1, arbitrary: fc.constant("__proto__") });
 const finite = fc.double({ noNaN: true, noDefaultInfinity: true });
+/** What a Struct may be. */
+const jsonObject = (fraction: (value: number) => number): fc.Arbitrary<JsonObject> =>
+  fc.letrec<{ object: JsonObject; value: JsonValue }>((tie) => ({
+    object: fc.dictionary(name, tie("value"), { maxKeys: 3 }),
+    value: fc.oneof(
+      { maxDepth: 3 },
+      fc.constant(null),
+      fc.boolean(),
+      text,
+      finite.map(fraction),
+      fc.array(tie("value"), { maxLength: 3 }),
+      tie("object"),
+    ),
+  })).object;
 /** From the year 1 to 9999, which is all that JSON can write. */
 const moment = fc.record({
   seconds: fc.bigInt({ min: -62_135_596_800n, max: 253_402_300_799n }),
@@ -97,12 +111,22 @@ const wideWith = (fraction: (value: number) => number): fc.Arbitrary<Given> =>
         chosen("chosenInt64", int64),
         chosen("chosenBytes", bytes),
         chosen("chosenPart", part),
+        chosen("chosenColour", colour),
+        chosen("chosenWrapped", fc.record({ value: text })),
       ),
       part,
       at: moment,
       took: fc.record({ seconds: fc.bigInt({ min: 0n, max: 315_576_000_000n }), nanos: fc.nat(999_999_999) }),
-      details: fc.dictionary(name, fc.oneof(fc.constant(null), fc.boolean(), text, finite.map(fraction))),
+      details: jsonObject(fraction),
+      detailsByName: fc.dictionary(name, jsonObject(fraction), { maxKeys: 2 }),
+      allDetails: fc.array(jsonObject(fraction), { maxLength: 2 }),
+      someValue: fc.oneof(
+        text.map((value) => ({ kind: { case: "stringValue" as const, value } })),
+        finite.map((value) => ({ kind: { case: "numberValue" as const, value: fraction(value) } })),
+      ),
       wrapped: text,
+      wrappedNumber: int64,
+      wrappedBytes: bytes,
       anything: part.map((init) => anyPack(PartSchema, create(PartSchema, init))),
     },
     { requiredKeys: [] },

@@ -79,6 +79,22 @@ describe("what is generated", () => {
     }
   });
 
+  it("is the same with options that only protoc-gen-es knows", async () => {
+    const more = `${parameter},json_types=true,valid_types=legacy_required,erasable_syntax=true`;
+    const ran = await run(
+      project,
+      "protoc-gen-es",
+      [],
+      toBinary(CodeGeneratorRequestSchema, requestFor(files, ["no-package.proto"], more)),
+    );
+    expect(fromBinary(CodeGeneratorResponseSchema, ran.stdout)).toMatchObject({ error: "", file: [{}] });
+    const codes = [parameter, more].map((options) => generate(files, ["no-package.proto"], options));
+    // Its first line tells the options.
+    const [without, withMore] = codes.map((code) => code["no-package_postbox.ts"]?.replace(/^.*\n/, ""));
+    expect(withMore).toBe(without);
+    expect(withMore).toContain("export const Ping");
+  });
+
   it("is an empty file for no events where empty files are kept", () => {
     const code = generate(files, ["fixtures/shop/v1/no_events.proto"], `${parameter},keep_empty_files=true`);
     expect(code).toEqual({ "fixtures/shop/v1/no_events_postbox.ts": "" });
@@ -117,6 +133,6 @@ describe("what cannot be generated", () => {
   });
 
   it("is an option that nobody knows", () => {
-    expect(() => generate(files, ["no-package.proto"], "targets=ts")).toThrow('invalid option "targets=ts"');
+    expect(() => generate(files, ["no-package.proto"], "json_types=true,targets=ts")).toThrow("'targets' is unknown");
   });
 });

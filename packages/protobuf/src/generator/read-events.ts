@@ -3,7 +3,7 @@ import { keyProblem } from "../key-field.js";
 import { enabled, event_type, key, topic } from "../postbox/v1/options_pb.js";
 import { commentOf } from "./comment.js";
 import { type Faults, placeOf } from "./faults.js";
-import { eventName, methodOf, namesOf, registrationOf } from "./names.js";
+import { eventName, namesOf, registrationOf } from "./names.js";
 import type { ProtoEvent } from "./proto-event.js";
 
 const details = { event_type, topic, key };
@@ -11,6 +11,7 @@ const details = { event_type, topic, key };
 /** What any broker can carry: parts with dots between them, without blanks and without what brokers take for wildcards. */
 const wireName = /^[^\s.*#>\p{C}]+(\.[^\s.*#>\p{C}]+)*$/u;
 const wireNameBytes = 255;
+const invisible = /\p{C}/gu;
 
 /** The events of a file, in its order. What is wrong with one is told to `faults`. */
 export function eventsOf(file: DescFile, faults: Faults): ProtoEvent[] {
@@ -38,8 +39,14 @@ export function checkTypes(events: readonly ProtoEvent[], faults: Faults): void 
 
 function checkNested(outer: DescMessage, faults: Faults): void {
   for (const message of outer.nestedMessages) {
+    const forgotten = forgottenOption(message);
     if (isEnabled(message)) {
       faults.add(message, "an event cannot be inside of another message; move it to the top of the file");
+    } else if (forgotten !== undefined) {
+      faults.add(
+        message,
+        `it has (postbox.v1.${forgotten}), but is no event, nor can be one inside of another message; remove the option`,
+      );
     }
     checkNested(message, faults);
   }
@@ -49,10 +56,16 @@ function isEnabled(message: DescMessage): boolean {
   return getOption(message, enabled);
 }
 
+/** An option that only an event has, of a message that does not say whether it is one. */
+function forgottenOption(message: DescMessage): string | undefined {
+  if (hasOption(message, enabled)) return undefined;
+  return Object.entries(details).find(([, option]) => hasOption(message, option))?.[0];
+}
+
 function readEvent(message: DescMessage, faults: Faults): ProtoEvent | undefined {
   if (!isEnabled(message)) {
-    const forgotten = Object.entries(details).find(([, option]) => hasOption(message, option))?.[0];
-    if (forgotten !== undefined && !hasOption(message, enabled)) {
+    const forgotten = forgottenOption(message);
+    if (forgotten !== undefined) {
       faults.add(
         message,
         `it has (postbox.v1.${forgotten}), but is no event; add option (postbox.v1.enabled) = true, or remove the other`,
@@ -65,21 +78,26 @@ function readEvent(message: DescMessage, faults: Faults): ProtoEvent | undefined
     faults.add(message, "nothing is left of its name without the trailing 'Event'; rename it");
     return undefined;
   }
-  const type = wireNameOf(message, event_type, faults) ?? withoutEvent(message.typeName);
+  return {
+    message,
+    name: eventName(short),
+    type: wireNameOf(message, event_type, faults) ?? typeOf(message, faults),
+    topic: wireNameOf(message, topic, faults),
+    key: keyOf(message, faults),
+    comment: commentOf(message),
+  };
+}
+
+/** Where no option gives it. */
+function typeOf(message: DescMessage, faults: Faults): string {
+  const type = withoutEvent(message.typeName);
   if (Buffer.byteLength(type) > wireNameBytes) {
     faults.add(
       message,
       `its type '${type}' is longer than ${wireNameBytes} bytes; set a shorter (postbox.v1.event_type)`,
     );
   }
-  return {
-    message,
-    name: eventName(short),
-    type,
-    topic: wireNameOf(message, topic, faults),
-    key: keyOf(message, faults),
-    comment: commentOf(message),
-  };
+  return type;
 }
 
 function withoutEvent(name: string): string {
@@ -95,10 +113,11 @@ function wireNameOf(
   const value = getOption(message, option);
   const like = option === topic ? "shop.orders.v1" : "shop.orders.v1.OrderPlaced";
   if (!wireName.test(value) || Buffer.byteLength(value) > wireNameBytes) {
+    const shown = value.replace(invisible, (sign) => `\\u{${sign.codePointAt(0)?.toString(16)}}`);
     faults.add(
       message,
-      `(${option.typeName}) is '${value}'; write names with single dots between them, such as '${like}', ` +
-        `without blanks, '*', '#' and '>', in at most ${wireNameBytes} bytes`,
+      `(${option.typeName}) is '${shown}'; write names with single dots between them, such as '${like}', ` +
+        `without blanks, invisible characters, '*', '#' and '>', in at most ${wireNameBytes} bytes`,
     );
   }
   return value;
@@ -125,25 +144,22 @@ function keyOf(message: DescMessage, faults: Faults): string | undefined {
   return field.localName;
 }
 
-/** Whatever the code of the file exports, and the methods of its publisher, have a name of their own. */
+/**
+ * Whatever the code of the file exports has a name of its own. So have the methods of its publisher: where two events have the same,
+ * they also have the same registration.
+ */
 function checkNames(file: DescFile, events: readonly ProtoEvent[], faults: Faults): void {
   const taken = new Map<string, string>();
   for (const name of Object.values(namesOf(file))) taken.set(name, "what is generated for the file");
-  const methods = new Map<string, string>();
   for (const event of events) {
-    const names: [Map<string, string>, string][] = [
-      [taken, event.name],
-      [taken, registrationOf(event)],
-      [methods, methodOf(event)],
-    ];
-    const clash = names.find(([among, name]) => among.has(name));
+    const names = [event.name, registrationOf(event)];
+    const clash = names.find((name) => taken.has(name));
     if (clash !== undefined) {
-      const [among, name] = clash;
       faults.add(
         event.message,
-        `the code for it would be called '${name}', as is that of ${among.get(name)}; rename it`,
+        `the code for it would be called '${clash}', as is that of ${taken.get(clash)}; rename it`,
       );
     }
-    for (const [among, name] of names) among.set(name, event.message.name);
+    for (const name of names) taken.set(name, event.message.name);
   }
 }
