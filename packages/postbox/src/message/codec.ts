@@ -104,5 +104,5 @@ function bareType(contentType: string): string {
 }
 
 function unknownType(contentType: string): string {
-  return `no codec for content type '${contentType}'; pass one in the option 'codecs'`;
+  return `no codec for content type '${contentType}'; give one as 'codecs' of the event, the publisher or the router, or of upcastFrom`;
 }
