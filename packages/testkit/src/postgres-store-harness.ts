@@ -76,14 +76,25 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
     },
     async drop() {
       // What a failed test has left open must not keep the others from being told.
-      await pool.query(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1 AND state <> 'idle' AND pid <> pg_backend_pid()",
-        [schema],
-      );
+      await endSessions(pool, schema);
       await pool.query(`SET lock_timeout = '10s'; DROP SCHEMA IF EXISTS ${schema} CASCADE`);
       await pool.end();
     },
   };
+}
+
+/**
+ * Ends what is open in the sessions of this name, but for the one that asks. One that is idle has nothing open, and behind a pooler may
+ * just be lent to somebody else: so is one that is being given another name, which still has this one meanwhile.
+ */
+async function endSessions(pool: Pool, name: string): Promise<void> {
+  // The second argument waits until each has ended.
+  await pool.query(
+    `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+     WHERE application_name = $1 AND state <> 'idle' AND pid <> pg_backend_pid()
+       AND NOT (state = 'active' AND query ILIKE 'SET application_name%')`,
+    [name],
+  );
 }
 
 /** Much faster than making the schema anew for each fact. */
@@ -202,12 +213,7 @@ function startProcess<Tx>(options: PostgresTestDataOptions<Tx>, pool: Pool, sche
       dead = true;
       const ending = own.end().catch(() => {});
       for (const socket of sockets) socket.destroy();
-      // A session that is idle has nothing open, and behind a pooler may just be lent to somebody else. The second
-      // argument waits until each has ended.
-      await pool.query(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1 AND state <> 'idle'",
-        [name],
-      );
+      await endSessions(pool, name);
       if (own.totalCount === 0) await ending;
     },
   };

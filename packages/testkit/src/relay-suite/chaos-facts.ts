@@ -70,11 +70,6 @@ async function chaos<Tx>(
     });
   };
 
-  for (let mortals = 0; mortals < 3; mortals++) await start(true);
-  for (let n = 0; n < perKey; n++) {
-    await commit(harness, ...Array.from({ length: keys }, (_, key) => testMessage(`k${key}-${n}`, { key: `k${key}` })));
-    if (n === 2) for (let survivors = 0; survivors < 5; survivors++) await start(false);
-  }
   const everything = keys * perKey;
   const allThere = async () => {
     for (let left = 1; left > 0; await new Promise((resolve) => setTimeout(resolve, 20))) {
@@ -83,6 +78,14 @@ async function chaos<Tx>(
     }
   };
   try {
+    for (let mortals = 0; mortals < 3; mortals++) await start(true);
+    for (let n = 0; n < perKey; n++) {
+      await commit(
+        harness,
+        ...Array.from({ length: keys }, (_, key) => testMessage(`k${key}-${n}`, { key: `k${key}` })),
+      );
+      if (n === 2) for (let survivors = 0; survivors < 5; survivors++) await start(false);
+    }
     await patiently(allThere(), () => `${everything} messages; sent were ${new Set(sink.ids()).size}`);
   } finally {
     for (const [relay, kill] of living) {
