@@ -24,7 +24,7 @@ export interface TransportFeatures {
   readonly outage: boolean;
   /** The harness can cut a receiver's connection, with `interrupt()`; it makes another one by itself. */
   readonly reconnects: boolean;
-  /** Senders and receivers have `health()`, which tells the truth within five seconds. With `outage` and `reconnects`. */
+  /** Senders and receivers have `health()`, which tells the truth. With `outage` and `reconnects`. */
   readonly health: boolean;
   /** It asks for a password: the harness has ends with a wrong one, with `intruders()`. */
   readonly passwords: boolean;
