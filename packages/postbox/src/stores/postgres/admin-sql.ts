@@ -158,7 +158,7 @@ export function selectSql(
   const every = Array.from({ length: laneCount }, (_, lane) => lane);
   const lanes = (filter.key === undefined ? every : [laneOf(filter.key)]).map((lane) => t.firstLane + lane);
   return `
-    SELECT ${list} FROM unnest(${statement.add(lanes, "smallint[]")}) AS l (lane)
+    SELECT ${list} FROM unnest(${statement.add(lanes, "integer[]")}) AS l (lane)
     CROSS JOIN LATERAL (SELECT m.* FROM ${from} WHERE m.lane = l.lane AND ${all} ${order}) AS m
     ${order}`;
 }
@@ -221,7 +221,7 @@ export function statsSql(t: BoxTables): string {
 export function retryWaitingSql(t: BoxTables): string {
   return `
     WITH changed AS (
-      UPDATE ${t.wait} w SET attempts = 0 FROM unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
+      UPDATE ${t.wait} w SET attempts = 0 FROM unnest($1::integer[], $2::bigint[]) AS i (lane, position)
       WHERE w.lane = i.lane AND w.position = i.position
       RETURNING w.id, w.position, w.lane, w.hold_key
     ), due AS (
@@ -236,7 +236,7 @@ export function retryWaitingSql(t: BoxTables): string {
 export function retryPendingSql(t: BoxTables): string {
   return `
     WITH changed AS (
-      SELECT p.id, p.position FROM ${t.pending} p JOIN unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
+      SELECT p.id, p.position FROM ${t.pending} p JOIN unnest($1::integer[], $2::bigint[]) AS i (lane, position)
         ON p.lane = i.lane AND p.position = i.position
     ), ${audited(t, "retry", 3)}
     ${answer}`;
@@ -244,12 +244,12 @@ export function retryPendingSql(t: BoxTables): string {
 
 /** Takes the lanes $1 from their owners: whoever takes one next reads anew what was on its way there. They are locked. */
 export function disownSql(t: BoxTables): string {
-  return `UPDATE ${t.lane} SET epoch = epoch + 1, owner = NULL, clean = true WHERE lane = ANY ($1::smallint[])`;
+  return `UPDATE ${t.lane} SET epoch = epoch + 1, owner = NULL, clean = true WHERE lane = ANY ($1::integer[])`;
 }
 
 /** Nothing is settled in these lanes until the transaction ends: what is read from now on stays so. */
 export function lockLanesSql(t: BoxTables): string {
-  return `SELECT FROM ${t.lane} WHERE lane = ANY ($1::smallint[]) ORDER BY lane FOR UPDATE`;
+  return `SELECT FROM ${t.lane} WHERE lane = ANY ($1::integer[]) ORDER BY lane FOR UPDATE`;
 }
 
 /** Of `changed`, which has the messages' ids. From $`first` on: who, why, how they were selected, and by which token. */
@@ -272,7 +272,7 @@ export function retrySql(t: BoxTables): string {
   const isHeld = `EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = c.lane AND h.key = c.key)`;
   return `
     WITH changed AS (
-      DELETE FROM ${t.parked} p USING unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
+      DELETE FROM ${t.parked} p USING unnest($1::integer[], $2::bigint[]) AS i (lane, position)
       WHERE p.lane = i.lane AND p.position = i.position
       RETURNING p.*
     ), back AS (
@@ -290,7 +290,7 @@ export function discardSql(t: BoxTables, status: Exclude<Status, "done">): strin
   const table = { pending: t.pending, waiting: t.wait, scheduled: t.scheduled, parked: t.parked }[status];
   return `
     WITH changed AS (
-      DELETE FROM ${table} m USING unnest($1::smallint[], $2::bigint[]) AS i (lane, position)
+      DELETE FROM ${table} m USING unnest($1::integer[], $2::bigint[]) AS i (lane, position)
       WHERE m.lane = i.lane AND m.position = i.position
       RETURNING m.id, m.position
     ), ${audited(t, "discard", 3)}
@@ -307,7 +307,7 @@ export function freeKeysSql(t: BoxTables): string {
     SET changes = changes + 1, due_at = CASE WHEN h.due_at = 'infinity' AND NOT EXISTS (
           SELECT FROM ${t.parked} p WHERE p.lane = h.lane AND p.key = h.key AND p.holds)
         THEN clock_timestamp() ELSE h.due_at END
-    FROM (SELECT DISTINCT * FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)) AS k
+    FROM (SELECT DISTINCT * FROM unnest($1::integer[], $2::text[]) AS k (lane, key)) AS k
     WHERE h.lane = k.lane AND h.key = k.key`;
 }
 
@@ -316,7 +316,7 @@ export function advanceKeysSql(t: BoxTables): string {
   return `
     UPDATE ${t.hold} h SET changes = changes + 1, due_at = least(due_at, clock_timestamp())
     FROM (SELECT lane, key, min(position) AS position
-          FROM unnest($1::smallint[], $2::text[], $3::bigint[]) AS k (lane, key, position) GROUP BY lane, key) AS k
+          FROM unnest($1::integer[], $2::text[], $3::bigint[]) AS k (lane, key, position) GROUP BY lane, key) AS k
     WHERE h.lane = k.lane AND h.key = k.key AND h.due_at <> 'infinity' AND NOT EXISTS (
       SELECT FROM ${t.wait} w WHERE w.lane = k.lane AND w.hold_key = k.key AND w.position < k.position)`;
 }
@@ -324,7 +324,7 @@ export function advanceKeysSql(t: BoxTables): string {
 /** Ends those of the holds ($1, $2) that nothing stands behind, in locked lanes. A settle makes them anew if it has to. */
 export function endHoldsSql(t: BoxTables): string {
   return `
-    DELETE FROM ${t.hold} h USING unnest($1::smallint[], $2::text[]) AS k (lane, key)
+    DELETE FROM ${t.hold} h USING unnest($1::integer[], $2::text[]) AS k (lane, key)
     WHERE h.lane = k.lane AND h.key = k.key AND h.due_at <> 'infinity'
       AND NOT EXISTS (SELECT FROM ${t.wait} w WHERE w.lane = h.lane AND w.hold_key = h.key)`;
 }
@@ -366,7 +366,7 @@ export function releaseKeySql(t: BoxTables): string {
   return `
     WITH due AS (
       UPDATE ${t.hold} SET due_at = least(due_at, clock_timestamp()), changes = changes + 1
-      WHERE lane = $1::smallint AND key = $2::text AND left(key, 1) <> chr(1)
+      WHERE lane = $1::integer AND key = $2::text AND left(key, 1) <> chr(1)
       RETURNING key
     ), audited AS (
       INSERT INTO ${t.audit} (box, action, actor, reason, selection, count, ids)

@@ -52,7 +52,7 @@ export function ownSql(t: BoxTables): string {
   return `
     WITH seen AS MATERIALIZED (
       SELECT k.lane, k.epoch FROM ${t.lane} k
-      WHERE ${isOfBox(t, "k.lane")} AND k.owner IS DISTINCT FROM $1::text AND k.lane <> ALL ($7::smallint[]) AND NOT EXISTS (
+      WHERE ${isOfBox(t, "k.lane")} AND k.owner IS DISTINCT FROM $1::text AND k.lane <> ALL ($7::integer[]) AND NOT EXISTS (
         SELECT FROM ${t.member} m WHERE m.owner = k.owner AND ${lives("m")})
         AND EXISTS (SELECT FROM ${t.member} WHERE owner = $1::text AND expires_at > clock_timestamp())
         AND NOT EXISTS (SELECT FROM ${t.state} WHERE ${isPaused(t)})
@@ -81,7 +81,7 @@ export function ownSql(t: BoxTables): string {
 export function releaseSql(t: BoxTables): string {
   return `
     WITH mine AS MATERIALIZED (
-      SELECT k.lane FROM ${t.lane} k JOIN unnest($2::smallint[], $3::bigint[]) AS e (lane, epoch) USING (lane, epoch)
+      SELECT k.lane FROM ${t.lane} k JOIN unnest($2::integer[], $3::bigint[]) AS e (lane, epoch) USING (lane, epoch)
       WHERE k.owner = $1::text ORDER BY k.lane FOR NO KEY UPDATE OF k
     )
     UPDATE ${t.lane} k SET owner = NULL, clean = true FROM mine WHERE k.lane = mine.lane`;
@@ -128,7 +128,7 @@ const openRow = selectedColumns
 export function readSql(t: BoxTables): string {
   return `
     SELECT p.lane, p.position, p.attempts, p.crashes, ${isHeld(t)} AS held, ${messageSelection("p")}
-    FROM unnest($1::smallint[], $2::integer[], $3::bigint[]) AS l (lane, n, after)
+    FROM unnest($1::integer[], $2::integer[], $3::bigint[]) AS l (lane, n, after)
     CROSS JOIN LATERAL (
       SELECT * FROM (
         SELECT * FROM ${t.pending} WHERE lane = l.lane AND position > l.after ORDER BY position LIMIT $4::integer
@@ -146,7 +146,7 @@ export function readSql(t: BoxTables): string {
 export function dueSql(t: BoxTables): string {
   return `
     SELECT w.lane, w.position, w.attempts, w.crashes, w.turn, false AS held, ${messageSelection("w")}
-    FROM unnest($1::smallint[], $2::integer[]) AS l (lane, n)
+    FROM unnest($1::integer[], $2::integer[]) AS l (lane, n)
     CROSS JOIN LATERAL (
       SELECT key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
       FROM (SELECT key FROM ${t.hold} h WHERE lane = l.lane AND due_at <= statement_timestamp()
@@ -192,12 +192,12 @@ export function lateSql(t: BoxTables): string {
   return `
     (SELECT p.lane, p.position, p.attempts, p.crashes, ${isHeld(t)} AS held,
            extract(epoch FROM clock_timestamp() - p.created_at) * 1000 AS age_ms, ${messageSelection("p")}
-    FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS g (lane, after, up_to)
+    FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS g (lane, after, up_to)
     CROSS JOIN LATERAL (
       SELECT * FROM ${t.pending} WHERE lane = g.lane AND position > g.after AND position <= g.up_to
       ORDER BY position OFFSET 0) AS p
     WHERE NOT EXISTS (
-      SELECT FROM unnest($4::smallint[], $5::bigint[]) AS k (lane, position)
+      SELECT FROM unnest($4::integer[], $5::bigint[]) AS k (lane, position)
       WHERE k.lane = p.lane AND k.position = p.position)
     ORDER BY p.position LIMIT $6::integer)
     UNION ALL

@@ -14,8 +14,8 @@ export interface BoxFinder {
   existing(box: string, look?: Executor): Promise<BoxTables>;
 }
 
-/** A lane is a `smallint`. */
-const mostConsumers = Math.floor(0x7fff / laneCount) - 1;
+/** A lane is an `integer`: more consumers than a database will ever see. */
+const mostConsumers = Math.floor(0x7fffffff / laneCount) - 1;
 
 export function boxFinder(schema: string, run: StatementRunner, checkSchema: SchemaCheck): BoxFinder {
   const found = new Map<string, BoxTables>();

@@ -74,7 +74,7 @@ function markProcessed(schema: string): string {
 function handled(schema: string): string {
   const t = tablesNamed(schema, "inbox");
   return `
-    CREATE FUNCTION "${schema}".inbox_handled(smallint, bigint, bigint, integer, text, text, smallint, text)
+    CREATE FUNCTION "${schema}".inbox_handled(integer, bigint, bigint, integer, text, text, smallint, text)
       RETURNS boolean ${body}
     DECLARE
       held text;
@@ -111,7 +111,7 @@ export function rememberSql(schema: string): string {
 }
 
 export function handledSql(schema: string): string {
-  const types = ["smallint", "bigint", "bigint", "integer", "text", "text", "smallint", "text"];
+  const types = ["integer", "bigint", "bigint", "integer", "text", "text", "smallint", "text"];
   return `SELECT "${schema}".inbox_handled(${params(types)}) AS handled WHERE ${sameTransaction}`;
 }
 

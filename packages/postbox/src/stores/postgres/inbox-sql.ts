@@ -52,7 +52,7 @@ export function hashSql(schema: string): string {
 
 const memoryFields = memoryColumns.map(([name, type]) => `${fieldOf(name)} ${type}`);
 const messageFields = messageColumns.map(([name, type]) => `m_${name} ${type === "bytea" ? "text" : type}`);
-const fields = [...memoryFields, "payload boolean", "at double precision", "lane smallint", ...messageFields];
+const fields = [...memoryFields, "payload boolean", "at double precision", "lane integer", ...messageFields];
 const fieldNames = fields.map((field) => field.slice(0, field.indexOf(" ")));
 
 /** As a field of JSON: without quotes, and apart from the message's own. */
@@ -121,7 +121,7 @@ export function setAsideSql(t: BoxTables, to: "wait" | "parked"): string {
   const failures =
     "jsonb_build_array(jsonb_build_object('attempt', $3::integer, 'at', clock_timestamp(), 'error', $4::text))";
   const placed = `placed AS (
-      DELETE FROM ${t.pending} WHERE lane = $1::smallint AND position = $2::bigint RETURNING *
+      DELETE FROM ${t.pending} WHERE lane = $1::integer AND position = $2::bigint RETURNING *
     )`;
   if (to === "parked") {
     return `

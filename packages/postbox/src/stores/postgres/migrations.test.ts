@@ -3,7 +3,7 @@ import { describeOnEach, remember, testMessage } from "@postbox/testkit";
 import pg from "pg";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { migrationSql, postgresStore } from "./index.js";
-import { migrationSteps, schemaVersion } from "./migrations.js";
+import { schemaVersion } from "./migrations.js";
 
 describe("migrationSql", () => {
   it("refuses a schema that is no plain name", () => {
@@ -44,55 +44,6 @@ describeOnEach("postgres", ({ url }) => {
     await pool.query(migrationSql({ schema: store.schema }));
     await store.migrate();
     expect((await pool.query(`SELECT id FROM "${store.schema}".outbox_pending`)).rows).toEqual([{ id: "m1" }]);
-  });
-
-  it("remembers what an older version has handled", async () => {
-    const store = storeOnNothing();
-    await pool.query(`BEGIN; ${migrationSteps(store.schema, 2)} COMMIT`);
-    const time = new Date(Date.now() - 20 * 24 * 3_600_000);
-    const uuid7 = `${time
-      .getTime()
-      .toString(16)
-      .padStart(12, "0")
-      .replace(/^(.{8})/, "$1-")}-7000-8000-000000000000`;
-    const columns = "consumer, id, type, source, topic";
-    for (const id of [uuid7, "today"]) {
-      await pool.query(
-        `INSERT INTO "${store.schema}".inbox_message (${columns}) VALUES ('billing', '${id}', 'a.b', '/s', 'a')`,
-      );
-    }
-    await store.migrate();
-    const handle = (id: string, at?: Date) =>
-      store.transaction((tx) => remember(store, tx, "billing", testMessage(id, at && { time: at })));
-    expect(await handle(uuid7, time)).toBe("duplicate");
-    expect(await handle("today", new Date())).toBe("duplicate");
-    expect(await handle("tomorrow", new Date())).toBe("new");
-  });
-
-  it("brings an older schema with everything in it up to date, and relays of that version go on", async () => {
-    const store = storeOnNothing();
-    const { schema, admin } = store;
-    await pool.query(`BEGIN; ${migrationSteps(schema, 1)} COMMIT`);
-    const names = "lane, position, id, source, type, content_type, topic, key, extensions, headers, data, attempts";
-    const row = (id: string, position: number) =>
-      `(17, ${position}, '${id}', '/s', 'a.b', 'application/json', 'a', 'k', '{}', '{}', '', 1`;
-    const asBefore = (id: string, position: number) =>
-      pool.query(`INSERT INTO "${schema}".outbox_done (${names}) VALUES ${row(id, position)})`);
-    await asBefore("done", 1);
-    await pool.query(
-      `INSERT INTO "${schema}".outbox_parked (${names}, reason) VALUES ${row("parked", 2)}, 'no');
-       INSERT INTO "${schema}".outbox_hold VALUES (17, 'k', 'infinity')`,
-    );
-    await store.migrate();
-    await asBefore("done later", 3);
-    const { messages } = await admin.list();
-    expect(messages.map(({ id, status }) => [id, status])).toEqual([
-      ["parked", "parked"],
-      ["done later", "done"],
-      ["done", "done"],
-    ]);
-    await admin.discard({ ids: ["parked"] }, { by: "test" });
-    expect((await admin.stats()).heldKeys).toEqual({ count: 0, forGood: 0 });
   });
 
   it("leaves nothing behind when it fails halfway", async () => {

@@ -18,7 +18,7 @@ export function settleSentSql(t: BoxTables, keptIn: KeptIn | undefined): string 
     )`;
   return `
     WITH fence AS MATERIALIZED (${fence(t)}), gone AS (
-      DELETE FROM ${t.pending} p USING unnest($3::smallint[], $4::bigint[]) AS i (lane, position), fence f
+      DELETE FROM ${t.pending} p USING unnest($3::integer[], $4::bigint[]) AS i (lane, position), fence f
       WHERE p.lane = i.lane AND p.position = i.position AND f.lane = i.lane
       ${keptIn === undefined ? "" : "RETURNING p.*"}
     )${keptIn === undefined ? "" : kept(keptIn)}
@@ -28,7 +28,7 @@ export function settleSentSql(t: BoxTables, keptIn: KeptIn | undefined): string 
 function fence(t: BoxTables): string {
   return `
       SELECT k.lane
-      FROM ${t.lane} k JOIN unnest($1::smallint[], $2::bigint[]) AS e (lane, epoch) USING (lane, epoch)
+      FROM ${t.lane} k JOIN unnest($1::integer[], $2::bigint[]) AS e (lane, epoch) USING (lane, epoch)
       ORDER BY k.lane FOR KEY SHARE OF k
     `;
 }
@@ -64,7 +64,7 @@ export function settleSql(t: BoxTables, keptIn: KeptIn): string {
   return `
     WITH fence AS MATERIALIZED (${fence(t)}), item AS MATERIALIZED (
       SELECT i.*
-      FROM unnest($3::smallint[], $4::bigint[], $5::boolean[], $6::text[], $7::integer[], $8::double precision[], $9::text[],
+      FROM unnest($3::integer[], $4::bigint[], $5::boolean[], $6::text[], $7::integer[], $8::double precision[], $9::text[],
                   $12::integer[], $13::text[])
         AS i (lane, position, waiting, fate, tries, retry_in_ms, error, turn, waited_under)
       JOIN fence USING (lane)
@@ -155,7 +155,7 @@ export function settleSql(t: BoxTables, keptIn: KeptIn): string {
 export function suspectSql(t: BoxTables): string {
   return `
     WITH fence AS MATERIALIZED (${fence(t)}), item AS MATERIALIZED (
-      SELECT i.* FROM unnest($3::smallint[], $4::bigint[], $5::boolean[], $6::integer[]) AS i (lane, position, waiting, crashes)
+      SELECT i.* FROM unnest($3::integer[], $4::bigint[], $5::boolean[], $6::integer[]) AS i (lane, position, waiting, crashes)
       JOIN fence USING (lane)
     ), from_pending AS (
       UPDATE ${t.pending} p SET crashes = i.crashes FROM item i

@@ -30,26 +30,16 @@ interface Branch {
 }
 
 export function createViews(schema: string): string {
+  // Every consumer has its own lanes.
+  const consumer = `(SELECT c.name FROM ${consumerTable(schema)} c WHERE c.number = m.lane / ${laneCount}) AS consumer, `;
   return `
     CREATE VIEW "${schema}".outbox_messages AS${boxBranches(schema, "outbox", "")};
     COMMENT ON VIEW "${schema}".outbox_messages IS 'All messages of the outbox, with their status.';
 
-    CREATE VIEW "${schema}".inbox_messages AS${boxBranches(schema, "inbox", "NULL::text AS consumer, ")}
-    UNION ALL${processed(schema, {})};
-    COMMENT ON VIEW "${schema}".inbox_messages IS
-      'All messages of the durable inbox, with their status; and as ''processed'', once per consumer, what was handled.';
-`;
-}
-
-/** Since every consumer has its own lanes there. */
-export function createInboxView(schema: string): string {
-  const consumer = `(SELECT c.name FROM ${consumerTable(schema)} c WHERE c.number = m.lane / ${laneCount}) AS consumer, `;
-  const more = { version: "m.event_version", data: "m.data", where: "WHERE m.processed_at IS NOT NULL" };
-  return `
     CREATE VIEW "${schema}".inbox_messages AS${boxBranches(schema, "inbox", consumer)}
-    UNION ALL${processed(schema, more)};
+    UNION ALL${processed(schema)};
     COMMENT ON VIEW "${schema}".inbox_messages IS
-      'What the consumers keep in their inboxes, with its status; and as ''processed'' what they have handled, as far as it is remembered.';
+      'The messages in the inboxes of all consumers, with their status; as ''processed'' those that a consumer has handled, within its retention.';
 `;
 }
 
@@ -108,14 +98,11 @@ function select(branch: Branch, before: string): string {
 }
 
 /** What a consumer remembers of a message is that it has handled it, and not the message: the rest is unknown. */
-function processed(
-  schema: string,
-  { version = "NULL::text", data = "NULL::bytea", where = "" }: { version?: string; data?: string; where?: string },
-): string {
+function processed(schema: string): string {
   return `
-    SELECT m.consumer, 'processed'::text AS status, NULL::bigint, NULL::smallint, m.id, m.type, m.topic, NULL::text, m.source,
+    SELECT m.consumer, 'processed'::text AS status, NULL::bigint, NULL::integer, m.id, m.type, m.topic, NULL::text, m.source,
       m.correlation_id, NULL::integer, NULL::integer, NULL::text,
       m.received_at, m.processed_at, NULL::timestamptz, m.processed_at,
-      NULL::text, NULL::text, NULL::text, NULL::text, ${version}, NULL::jsonb, NULL::jsonb, ${data}, NULL::jsonb
-    FROM ${inboxTable(schema)} m ${where}`;
+      NULL::text, NULL::text, NULL::text, NULL::text, m.event_version, NULL::jsonb, NULL::jsonb, m.data, NULL::jsonb
+    FROM ${inboxTable(schema)} m WHERE m.processed_at IS NOT NULL`;
 }

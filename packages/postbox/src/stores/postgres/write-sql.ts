@@ -7,7 +7,7 @@ import type { BoxTables } from "./names.js";
  */
 
 const names = messageColumns.map(([name]) => name);
-const oneMessage = ["$1::smallint", ...messageColumns.map(([, type], index) => `$${index + 2}::${type}`)];
+const oneMessage = ["$1::integer", ...messageColumns.map(([, type], index) => `$${index + 2}::${type}`)];
 
 /**
  * Always true. The transaction gets its number by it, before the row gets its position: a reader that sees a higher position
@@ -19,7 +19,7 @@ export const numbered = "pg_current_xact_id() IS NOT NULL";
 const inTransaction = `${numbered} AND ${sameTransaction}`;
 
 /** The same for a single row: `lane` stands before `position`, so that it is known first. */
-const numberedLane = `CASE WHEN ${inTransaction} THEN $1::smallint END`;
+const numberedLane = `CASE WHEN ${inTransaction} THEN $1::integer END`;
 
 /** The statements that append to a box: one message, one of the usual kind, many; and in turn with others of their keys. */
 export function appendSql(t: BoxTables) {
@@ -76,7 +76,7 @@ function appendTimedSql({ pending, scheduled }: BoxTables, first: "" | "locked, 
   return `
     WITH ${first === "" ? "" : `${locked}, `}m AS MATERIALIZED (
       SELECT lane, due_at, ${values.join(", ")}, place
-      FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane smallint, due_at timestamptz, ${fields.join(", ")}))
+      FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane integer, due_at timestamptz, ${fields.join(", ")}))
         WITH ORDINALITY AS m (lane, due_at, ${names.join(", ")}, place)
     ), due AS (
       INSERT INTO ${pending} (lane, ${names.join(", ")})
@@ -98,7 +98,7 @@ function appendFrom(t: BoxTables, first: string): string {
   return `
     INSERT INTO ${t.pending} (lane, ${names.join(", ")})
     SELECT lane, ${values.join(", ")}
-    FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane smallint, ${fields.join(", ")}))
+    FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane integer, ${fields.join(", ")}))
       WITH ORDINALITY AS m (lane, ${names.join(", ")}, place)
     WHERE ${inTransaction}
     ORDER BY place`;
