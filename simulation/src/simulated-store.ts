@@ -219,19 +219,19 @@ function simulatedBox(inner: Box, box: string, options: SimulatedStoreOptions): 
         return lanes;
       }),
     release: (...args) => link.call(() => inner.release(...args)),
-    read: (lanes) =>
+    read: (...args) =>
       reading(
-        () => inner.read(lanes),
+        () => inner.read(...args),
         ({ rows }) => rows,
       ),
-    due: (lanes) =>
+    due: (...args) =>
       reading(
-        () => inner.due(lanes),
+        () => inner.due(...args),
         (rows) => rows,
       ),
-    late: (gaps, limit) =>
+    late: (...args) =>
       reading(
-        () => inner.late(gaps, limit),
+        () => inner.late(...args),
         ({ rows }) => rows,
       ),
     promote: (limit) => link.call(() => inner.promote(limit)),

@@ -47,6 +47,7 @@ export type ErrorCode =
   | "schema-outdated"
   | "schema-newer"
   | "store-failed"
+  | "store-timeout"
   | "store-unavailable"
   // Transports.
   | "unroutable"

@@ -135,14 +135,43 @@ export interface OwnOptions {
   readonly except?: readonly number[];
 }
 
-/** What a read found, all at one moment. */
+/** The numbers of writers from `from` on, up to `to`, which is not one of them. */
+export interface WriterRange {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Rows, and the writers in progress at the moment they were read. */
 export interface ReadRows<R extends Row = Row> {
   readonly rows: readonly R[];
   /**
-   * The transactions that were open at that moment and may have appended, by numbers of their own. A position is drawn
-   * before its transaction commits: only of these can something appear below a position that was found.
+   * The transactions that were open at that moment and may have appended, as ascending ranges of their numbers: a bulk load may
+   * have hundreds of thousands. A position is drawn before its transaction commits: only these transactions can make a row appear
+   * below a position that was found.
    */
-  readonly open: ReadonlySet<number>;
+  readonly open: readonly WriterRange[];
+}
+
+/** What `read` found in the lanes, all at one moment. */
+export interface LaneRows extends ReadRows {
+  /** The lanes that may have more than was found, because a limit was reached. */
+  readonly more: ReadonlySet<number>;
+  /**
+   * Every position up to this one was drawn before that moment. In a lane without `more`, a row that appears at or below it later
+   * comes from a transaction in `open`. 0 where the store cannot tell.
+   */
+  readonly drawn: number;
+  /**
+   * Which server answered. A different value than before means that commits may have been lost in a failover: positions and epochs
+   * that were read earlier may have been given to other messages and owners. Absent where that cannot happen.
+   */
+  readonly server?: string;
+}
+
+/** What `late` found. */
+export interface LateRows extends ReadRows<LateRow> {
+  /** Whether there may be more beyond the last row, because a limit was reached. */
+  readonly more: boolean;
 }
 
 /** Where to go on reading a lane. */
@@ -179,6 +208,8 @@ export interface Row {
   readonly crashes: number;
   /** From `wait`: it failed, or stands behind one of its key that did. Else from `pending`. */
   readonly waiting: boolean;
+  /** Why its columns make no message, if they do not: it is to be parked as it is. `message` has as much as could be read. */
+  readonly fault?: PostboxError;
   /** In `pending`, but its key is held: it must go behind those that wait, not out. */
   readonly held: boolean;
   /** Of one that waits: how often an operator has put it back to its place. What is settled is the row of this turn. */
@@ -218,39 +249,66 @@ export interface Settled {
   readonly transaction?: number;
 }
 
+export interface ReadOptions {
+  /** The read stops after the row with which its rows reach so many bytes: a first row is always found. Defaults to 16 MiB. */
+  readonly maxBytes?: number;
+}
+
+export interface DueOptions extends ReadOptions {
+  /** What rows are held under that the reader has already: their key, or for a row that waits alone U+0001 and its id. Defaults to none. */
+  readonly except?: readonly string[];
+}
+
 /**
  * The relay's side of a box. Every write to the rows of a lane carries its epoch and locks it against a take-over, so that
  * what an owner does after it lost a lane changes nothing there. What is scheduled is in no lane yet.
+ *
+ * A caller gives a call up by its signal. The store then ends the statement on the server and gives the connection back: calls that
+ * were given up never take more than a fixed number of connections, and none waits on in the server. Whether such a call has
+ * happened is unknown; every verb may be repeated.
  */
 export interface Box {
   /** Joins those who share the lanes of this box, or stays among them, for `leaseMs`. Keeps what it owns that long. */
-  renew(owner: string, leaseMs: number, order: Order): Promise<Membership>;
+  renew(owner: string, leaseMs: number, order: Order, signal?: AbortSignal): Promise<Membership>;
   /**
    * Takes up to `most` more lanes for a member whose lease stands, of those that are nobody's or whose owner's lease has
    * run out. Answers with the ones it got, each with a higher epoch than before.
    */
-  own(owner: string, most: number, options?: OwnOptions): Promise<readonly TakenLane[]>;
+  own(owner: string, most: number, options?: OwnOptions, signal?: AbortSignal): Promise<readonly TakenLane[]>;
   /** Gives these lanes back at once, those of them that are still its own; without any named, gives all back and leaves. */
-  release(owner: string, lanes?: readonly Lane[]): Promise<void>;
-  /** Of each lane, the first `limit` rows of `pending` beyond a position, in order of position. */
-  read(lanes: readonly LaneRead[]): Promise<ReadRows>;
+  release(owner: string, lanes?: readonly Lane[], signal?: AbortSignal): Promise<void>;
+  /**
+   * Of each lane, the first `limit` rows of `pending` beyond a position, in order of position, taking the lanes in the order given.
+   */
+  read(lanes: readonly LaneRead[], options?: ReadOptions, signal?: AbortSignal): Promise<LaneRows>;
   /**
    * Of each lane, the first rows of `wait` of each key whose hold is due, those due longest first, at most twice `limit`
    * in all; in order of position.
    */
-  due(lanes: readonly Omit<LaneRead, "after">[]): Promise<readonly Row[]>;
+  due(lanes: readonly Omit<LaneRead, "after">[], options?: DueOptions, signal?: AbortSignal): Promise<readonly Row[]>;
   /** The first `limit` rows of `pending` in these ranges that the reader does not know, in order of position over all lanes. */
-  late(gaps: readonly LaneGap[], limit: number): Promise<ReadRows<LateRow>>;
+  late(gaps: readonly LaneGap[], limit: number, options?: ReadOptions, signal?: AbortSignal): Promise<LateRows>;
   /**
    * Appends up to `limit` of the scheduled messages that are due, the first due first; several may call it at once. Answers
    * with how many these were, and in how many ms the next one is due, if there is one.
    */
-  promote(limit: number): Promise<Promoted>;
+  promote(limit: number, signal?: AbortSignal): Promise<Promoted>;
   /** Notes the crashes of rows, before they are sent; answers with the lanes whose epoch still stands. */
-  suspect(lanes: readonly Lane[], rows: readonly Row[]): Promise<ReadonlySet<number>>;
-  /** Moves rows, each of them named once, to what became of them, all in one step. */
-  settle(lanes: readonly Lane[], settlements: readonly Settlement[], options?: SettleOptions): Promise<Settled>;
+  suspect(lanes: readonly Lane[], rows: readonly Row[], signal?: AbortSignal): Promise<ReadonlySet<number>>;
+  /**
+   * Moves rows, each of them named once, to what became of them, all in one step. A row is the one that was read only if its
+   * message has the same id.
+   */
+  settle(
+    lanes: readonly Lane[],
+    settlements: readonly Settlement[],
+    options?: SettleOptions,
+    signal?: AbortSignal,
+  ): Promise<Settled>;
 }
+
+/** How many bytes a read brings unless it is told otherwise. */
+export const defaultReadBytes = 16 * 1024 * 1024;
 
 /** The box that keeps what a consumer has not handled yet. */
 export function inboxOf(consumer: string): string {

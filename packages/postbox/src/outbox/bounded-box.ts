@@ -8,20 +8,21 @@ import type { Box } from "../store.js";
  * relay for ever, and its stopping too. A call that was given up may still have happened; every verb bears a repetition.
  */
 export function boundedBox(box: Box, limitMs: number, runtime: Runtime): Box {
-  const bounded = <R>(verb: string, call: () => Promise<R>): Promise<R> => {
+  const bounded = <R>(verb: string, call: (signal: AbortSignal) => Promise<R>): Promise<R> => {
     const late = () =>
-      new PostboxError("store-failed", `the store did not ${verb} within ${limitMs} ms; it is tried again`);
+      new PostboxError("store-timeout", `the store did not ${verb} within ${limitMs} ms; the relay tries again`);
     return withTimeout(runtime, limitMs, late, call);
   };
   return {
-    renew: (owner, leaseMs, order) => bounded("renew", () => box.renew(owner, leaseMs, order)),
-    own: (owner, most, options) => bounded("own", () => box.own(owner, most, options)),
-    release: (owner, lanes) => bounded("release", () => box.release(owner, lanes)),
-    read: (lanes) => bounded("read", () => box.read(lanes)),
-    suspect: (lanes, rows) => bounded("write to", () => box.suspect(lanes, rows)),
-    due: (lanes) => bounded("read", () => box.due(lanes)),
-    late: (gaps, limit) => bounded("read", () => box.late(gaps, limit)),
-    promote: (limit) => bounded("append what is due to", () => box.promote(limit)),
-    settle: (lanes, settlements, options) => bounded("settle", () => box.settle(lanes, settlements, options)),
+    renew: (owner, leaseMs, order) => bounded("renew", (signal) => box.renew(owner, leaseMs, order, signal)),
+    own: (owner, most, options) => bounded("own", (signal) => box.own(owner, most, options, signal)),
+    release: (owner, lanes) => bounded("release", (signal) => box.release(owner, lanes, signal)),
+    read: (lanes, options) => bounded("read", (signal) => box.read(lanes, options, signal)),
+    suspect: (lanes, rows) => bounded("write to", (signal) => box.suspect(lanes, rows, signal)),
+    due: (lanes, options) => bounded("read", (signal) => box.due(lanes, options, signal)),
+    late: (gaps, limit, options) => bounded("read", (signal) => box.late(gaps, limit, options, signal)),
+    promote: (limit) => bounded("append what is due to", (signal) => box.promote(limit, signal)),
+    settle: (lanes, settlements, options) =>
+      bounded("settle", (signal) => box.settle(lanes, settlements, options, signal)),
   };
 }

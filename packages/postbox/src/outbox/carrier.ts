@@ -23,8 +23,13 @@ export interface Carrier {
   readonly keepsOrder: boolean;
   /** Whether it takes one row at a time, the next when `carry` has resolved. */
   readonly oneByOne: boolean;
+  /** How many rows it takes at once for now. */
+  most(): number;
   connect?(signal: AbortSignal): Promise<void>;
-  /** Reports each row once, as soon as its outcome is known; with `idle`, that may be after this has resolved. Never rejects. */
+  /**
+   * Reports each row once, as soon as its outcome is known; with `idle`, that may be after this has resolved. Never rejects. A row that
+   * was answered as undecided may still be reported as sent.
+   */
   carry(
     rows: readonly Row[],
     report: (row: Row, outcome: RowOutcome) => void,

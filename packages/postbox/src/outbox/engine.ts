@@ -7,7 +7,7 @@ import type { Telemetry } from "../telemetry/events.js";
 import { createBreaker } from "./breaker.js";
 import type { Carrier, Dispatched, RowOutcome } from "./carrier.js";
 import { countCrashes } from "./count-crashes.js";
-import { expiry, isExpiry, judge, queueBehind, sentEvent } from "./judge.js";
+import { expiry, isUntried, judge, queueBehind, sentEvent, unreadable } from "./judge.js";
 import { createOrderedSettling } from "./ordered-settling.js";
 import type { Ownership } from "./ownership.js";
 import { createReader } from "./reader.js";
@@ -113,6 +113,10 @@ export function createEngine(options: EngineOptions): Engine {
       if (held.length > 0) ordered.add(held.map((row) => queueBehind(row, "held", judgeOptions)));
       dispatching.wake();
     },
+    serverChanged(server) {
+      options.telemetry({ name: "relay.server-changed", box: boxName, server });
+      ownership.startAnew();
+    },
   });
 
   /** What became of it is committed. */
@@ -127,7 +131,13 @@ export function createEngine(options: EngineOptions): Engine {
   }
 
   function report(row: Row, outcome: RowOutcome): void {
-    if (!window.isOnItsWay(row)) return;
+    if (!window.isOnItsWay(row)) {
+      // A confirmation that came after its timeout: the row is still ours, and need not be sent again.
+      if (outcome.status !== "sent" || !window.sentAfterAll(row)) return;
+      ordered.add([judge(row, outcome, undefined, judgeOptions)]);
+      doubt.sent();
+      return;
+    }
     if (outcome.status === "released") {
       window.undecided([row]);
       dispatching.wake();
@@ -148,7 +158,7 @@ export function createEngine(options: EngineOptions): Engine {
       ordered.add([judgement, ...behind]);
     } else {
       if (settlement.to === "sent") window.sent(row);
-      else window.parked(row, isExpiry(outcome));
+      else window.parked(row, isUntried(row, outcome));
       ordered.add([judgement]);
     }
     ordered.landed([row]);
@@ -156,9 +166,9 @@ export function createEngine(options: EngineOptions): Engine {
     dispatching.wake();
   }
 
-  /** Also reports it, if it is. */
-  function isExpired(row: Row): boolean {
-    const end = expiry(row, runtime.now());
+  /** Whether a row ends without being sent: it cannot be read, or has expired. Also reports it then. */
+  function endsHere(row: Row): boolean {
+    const end = unreadable(row) ?? (options.expired === "send" ? undefined : expiry(row, runtime.now()));
     if (end !== undefined) report(row, end);
     return end !== undefined;
   }
@@ -206,7 +216,8 @@ export function createEngine(options: EngineOptions): Engine {
         settler.size < 2 * maxInFlight &&
         window.inFlightBytes < maxInFlightBytes
       ) {
-        const most = doubt.none && !carrier.oneByOne ? Math.min(batchSize, maxInFlight - window.inFlight) : 1;
+        const most =
+          doubt.none && !carrier.oneByOne ? Math.min(batchSize, carrier.most(), maxInFlight - window.inFlight) : 1;
         const batch = window.take(most, maxInFlightBytes - window.inFlightBytes, doubt.none);
         const [first] = batch;
         if (first === undefined) break;
@@ -215,7 +226,7 @@ export function createEngine(options: EngineOptions): Engine {
           report(first, end);
           continue;
         }
-        const worth = options.expired === "send" ? batch : batch.filter((row) => !isExpired(row));
+        const worth = batch.filter((row) => !endsHere(row));
         if (worth.length > 0) send(worth);
       }
       reader.roomLeft();
@@ -228,7 +239,7 @@ export function createEngine(options: EngineOptions): Engine {
 
   return {
     gained(lanes) {
-      for (const { lane, clean } of lanes) if (!clean) suspicion.add(lane);
+      suspicion.add(lanes.filter(({ clean }) => !clean).map(({ lane }) => lane));
       reader.add(lanes.map(({ lane }) => lane));
     },
     resume: () => dispatching.wake(),

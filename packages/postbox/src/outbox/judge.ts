@@ -45,7 +45,7 @@ export function judge(
   const { error } = outcome;
   // It was never with the sender, and nothing there held it back.
   if (isExpiry(outcome)) return judgeExpired(row, error, options);
-  if (ahead !== undefined) return queueBehind(row, ahead, options);
+  if (ahead !== undefined && row.fault === undefined) return queueBehind(row, ahead, options);
   const text = storedError(error.message);
   const isCounted = !(outcome.status === "failed" && outcome.uncounted);
   const attempts = row.attempts + (isCounted ? 1 : 0);
@@ -71,7 +71,17 @@ export function expiry({ message }: Row, now: number): Outcome | undefined {
   return lifeLeftMs(message, now) > 0 ? undefined : { status: "rejected", error: expiredError(message) };
 }
 
-export function isExpiry(outcome: Outcome): boolean {
+/** What ends a row whose stored columns make no message: it is parked as it is. */
+export function unreadable({ fault }: Row): Outcome | undefined {
+  return fault && { status: "rejected", error: fault };
+}
+
+/** Whether it was never with the sender, so that nothing was held back behind it. */
+export function isUntried(row: Row, outcome: Outcome): boolean {
+  return row.fault !== undefined || isExpiry(outcome);
+}
+
+function isExpiry(outcome: Outcome): boolean {
   if (outcome.status !== "rejected") return false;
   return outcome.error instanceof PermanentError && outcome.error.code === "message-expired";
 }

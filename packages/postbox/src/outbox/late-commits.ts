@@ -1,8 +1,9 @@
 import type { Runtime } from "../internal/runtime.js";
 import { createWake, type Wake } from "../internal/wake.js";
-import type { Box, LateRow, Row } from "../store.js";
+import type { Box, LateRow, Row, WriterRange } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Arrival, Window } from "./window.js";
+import { merged, within, without } from "./writer-ranges.js";
 
 /** How far a lane has been read. */
 export interface LaneCursor {
@@ -15,6 +16,8 @@ export interface LateCommitsOptions {
   readonly boxName: string;
   readonly window: Window;
   readonly batchSize: number;
+  /** How many bytes one read may bring. */
+  maxBytes(): number;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
   lanes(): readonly LaneCursor[];
@@ -35,7 +38,9 @@ export interface LateCommits {
    * Takes in what those have left that were open at an earlier read, and are no longer. `highest` is the highest position
    * that was found before this read. Answers how much it was.
    */
-  takeIn(open: ReadonlySet<number>, highest: number, signal: AbortSignal): Promise<number>;
+  takeIn(open: readonly WriterRange[], highest: number, signal: AbortSignal): Promise<number>;
+  /** Positions mean other messages now: forgets every transaction that was seen. */
+  forget(): void;
   /** This transaction, which has ended, is no reason to look. */
   appendedNothing(transaction: number): void;
   /** There may be room in the window again. */
@@ -47,7 +52,12 @@ export interface LateCommits {
   sweep(signal: AbortSignal): Promise<void>;
 }
 
-type IsWhole = (open: ReadonlySet<number>) => boolean;
+type IsWhole = (open: readonly WriterRange[]) => boolean;
+
+/** Transactions that were open, and the highest position that was found before they were first seen. */
+interface OpenSince extends WriterRange {
+  readonly since: number;
+}
 
 /** The share of time that looking all the way down may take: its interval is so many times its cost. */
 const patience = 20;
@@ -60,41 +70,42 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
   const { box, boxName, window, runtime, telemetry } = options;
   const mostAtOnce = 4 * options.batchSize;
   const [room, sweepRoom] = [createWake(runtime), createWake(runtime)];
-  /** Each open transaction, and the highest position that was found before it was first seen. */
-  const openSince = new Map<number, number>();
-  /** Transactions that have ended and appended nothing. A read that is under way may still show them as open. */
-  const harmless = new Set<number>();
+  let openSince: readonly OpenSince[] = [];
+  /** Transactions that have ended and appended nothing. A read in progress may still show them as open. */
+  let harmless: WriterRange[] = [];
 
   /** `isWhole` judges, by the transactions that were open, whether its rows may be taken in. */
   async function page(asked: readonly LaneCursor[], after: number, upTo: number, isWhole: IsWhole) {
     const read = window.beginRead();
     let found: readonly LateRow[] = [];
     let rows: readonly LateRow[] = [];
+    let more = false;
     let arrival: Arrival;
     try {
       const gaps = asked.map(({ lane, cursor }) => {
         const end = Math.min(cursor, upTo);
         return { lane, after, upTo: end, known: window.known(lane, after, end) };
       });
-      const answer = await box.late(gaps, mostAtOnce);
+      const answer = await box.late(gaps, mostAtOnce, { maxBytes: options.maxBytes() });
       found = answer.rows;
+      more = answer.more;
       if (isWhole(answer.open)) rows = options.stillAsked(asked, found);
     } finally {
       arrival = window.endRead(read, rows);
     }
     for (const { message, ageMs } of rows) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
     if (arrival.fresh > 0) options.arrived(arrival.held);
-    return { fresh: arrival.fresh, more: found.length < mostAtOnce ? undefined : found.at(-1)?.position };
+    return { fresh: arrival.fresh, more: more ? found.at(-1)?.position : undefined };
   }
 
   /**
-   * Takes in what is unknown beyond a position; the transactions `ended` are known to have, those in `openSince` may end meanwhile.
+   * Takes in what is unknown beyond a position; the transactions `ended` are known to have ended, those in `openSince` may end meanwhile.
    * Page by page, from the lowest position on: a transaction may have left more than one statement, or the window, should
    * hold. Pages are as wide as they are quick, since what is deleted and not vacuumed away costs time too.
    */
-  async function look(after: number, ended: Iterable<number>, wake: Wake, signal: AbortSignal): Promise<number> {
+  async function look(after: number, ended: readonly WriterRange[], wake: Wake, signal: AbortSignal): Promise<number> {
     let [fresh, from, width] = [0, after, firstWidth];
-    const seenEnd = new Set(ended);
+    let seenEnd = ended;
     while (!signal.aborted) {
       const asked = options.lanes().filter(({ cursor }) => cursor > from);
       if (asked.length === 0) break;
@@ -107,11 +118,9 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
       // here would be taken in first.
       let lowest = from;
       const found = await page(asked, from, from + width, (open) => {
-        for (const [number, since] of openSince) {
-          if (seenEnd.has(number) || open.has(number)) continue;
-          seenEnd.add(number);
-          lowest = Math.min(lowest, since);
-        }
+        const endedNow = without(without(openSince, open), seenEnd);
+        seenEnd = merged<WriterRange>(seenEnd, endedNow);
+        for (const { since } of endedNow) lowest = Math.min(lowest, since);
         return lowest === from;
       });
       if (lowest < from) {
@@ -129,21 +138,26 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
 
   return {
     async takeIn(open, highest, signal) {
-      const ended = [...openSince.keys()].filter((number) => !open.has(number));
-      const after = Math.min(...ended.map((number) => openSince.get(number) as number));
+      const ended = without(openSince, open);
+      let after = Number.POSITIVE_INFINITY;
+      for (const { since } of ended) after = Math.min(after, since);
       const found = await look(after, ended, room, signal);
-      for (const number of ended) openSince.delete(number);
-      // One that is new here has begun after the last read, and so has drawn its positions after those that this one saw.
-      for (const number of open) {
-        if (!openSince.has(number) && !harmless.has(number)) openSince.set(number, highest);
-      }
+      // A transaction that is new here began after the last read, so it drew its positions after those that that one saw.
+      const known = within(openSince, open);
+      const fresh = without(without(open, known), harmless).map((range) => ({ ...range, since: highest }));
+      openSince = merged(known, fresh);
       // No read that begins from now on shows them.
-      harmless.clear();
+      harmless = [];
       return found;
     },
+    forget() {
+      openSince = [];
+      harmless = [];
+    },
     appendedNothing(transaction) {
-      openSince.delete(transaction);
-      harmless.add(transaction);
+      const range = { from: transaction, to: transaction + 1 };
+      openSince = without(openSince, [range]);
+      harmless = merged(without(harmless, [range]), [range]);
     },
     roomLeft() {
       room.wake();

@@ -43,6 +43,8 @@ export interface Ownership {
   of(rows: readonly Pick<Lane, "lane">[]): readonly Lane[];
   /** These turned out to be somebody else's; those that have been taken again since, under another epoch, are not. */
   lose(lanes: readonly Lane[]): void;
+  /** Loses all lanes and gains them at once, so that they are read from their beginning: what was known of them may be wrong. */
+  startAnew(): void;
   /**
    * Shares until the signal is aborted, and renews until `finished` is: what is on its way at a stop may take longer than a
    * lease. Rejects for what no retry can mend.
@@ -202,6 +204,11 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     trusted,
     paused: () => paused,
     lose,
+    startAnew() {
+      const lanes = owned();
+      options.lost(lanes.map(({ lane }) => lane));
+      options.gained(lanes.map((lane) => ({ ...lane, clean: true })));
+    },
     of: (rows) =>
       [...new Set(rows.map(({ lane }) => lane))].flatMap((lane) => {
         const epoch = epochs.get(lane);

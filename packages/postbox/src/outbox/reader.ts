@@ -1,6 +1,7 @@
+import { PostboxError } from "../errors.js";
 import type { Runtime } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
-import type { Box, Row } from "../store.js";
+import type { Box, LaneRows, Row } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import { createLateCommits, type LaneCursor } from "./late-commits.js";
 import type { Arrival, Window } from "./window.js";
@@ -10,6 +11,8 @@ export interface ReaderOptions {
   readonly boxName: string;
   readonly window: Window;
   readonly batchSize: number;
+  /** One read brings no more bytes than this, and none is begun while as many are buffered. */
+  readonly maxInFlightBytes: number;
   readonly pollIntervalMs: number;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
@@ -17,6 +20,8 @@ export interface ReaderOptions {
   failed(error: unknown): number;
   /** Rows were taken into the window; these of them are held. */
   arrived(held: readonly Row[]): void;
+  /** Another server answers than before: what is known of the lanes may be of other messages. */
+  serverChanged(server: string): void;
 }
 
 interface LaneState {
@@ -26,7 +31,6 @@ interface LaneState {
   limit: number;
   /** The same for what waits. */
   dueLimit: number;
-  count: number;
 }
 
 /** Brings rows into the window: new ones from the tip of each lane, and those that committed late. */
@@ -47,6 +51,8 @@ export interface Reader {
   run(signal: AbortSignal): Promise<void>;
 }
 
+const mostHalvings = 20;
+
 export function createReader(options: ReaderOptions): Reader {
   const { box, boxName, window, runtime, telemetry, pollIntervalMs, batchSize } = options;
   const byLane = new Map<number, LaneState>();
@@ -59,10 +65,25 @@ export function createReader(options: ReaderOptions): Reader {
   const due = createWake(runtime);
   /** When to look for what is due again. */
   let dueAt = 0;
-  /** The highest position that was found. */
+  /** The highest position that was found, or known to be drawn. */
   let highest = 0;
-  const isFull = () => window.buffered >= 4 * batchSize;
-  const late = createLateCommits({ ...options, lanes: () => lanes, stillAsked, isFull });
+  let server: string | undefined;
+  /** Where the next read begins: lanes that the bytes of the last one did not reach come first. */
+  let start = 0;
+  /** Each halves what a read may bring: one that took too long would take too long again. */
+  let halvings = 0;
+  const maxBytes = () => Math.max(1, Math.floor(options.maxInFlightBytes / 2 ** halvings));
+  const isFull = () => window.buffered >= 4 * batchSize || window.bufferedBytes >= options.maxInFlightBytes;
+  const late = createLateCommits({ ...options, failed, lanes: () => lanes, stillAsked, isFull, maxBytes });
+
+  /** How long to wait after a failure. */
+  function failed(error: unknown): number {
+    if (error instanceof PostboxError && error.code === "store-timeout") {
+      halvings = Math.min(halvings + 1, mostHalvings);
+      for (const state of byLane.values()) state.limit = state.dueLimit = 1;
+    }
+    return options.failed(error);
+  }
 
   /** A lane may have been lost, and even gained anew, while it was read. */
   function stillAsked<R extends Row>(asked: readonly LaneCursor[], rows: readonly R[]): readonly R[] {
@@ -81,10 +102,21 @@ export function createReader(options: ReaderOptions): Reader {
     let rows: readonly Row[] = [];
     let arrival: Arrival;
     let before = 0;
+    let asked: readonly LaneState[] = [];
+    let found: LaneRows;
     try {
-      const asked = lanes;
-      const found = await box.read(asked.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit })));
+      asked = [...lanes.slice(start), ...lanes.slice(0, start)];
+      const reads = asked.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit }));
+      found = await box.read(reads, { maxBytes: maxBytes() });
       if (found.rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
+      if (server !== undefined && found.server !== undefined && found.server !== server) {
+        server = found.server;
+        highest = 0;
+        late.forget();
+        options.serverChanged(server);
+        return "some";
+      }
+      server = found.server;
       before = await late.takeIn(found.open, highest, signal);
       rows = stillAsked(asked, found.rows);
     } finally {
@@ -93,20 +125,23 @@ export function createReader(options: ReaderOptions): Reader {
     const fresh = before + arrival.fresh;
     if (arrival.fresh > 0) options.arrived(arrival.held);
     if (fresh > 0) telemetry({ name: "relay.read", box: boxName, count: fresh });
-    for (const state of lanes) state.count = 0;
+    if (halvings > 0) halvings--;
     for (const { lane, position } of rows) {
       const state = byLane.get(lane);
-      if (state === undefined) continue;
-      state.count++;
-      if (position > state.cursor) state.cursor = position;
+      if (state !== undefined && position > state.cursor) state.cursor = position;
       if (position > highest) highest = position;
     }
     let full = false;
-    for (const state of lanes) {
-      const hasMore = state.count >= state.limit;
+    let cutAt: number | undefined;
+    for (const state of asked) {
+      const hasMore = found.more.has(state.lane);
+      if (!hasMore && byLane.get(state.lane) === state) state.cursor = Math.max(state.cursor, found.drawn);
       full ||= hasMore;
       state.limit = hasMore ? Math.min(state.limit * 2, batchSize) : smallest();
+      cutAt ??= hasMore ? lanes.indexOf(state) : undefined;
     }
+    if (found.drawn > highest) highest = found.drawn;
+    start = cutAt === undefined ? 0 : (cutAt + 1) % Math.max(1, lanes.length);
     // Many full lanes share what one alone may have.
     const wanted = lanes.reduce((sum, { limit }) => sum + limit, 0);
     const most = 4 * batchSize;
@@ -129,7 +164,7 @@ export function createReader(options: ReaderOptions): Reader {
         drained = empty;
         pauseMs = found === "full" ? 0 : found === "some" ? 1 : Math.min(pollIntervalMs, Math.max(1, pauseMs * 2));
       } catch (error) {
-        pauseMs = options.failed(error);
+        pauseMs = failed(error);
       }
       // From look to look, whatever a look takes; but never without a rest.
       const restMs = Math.max(pauseMs / 2, pauseMs - (runtime.monotonic() - startedAt));
@@ -144,7 +179,12 @@ export function createReader(options: ReaderOptions): Reader {
     let arrival: Arrival;
     try {
       const asked = lanes;
-      rows = await box.due(asked.map(({ lane, dueLimit }) => ({ lane, limit: dueLimit })));
+      // What the window has of a key comes first anyway: reading it again with every row that leaves would cost the square.
+      const except = window.waitingUnder();
+      rows = await box.due(
+        asked.map(({ lane, dueLimit }) => ({ lane, limit: dueLimit })),
+        { maxBytes: maxBytes(), except },
+      );
       const counts = new Map<number, number>();
       for (const { lane } of rows) counts.set(lane, (counts.get(lane) ?? 0) + 1);
       for (const state of asked) {
@@ -175,14 +215,14 @@ export function createReader(options: ReaderOptions): Reader {
       try {
         if ((await readDue()) > 0) reader.dueIn(1);
       } catch (error) {
-        reader.dueIn(Math.max(1, options.failed(error)));
+        reader.dueIn(Math.max(1, failed(error)));
       }
     }
   }
 
   const reader: Reader = {
     add(added) {
-      for (const lane of added) byLane.set(lane, { lane, cursor: 0, limit: 1, dueLimit: 1, count: 0 });
+      for (const lane of added) byLane.set(lane, { lane, cursor: 0, limit: 1, dueLimit: 1 });
       lanes = [...byLane.values()];
       for (const state of lanes) state.limit = state.dueLimit = smallest();
       room.wake();
@@ -194,7 +234,7 @@ export function createReader(options: ReaderOptions): Reader {
       lanes = [...byLane.values()];
     },
     roomLeft() {
-      if (window.buffered >= 2 * batchSize) return;
+      if (isFull() || window.buffered >= 2 * batchSize) return;
       room.wake();
       late.roomLeft();
     },

@@ -125,7 +125,7 @@ describe("a relay whose store does not answer", () => {
     await sender.until(1);
     await relay.stop();
     expect(log.of("relay.failed").map(({ error }) => error.message)).toContain(
-      "[store-failed] the store did not read within 150 ms; it is tried again",
+      "[store-timeout] the store did not read within 150 ms; the relay tries again",
     );
   });
 });

@@ -199,7 +199,7 @@ export function createRelay<Tx>(
 
   const source = () => createSource({ name: `the outbox of ${store.name}`, shunMs: leaseMs, runtime }, pump.run);
   if (sender === undefined) return { source };
-  const carrier = carrierTo(sender, publishTimeoutMs, runtime);
+  const carrier = carrierTo(sender, { publishTimeoutMs, leaseMs, runtime });
   const background = startStop("relay", (signal) => pump.run(carrier, signal));
   return {
     run: (signal = new AbortController().signal) => pump.run(carrier, signal),

@@ -159,6 +159,7 @@ function carryTo(
     name,
     keepsOrder: false,
     oneByOne: true,
+    most: () => 1,
     async carry([row], report, epochs) {
       const epoch = row && epochs.get(row.lane);
       if (row !== undefined && epoch !== undefined && !stopping.aborted) await handOver(row, report, epoch);

@@ -13,11 +13,13 @@ const row = (lane: number, position: number): Row => ({
   held: false,
 });
 
-it("suspects as many rows of a lane as may have been on their way, and none of others", () => {
-  const suspicion = createSuspicion(2);
-  suspicion.add(1);
-  const crashes = [row(2, 1), row(1, 2), row(1, 3), row(1, 4)].map((one) => suspicion.mark(one).crashes);
-  expect(crashes).toEqual([0, 1, 1, 0]);
+it("suspects as many rows as may have been in flight in all lanes together, and none of others", () => {
+  const suspicion = createSuspicion(3);
+  suspicion.add([1, 3]);
+  const rows = [row(2, 1), row(1, 2), row(3, 3), row(1, 4), row(1, 5), row(3, 6)];
+  expect(rows.map((one) => suspicion.mark(one).crashes)).toEqual([0, 1, 1, 1, 0, 0]);
+  suspicion.add([3]);
+  expect(suspicion.mark(row(3, 7)).crashes).toBe(1);
 });
 
 it("counts a death of a sound connection, and then one in five with the same message, until something is sent", () => {

@@ -22,27 +22,36 @@ export function hopeless(row: Row): Outcome | undefined {
   return { status: "rejected", error: new PostboxError("message-suspect", text) };
 }
 
-/** The first rows of lanes whose owner died: any of them may have been on its way then. */
+/** The first rows of lanes whose owner died: any of them may have been in flight then. */
 export interface Suspicion {
-  /** This lane was taken from one who died. */
-  add(lane: number): void;
+  /** These lanes were taken together from an owner that died. */
+  add(lanes: readonly number[]): void;
   remove(lane: number): void;
-  /** The same row, with one crash more if it stands under suspicion. Ask once for each row. */
+  /** The same row, with one crash more if it is under suspicion. Ask once for each row. */
   mark(row: Row): Row;
 }
 
-/** `most` is how many of one lane were on their way at most, or sent and not settled: those are still in front. */
+/**
+ * `most` is how many rows an owner had in flight at most, or sent and not settled, in all its lanes together. They are the first of
+ * their lanes, and lanes are read evenly: so they are among the first `most` rows that are read.
+ */
 export function createSuspicion(most: number): Suspicion {
-  /** How many more of each lane. */
-  const left = new Map<number, number>();
+  /** How many more, shared by lanes that were taken together. */
+  const left = new Map<number, { count: number }>();
   return {
-    add: (lane) => void left.set(lane, most),
+    add(lanes) {
+      const shared = { count: most };
+      for (const lane of lanes) left.set(lane, shared);
+    },
     remove: (lane) => void left.delete(lane),
     mark(row) {
-      const more = left.get(row.lane);
-      if (more === undefined) return row;
-      if (more > 1) left.set(row.lane, more - 1);
-      else left.delete(row.lane);
+      const shared = left.get(row.lane);
+      if (shared === undefined) return row;
+      if (shared.count === 0) {
+        left.delete(row.lane);
+        return row;
+      }
+      shared.count--;
       return { ...row, crashes: row.crashes + 1 };
     },
   };

@@ -39,9 +39,10 @@ async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () 
           .map(([lane, epoch]) => ({ lane, epoch }))
           .filter((own) => rows.some((row) => row.lane === own.lane)),
       lose: () => {},
+      startAnew: () => {},
       run: async () => {},
     },
-    carrier: carrierTo(sender, 4_000, runtimeWith()),
+    carrier: carrierTo(sender, { publishTimeoutMs: 4_000, leaseMs: 15_000, runtime: runtimeWith() }),
     order: "total",
     holdParked: false,
     expired: "park",

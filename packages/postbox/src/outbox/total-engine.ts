@@ -2,14 +2,15 @@ import { PostboxError } from "../errors.js";
 import { laneCount } from "../internal/lane.js";
 import { sleep } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
-import type { LateRow, Row } from "../store.js";
+import type { LateRow, Row, WriterRange } from "../store.js";
 import { createBreaker } from "./breaker.js";
 import type { Dispatched, RowOutcome } from "./carrier.js";
 import { countCrashes } from "./count-crashes.js";
 import type { Engine, EngineOptions } from "./engine.js";
-import { expiry, type Judgement, judge } from "./judge.js";
+import { expiry, type Judgement, judge, unreadable } from "./judge.js";
 import { createSettler } from "./settler.js";
 import { createDoubt, createSuspicion, hopeless } from "./suspicion.js";
+import { within } from "./writer-ranges.js";
 
 /** So often at most, what was passed is searched for messages that came late all the same; slower where it costs much. */
 const lookBackMs = 1000;
@@ -24,6 +25,7 @@ const patience = 20;
  */
 export function createTotalEngine(options: EngineOptions): Engine {
   const { box, boxName, ownership, carrier, runtime, telemetry, backoff, batchSize } = options;
+  const maxBytes = options.maxInFlightBytes;
   const judgeOptions = { ...options, box: boxName, inPlace: true, random: runtime.random };
   const breaker = createBreaker(options);
   const suspicion = createSuspicion(3 * options.maxInFlight);
@@ -42,11 +44,12 @@ export function createTotalEngine(options: EngineOptions): Engine {
   /** Everything up to here is in the queue, or was. */
   let passed = 0;
   /** When all of these transactions have ended, nothing up to `upTo` is missing any more. */
-  let gap: { readonly upTo: number; readonly open: ReadonlySet<number> } | undefined;
+  let gap: { readonly upTo: number; readonly open: readonly WriterRange[] } | undefined;
   /** What is in the queue, on its way, or not settled yet, by lane and position. */
   const live = new Set<string>();
   /** Changes when the lanes are lost: whatever was begun before does not count any more. */
   let term = 0;
+  let server: string | undefined;
   let pauseMs = 0;
   let drained = false;
   /** Whether a row is on its way; and whether it is to be the last. */
@@ -64,19 +67,44 @@ export function createTotalEngine(options: EngineOptions): Engine {
     roomLeft: progress,
   });
 
+  /** The first rows beyond what was passed, in order, and up to which position that is all there is. */
+  async function readAhead(limit: number) {
+    const every = Array.from({ length: laneCount }, (_, lane) => ({ lane, after: passed, limit }));
+    const { rows, open, more, server } = await box.read(every, { maxBytes });
+    const last = new Map(rows.map(({ lane, position }) => [lane, position]));
+    const ends = [...more].map((lane) => last.get(lane));
+    if (!ends.includes(undefined)) {
+      const upTo = Math.min(Number.POSITIVE_INFINITY, ...(ends as number[]));
+      return { rows: [...rows].sort(byPosition), open, upTo, server };
+    }
+    // The bytes ended the read before every lane had its turn, and what is first may be in one of the others.
+    const gaps = every.map(({ lane }) => ({ lane, after: passed, upTo: Number.MAX_SAFE_INTEGER, known: [] }));
+    const first = await box.late(gaps, limit, { maxBytes });
+    const end = first.more ? first.rows.at(-1)?.position : undefined;
+    return { rows: first.rows, open: first.open, upTo: end ?? Number.POSITIVE_INFINITY, server };
+  }
+
   /** Brings more into the queue. Answers whether there was something, nothing, or something that has to wait. */
   async function refill(): Promise<"some" | "none" | "gap"> {
     const begun = term;
-    const limit = Math.max(1, Math.ceil(batchSize / 8));
-    const every = Array.from({ length: laneCount }, (_, lane) => ({ lane, after: passed, limit }));
-    const { rows, open } = await box.read(every);
-    if (rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
+    const {
+      rows: inOrder,
+      open,
+      upTo: readUpTo,
+      server: answering,
+    } = await readAhead(Math.max(1, Math.ceil(batchSize / 8)));
+    if (inOrder.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
     if (begun !== term) return "none";
-    const inOrder = [...rows].sort(byPosition);
-    const readUpTo = frontier(inOrder, limit);
+    if (server !== undefined && answering !== undefined && answering !== server) {
+      server = answering;
+      telemetry({ name: "relay.server-changed", box: boxName, server });
+      ownership.startAnew();
+      return "some";
+    }
+    server = answering;
     const last = Math.min(inOrder.at(-1)?.position ?? 0, readUpTo);
-    const isOver = gap === undefined || [...gap.open].every((number) => !open.has(number));
-    const closed = Math.max(isOver ? (gap?.upTo ?? 0) : 0, open.size === 0 ? last : 0);
+    const isOver = gap === undefined || within(gap.open, open).length === 0;
+    const closed = Math.max(isOver ? (gap?.upTo ?? 0) : 0, open.length === 0 ? last : 0);
     const next: Row[] = [];
     let isOpen = false;
     for (const row of inOrder) {
@@ -116,9 +144,12 @@ export function createTotalEngine(options: EngineOptions): Engine {
     }
     const every = Array.from({ length: laneCount }, (_, lane) => lane);
     const gaps = every.map((lane) => ({ lane, after: 0, upTo: passed, known: known.get(lane) ?? [] }));
-    const late: readonly LateRow[] = passed === 0 ? [] : (await box.late(gaps, 4 * batchSize)).rows;
+    const late: readonly LateRow[] = passed === 0 ? [] : (await box.late(gaps, 4 * batchSize, { maxBytes })).rows;
     // From a time when this box was relayed in another order.
-    const due = await box.due(every.map((lane) => ({ lane, limit: batchSize })));
+    const due = await box.due(
+      every.map((lane) => ({ lane, limit: batchSize })),
+      { maxBytes },
+    );
     const rows = [...late, ...due.filter((row) => !before.has(nameOf(row)) && !live.has(nameOf(row)))];
     if (begun === term && rows.length > 0) {
       for (const { message, ageMs } of late) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
@@ -143,7 +174,8 @@ export function createTotalEngine(options: EngineOptions): Engine {
       // At once: its consumer may wait until that is stored before it lets go of the row.
       settler.add([judgement]);
     };
-    const end = hopeless(row) ?? (options.expired === "send" ? undefined : expiry(row, runtime.now()));
+    const end =
+      hopeless(row) ?? unreadable(row) ?? (options.expired === "send" ? undefined : expiry(row, runtime.now()));
     let waitMs = 0;
     if (end !== undefined) report(end);
     else {
@@ -238,7 +270,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
 
   return {
     gained(lanes) {
-      for (const { lane, clean } of lanes) if (!clean) suspicion.add(lane);
+      suspicion.add(lanes.filter(({ clean }) => !clean).map(({ lane }) => lane));
       news.wake();
     },
     lost(lanes) {
@@ -279,13 +311,6 @@ export function createTotalEngine(options: EngineOptions): Engine {
       await Promise.all([sending, settler.run(finish.signal)]);
     },
   };
-}
-
-/** Up to where everything has been read: a lane that came back full may have more. */
-function frontier(rows: readonly Row[], limit: number): number {
-  const lanes = new Map<number, { count: number; last: number }>();
-  for (const { lane, position } of rows) lanes.set(lane, { count: (lanes.get(lane)?.count ?? 0) + 1, last: position });
-  return Math.min(...[...lanes.values()].map(({ count, last }) => (count < limit ? Number.POSITIVE_INFINITY : last)));
 }
 
 function nameOf({ lane, position }: Row): string {

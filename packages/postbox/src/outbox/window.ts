@@ -30,8 +30,8 @@ function goesToWait(state: KeyState, { position }: Row): void {
   state.unsettledWaits.add(position);
 }
 
-/** Rough, but proportional: attributes and the objects around them. */
-const overheadBytes = 512;
+/** Rough, but proportional: 512 for the attributes and the objects around them. */
+const bytesOf = (row: Row): number => row.message.data.byteLength + 512;
 
 /** What a read brought that was not known yet. */
 export interface Arrival {
@@ -86,8 +86,16 @@ export interface Window {
   drop(lane: number): void;
   /** The positions of a lane beyond `after` and up to `upTo` that are known here, or were settled while a read was under way. */
   known(lane: number, after: number, upTo: number): number[];
-  /** Rows that are not on their way yet. */
+  /**
+   * It was sent after all, though its outcome had been unknown: takes it out if it is buffered, so that it is not sent again. False if
+   * it is not.
+   */
+  sentAfterAll(row: Row): boolean;
+  /** What the rows are held under that were read from `wait` and are not settled yet. */
+  waitingUnder(): string[];
+  /** Rows that are not in flight yet. */
   readonly buffered: number;
+  readonly bufferedBytes: number;
   readonly inFlight: number;
   readonly inFlightBytes: number;
 }
@@ -112,10 +120,19 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
   const live = new Map<number, Set<number>>();
   const reads = createReads();
   let buffered = 0;
+  let bufferedBytes = 0;
   const flying = new Set<Row>();
   let inFlight = 0;
   let inFlightBytes = 0;
 
+  const hold = (row: Row): void => {
+    buffered++;
+    bufferedBytes += bytesOf(row);
+  };
+  const letGo = (row: Row): void => {
+    buffered--;
+    bufferedBytes -= bytesOf(row);
+  };
   const keyOf = (row: Row): string | undefined => (ordered ? row.message.key : undefined);
   const liveIn = (lane: number): Set<number> => {
     const found = live.get(lane) ?? new Set();
@@ -161,12 +178,12 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
   /** Not on its way and not to be: as if it had not been read. */
   const discard = (row: Row): void => {
     live.get(row.lane)?.delete(row.position);
-    buffered--;
+    letGo(row);
   };
   const landed = (row: Row): KeyState | undefined => {
     flying.delete(row);
     inFlight--;
-    inFlightBytes -= row.message.data.byteLength + overheadBytes;
+    inFlightBytes -= bytesOf(row);
     const key = keyOf(row);
     if (key === undefined) return undefined;
     const state = stateOf(key, row.lane);
@@ -176,8 +193,10 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
   };
 
   const depart = (batch: readonly Row[], bytes: number): void => {
-    for (const row of batch) flying.add(row);
-    buffered -= batch.length;
+    for (const row of batch) {
+      flying.add(row);
+      letGo(row);
+    }
     inFlight += batch.length;
     inFlightBytes += bytes;
   };
@@ -194,7 +213,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       row = entry.queue.shift() as Row;
     }
     isolated = row;
-    depart([row], row.message.data.byteLength + overheadBytes);
+    depart([row], bytesOf(row));
     return [row];
   };
 
@@ -216,7 +235,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         fresh++;
         if (key === undefined) {
           ready.push(row);
-          buffered++;
+          hold(row);
         } else if (!row.waiting && (row.held || tooOld)) {
           goesToWait(stateOf(key, row.lane), row);
           held.push(row);
@@ -225,7 +244,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
           // What waits comes in order, but for what an operator has put back.
           const behind = row.waiting ? own.queue.findIndex(({ position }) => position > row.position) : -1;
           own.queue.splice(behind < 0 ? own.queue.length : behind, 0, row);
-          buffered++;
+          hold(row);
           enqueue(own);
         }
       }
@@ -247,7 +266,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       let bytes = 0;
       const put = (row: Row) => {
         batch.push(row);
-        bytes += row.message.data.byteLength + overheadBytes;
+        bytes += bytesOf(row);
       };
       const room = () => batch.length < maxRows && (batch.length === 0 || bytes < maxBytes);
       while (room() && readyHead < ready.length) {
@@ -290,7 +309,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       goesToWait(state, row);
       if (state.inFlight > 0) state.failedAhead = true;
       const behind = state.queue.splice(0);
-      buffered -= behind.length;
+      for (const other of behind) letGo(other);
       // Those that wait already stay where they are, and are read again when their hold is due.
       for (const other of behind) if (other.waiting) live.get(other.lane)?.delete(other.position);
       const moving = behind.filter((other) => !other.waiting);
@@ -331,7 +350,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
           }
           continue;
         }
-        buffered++;
+        hold(row);
         const again = crashed ? { ...row, crashes: row.crashes + 1 } : row;
         if (state === undefined) ready.push(again);
         else state.queue.unshift(again);
@@ -401,8 +420,31 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     known: (lane, after, upTo) =>
       [...(live.get(lane) ?? []), ...reads.past(lane)].filter((position) => position > after && position <= upTo),
 
+    sentAfterAll(row) {
+      const key = keyOf(row);
+      const state = key === undefined ? undefined : keys.get(key);
+      const place = (state?.queue ?? ready).indexOf(row as never, state === undefined ? readyHead : 0);
+      if (place < 0) return false;
+      (state?.queue ?? ready).splice(place, 1);
+      letGo(row);
+      if (state !== undefined) tidy(key as string, state);
+      return true;
+    },
+
+    waitingUnder() {
+      const found = new Set<string>();
+      const add = (row: Row) => row.waiting && found.add(keyOf(row) ?? `\u0001${row.message.id}`);
+      for (const row of flying) add(row);
+      for (const entry of [...ready.slice(readyHead), ...suspects]) if (!("queue" in entry)) add(entry);
+      for (const { queue } of keys.values()) for (const row of queue) add(row);
+      return [...found];
+    },
+
     get buffered() {
       return buffered;
+    },
+    get bufferedBytes() {
+      return bufferedBytes;
     },
     get inFlight() {
       return inFlight;

@@ -13,6 +13,8 @@ export type TelemetryEvent =
   | { readonly name: "relay.owned"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.lost"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.released"; readonly box: string; readonly owner: string; readonly lanes: number }
+  /** Another server answers than before, after a failover: the relay has forgotten what it had read, and reads it again. */
+  | { readonly name: "relay.server-changed"; readonly box: string; readonly server: string }
   | { readonly name: "relay.read"; readonly box: string; readonly count: number }
   | { readonly name: "relay.blocked"; readonly box: string; readonly before: number }
   | { readonly name: "relay.settled"; readonly box: string; readonly sent: number; readonly waiting: number }

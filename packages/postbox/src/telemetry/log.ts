@@ -19,6 +19,7 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "relay.owned": "info",
   "relay.released": "info",
   "relay.lost": "warn",
+  "relay.server-changed": "warn",
   "relay.blocked": "warn",
   "relay.paused": "warn",
   "relay.resumed": "info",

@@ -1,23 +1,27 @@
 import type { AuditEntry, BoxStats, Status } from "../../admin.js";
 import { laneCount, laneOf } from "../../internal/lane.js";
 import type { Message } from "../../message/message.js";
-import type {
-  Aside,
-  Box,
-  Lane,
-  LaneGap,
-  LaneRead,
-  LateRow,
-  Membership,
-  Order,
-  OwnOptions,
-  Promoted,
-  ReadRows,
-  Row,
-  Settled,
-  Settlement,
-  SettleOptions,
-  TakenLane,
+import {
+  type Aside,
+  type Box,
+  type DueOptions,
+  defaultReadBytes,
+  type Lane,
+  type LaneGap,
+  type LaneRead,
+  type LaneRows,
+  type LateRows,
+  type Membership,
+  type Order,
+  type OwnOptions,
+  type Promoted,
+  type ReadOptions,
+  type Row,
+  type Settled,
+  type Settlement,
+  type SettleOptions,
+  type TakenLane,
+  type WriterRange,
 } from "../../store.js";
 import { expiredReason, statuses } from "../admin-options.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
@@ -137,20 +141,48 @@ export class MemoryBox implements Box {
     this.#owners.release(owner, lanes);
   }
 
-  async read(lanes: readonly LaneRead[]): Promise<ReadRows> {
-    const rows = lanes.flatMap(({ lane, after = 0, limit }) => this.#lane(lane).read(after, limit));
-    return { rows, open: new Set(this.#open) };
+  async read(lanes: readonly LaneRead[], { maxBytes = defaultReadBytes }: ReadOptions = {}): Promise<LaneRows> {
+    const more = new Set<number>();
+    const rows: Row[] = [];
+    let bytes = 0;
+    for (const { lane, after = 0, limit } of lanes) {
+      let found = 0;
+      for (const row of this.#lane(lane).read(after, limit)) {
+        if (bytes >= maxBytes) break;
+        bytes += bytesOf(row);
+        found++;
+        rows.push(row);
+      }
+      if (found >= limit || bytes >= maxBytes) more.add(lane);
+    }
+    return { rows, open: this.#writers(), more, drawn: this.#lastPosition };
   }
 
-  async due(lanes: readonly Omit<LaneRead, "after">[]): Promise<readonly Row[]> {
+  async due(
+    lanes: readonly Omit<LaneRead, "after">[],
+    { maxBytes = defaultReadBytes, except = [] }: DueOptions = {},
+  ): Promise<readonly Row[]> {
     const now = this.#now();
-    return lanes.flatMap(({ lane, limit }) => this.#lane(lane).due(limit, now));
+    const known = new Set(except);
+    return upTo(
+      maxBytes,
+      lanes.flatMap(({ lane, limit }) => this.#lane(lane).due(limit, now, known)),
+    );
   }
 
-  async late(gaps: readonly LaneGap[], limit: number): Promise<ReadRows<LateRow>> {
+  async late(
+    gaps: readonly LaneGap[],
+    limit: number,
+    { maxBytes = defaultReadBytes }: ReadOptions = {},
+  ): Promise<LateRows> {
     const now = this.#now();
-    const rows = gaps.flatMap((gap) => this.#lane(gap.lane).late(gap, now));
-    return { rows: rows.sort(byPosition).slice(0, limit), open: new Set(this.#open) };
+    const all = gaps.flatMap((gap) => this.#lane(gap.lane).late(gap, now)).sort(byPosition);
+    const rows = upTo(maxBytes, all.slice(0, limit));
+    return { rows, open: this.#writers(), more: rows.length < all.length };
+  }
+
+  #writers(): WriterRange[] {
+    return [...this.#open].sort((a, b) => a - b).map((number) => ({ from: number, to: number + 1 }));
   }
 
   async settle(
@@ -334,6 +366,21 @@ export class MemoryBox implements Box {
     if (found === undefined) throw new RangeError(`there is no lane ${lane}; lanes are 0 to ${laneCount - 1}`);
     return found;
   }
+}
+
+function bytesOf({ message }: Row): number {
+  return message.data.byteLength + 512;
+}
+
+/** The first rows, up to the one with which they reach so many bytes. */
+function upTo<R extends Row>(maxBytes: number, rows: readonly R[]): R[] {
+  let bytes = 0;
+  const end = rows.findIndex((row) => {
+    const isFull = bytes >= maxBytes;
+    bytes += bytesOf(row);
+    return isFull;
+  });
+  return end < 0 ? [...rows] : rows.slice(0, end);
 }
 
 function fresh(message: Message, position: number, now: number): StoredRow {

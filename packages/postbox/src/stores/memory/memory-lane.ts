@@ -52,9 +52,11 @@ export class MemoryLane {
     return this.#pending.first(limit, after).map((row) => shown(row, false, this.#isHeld(row.message)));
   }
 
-  due(limit: number, now: number): Row[] {
-    const holds = [...this.#holds.values()]
-      .filter(({ dueAt, rows }) => dueAt <= now && rows.size > 0)
+  /** Without what is held under these: a key, or U+0001 and an id. */
+  due(limit: number, now: number, except: ReadonlySet<string>): Row[] {
+    const holds = [...this.#holds]
+      .filter(([name, { dueAt, rows }]) => dueAt <= now && rows.size > 0 && !except.has(heldUnder(name)))
+      .map(([, hold]) => hold)
       .sort((a, b) => a.dueAt - b.dueAt)
       .slice(0, limit);
     const rows = holds.flatMap((hold) => hold.rows.first(Math.ceil(limit / holds.length)));
@@ -78,13 +80,13 @@ export class MemoryLane {
   suspect({ position, message, waiting, crashes }: Row): void {
     for (const rows of waiting ? holdsOf(message).map((name) => this.#holds.get(name)?.rows) : [this.#pending]) {
       const row = rows?.get(position);
-      if (row !== undefined) rows?.set(position, { ...row, crashes });
+      if (row?.message.id === message.id) rows?.set(position, { ...row, crashes });
     }
   }
 
   /** Moves one row to what became of it, and answers with it unless it stays here. A row that is gone stays gone. */
   settle(settlement: Settlement, now: number, alone: boolean): StoredRow | undefined {
-    if (!this.#isOfTurn(settlement.row)) return undefined;
+    if (!this.has(settlement.row)) return undefined;
     const found = this.#take(settlement.row);
     if (found === undefined || settlement.to === "sent") return found?.row;
     const { attempts, error } = settlement;
@@ -119,16 +121,16 @@ export class MemoryLane {
     return undefined;
   }
 
-  /** Whether this row is here, of the turn that was read. */
-  has(row: Row): boolean {
-    const { position, message, waiting } = row;
-    if (!waiting) return this.#pending.get(position) !== undefined;
-    return this.#isOfTurn(row) && this.#holdsOver(message).some(({ rows }) => rows.get(position) !== undefined);
-  }
-
-  /** Whether it is still the row that was read: an operator may have put it back since, to be settled anew. */
-  #isOfTurn({ position, message, waiting, turn = 0 }: Row): boolean {
-    return !waiting || this.#holdsOver(message).every(({ rows }) => (rows.get(position)?.turn ?? turn) === turn);
+  /**
+   * Whether this row is here, the same message and of the turn that was read: an operator may have put it back since, to be
+   * settled anew, and after a lost commit its position may be another message's.
+   */
+  has({ position, message, waiting, turn = 0 }: Row): boolean {
+    const places = waiting ? this.#holdsOver(message).map(({ rows }) => rows) : [this.#pending];
+    return places.some((rows) => {
+      const row = rows.get(position);
+      return row?.message.id === message.id && (!waiting || (row.turn ?? 0) === turn);
+    });
   }
 
   /**
@@ -247,6 +249,11 @@ export function copyOf(message: Message): Message {
 /** What a message may be held under: by itself, and by its key. The prefix keeps an id from meeting another's key. */
 function holdsOf({ key, id }: Message): [string] | [string, string] {
   return key === undefined ? [`id ${id}`] : [`id ${id}`, keyHold(key)];
+}
+
+/** As a reader names it. */
+function heldUnder(name: string): string {
+  return name.startsWith(keyHold("")) ? name.slice(keyHold("").length) : `\u0001${name.slice("id ".length)}`;
 }
 
 function keyHold(key: string): string {

@@ -11,24 +11,26 @@ export function boxFromLane(first: number, box: Box): Box {
       const { lanes, ...rest } = await box.renew(...args);
       return { ...rest, lanes: lanes.map(back) };
     },
-    async own(owner, most, { except = [], ...options } = {}) {
-      return (await box.own(owner, most, { ...options, except: except.map((lane) => lane + first) })).map(back);
+    async own(owner, most, { except = [], ...options } = {}, signal) {
+      const moved = { ...options, except: except.map((lane) => lane + first) };
+      return (await box.own(owner, most, moved, signal)).map(back);
     },
-    release: (owner, lanes) => box.release(owner, lanes?.map(there<Lane>)),
-    async read(lanes) {
-      const { rows, open } = await box.read(lanes.map(there<LaneRead>));
-      return { rows: rows.map(back), open };
+    release: (owner, lanes, signal) => box.release(owner, lanes?.map(there<Lane>), signal),
+    async read(lanes, ...rest) {
+      const { rows, more, ...found } = await box.read(lanes.map(there<LaneRead>), ...rest);
+      return { ...found, rows: rows.map(back), more: lanesBack(more) };
     },
-    due: async (lanes) => (await box.due(lanes.map(there))).map(back<Row>),
-    async late(gaps, limit) {
-      const { rows, open } = await box.late(gaps.map(there), limit);
-      return { rows: rows.map(back), open };
+    due: async (lanes, ...rest) => (await box.due(lanes.map(there), ...rest)).map(back<Row>),
+    async late(gaps, ...rest) {
+      const { rows, ...found } = await box.late(gaps.map(there), ...rest);
+      return { ...found, rows: rows.map(back) };
     },
-    promote: (limit) => box.promote(limit),
-    suspect: async (lanes, rows) => lanesBack(await box.suspect(lanes.map(there), rows.map(there<Row>))),
-    async settle(lanes, settlements, options) {
+    promote: (...args) => box.promote(...args),
+    suspect: async (lanes, rows, signal) =>
+      lanesBack(await box.suspect(lanes.map(there), rows.map(there<Row>), signal)),
+    async settle(lanes, settlements, ...rest) {
       const moved = settlements.map((settlement) => ({ ...settlement, row: there(settlement.row) }));
-      const settled = await box.settle(lanes.map(there), moved, options);
+      const settled = await box.settle(lanes.map(there), moved, ...rest);
       return { ...settled, standing: lanesBack(settled.standing) };
     },
   };

@@ -1,205 +1,302 @@
 import { laneCount } from "../../internal/lane.js";
 import { messageColumns, messageSelection, selectedColumns } from "./message-columns.js";
-import { type BoxTables, isOfBox } from "./names.js";
+import type { tablesNamed } from "./names.js";
+import { type PlannedFunction, plannedFunction } from "./planned-function.js";
 import { numbered } from "./write-sql.js";
 
 const columns = messageColumns.map(([name]) => name).join(", ");
 
 /*
  * Ownership of a box, and reading it. Locks are always taken in the same order, lanes ascending and then members, so
- * that no two of these statements and a settle wait for each other.
+ * that no two of these statements and a settle wait for each other. A box's lanes begin at its `first_lane`.
  */
+
+export type Tables = ReturnType<typeof tablesNamed>;
 
 const inMs = (ms: string) => `clock_timestamp() + (${ms})::double precision * interval '1 millisecond'`;
-
-function isPaused(t: BoxTables): string {
-  return `name = ${t.name} AND paused_at IS NOT NULL`;
-}
+const isPaused = (name: string) => `name = ${name} AND paused_at IS NOT NULL`;
+const ofBox = (lane: string, first: string) => `${lane} BETWEEN ${first} AND ${first} + ${laneCount - 1}`;
 
 /**
- * Touches the member only, so that a renewal never waits for a settle. Answers with what is its own, and with the other
- * members; and with a row of nothing when the box is paused.
+ * Touches the member only, so that a renewal never waits for a settle. Answers with the owner's lanes and with the other
+ * members; and with a row of NULLs when the box is paused. $4 is the box's first lane, $5 its name.
  */
-export function renewSql(t: BoxTables): string {
-  return `
-    WITH beat AS (
+export function renewFunction(t: Tables): PlannedFunction {
+  return plannedFunction({
+    name: t.function("renew"),
+    params: ["text", "double precision", "text", "integer", "text"],
+    returns: [
+      "lane integer",
+      "epoch bigint",
+      "owner text",
+      "relay_order text",
+      "beat bigint",
+      "lease_ms double precision",
+      "lives boolean",
+      "shares boolean",
+    ],
+    body: `
       INSERT INTO ${t.member} AS m (owner, relay_order, beat, lease_ms, expires_at, first_lane)
-      VALUES ($1::text, $3::text, 1, $2::double precision, ${inMs("$2::double precision")}, ${t.firstLane})
-      ON CONFLICT (owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at
-    )
-    SELECT lane, epoch, NULL AS owner, NULL AS relay_order, NULL AS beat, NULL AS lease_ms, NULL AS lives, NULL AS shares
-    FROM ${t.lane} WHERE owner = $1::text
-    UNION ALL
-    SELECT NULL, NULL, owner, relay_order, beat, lease_ms,
-           expires_at > clock_timestamp(), expires_at > ${inMs("lease_ms / 2")}
-    FROM ${t.member} WHERE owner <> $1::text AND first_lane = ${t.firstLane}
-    UNION ALL
-    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM ${t.state} WHERE ${isPaused(t)}`;
+      VALUES ($1, $3, 1, $2, ${inMs("$2")}, $4)
+      ON CONFLICT (owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at;
+      RETURN QUERY
+        SELECT k.lane, k.epoch, NULL::text, NULL::text, NULL::bigint, NULL::double precision, NULL::boolean, NULL::boolean
+        FROM ${t.lane} k WHERE ${ofBox("k.lane", "$4")} AND k.owner = $1
+        UNION ALL
+        SELECT NULL, NULL, m.owner, m.relay_order, m.beat, m.lease_ms,
+               m.expires_at > clock_timestamp(), m.expires_at > ${inMs("m.lease_ms / 2")}
+        FROM ${t.member} m WHERE m.first_lane = $4 AND m.owner <> $1
+        UNION ALL
+        SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM ${t.state} WHERE ${isPaused("$5")};`,
+  });
 }
 
 /**
- * Takes up to $2 lanes for $1, beginning at lane $3, so that several who come at once do not all want the same. Who is
- * among the owners $4, and has not beaten since the beats $5, counts as dead. With $6 it takes all or none; and none of $7.
+ * Takes up to $2 lanes for $1, beginning at lane $3, so that relays that start together do not all want the same. A member
+ * among the owners $4 that has not renewed since the beats $5 counts as dead. With $6 it takes all lanes or none; it never
+ * takes the lanes $7. $8 is the box's first lane, $9 its name.
  *
- * It looks first and locks only what seems free, so that a relay that stands by disturbs nobody. What it locked may
- * have changed while it waited, though, and a statement sees the other tables as they were when it began: a lane whose
- * epoch has moved since was taken by someone whose lease is still invisible here. The owner's lease is locked as well:
- * a renewal in progress is waited for, and then it stands.
+ * It looks first and locks only lanes that seem free, so that a relay that stands by disturbs no other. A locked lane may
+ * have changed while this waited, and a statement sees the other tables as they were when it began: a lane whose epoch has
+ * changed since belongs to an owner whose lease is still invisible here. The owner's lease is locked as well: a renewal in
+ * progress is waited for, and then the lease stands.
+ *
+ * Epochs follow the clock: after a failover that lost the latest take-overs, a new epoch still differs from every earlier one.
  */
-export function ownSql(t: BoxTables): string {
+export function ownFunction(t: Tables): PlannedFunction {
   const lives = (m: string) => `${m}.expires_at > clock_timestamp() AND NOT EXISTS (
-          SELECT FROM unnest($4::text[], $5::bigint[]) AS d (owner, beat) WHERE d.owner = ${m}.owner AND d.beat = ${m}.beat)`;
-  return `
-    WITH seen AS MATERIALIZED (
-      SELECT k.lane, k.epoch FROM ${t.lane} k
-      WHERE ${isOfBox(t, "k.lane")} AND k.owner IS DISTINCT FROM $1::text AND k.lane <> ALL ($7::integer[]) AND NOT EXISTS (
-        SELECT FROM ${t.member} m WHERE m.owner = k.owner AND ${lives("m")})
-        AND EXISTS (SELECT FROM ${t.member} WHERE owner = $1::text AND expires_at > clock_timestamp())
-        AND NOT EXISTS (SELECT FROM ${t.state} WHERE ${isPaused(t)})
-      ORDER BY (k.lane + $3::integer) % ${laneCount} LIMIT $2::integer
-    ), locked AS MATERIALIZED (
-      SELECT lane, epoch, owner, clean FROM ${t.lane} WHERE lane IN (SELECT lane FROM seen) ORDER BY lane FOR UPDATE
-    ), rival AS MATERIALIZED (
-      SELECT m.owner, m.expires_at, m.beat FROM ${t.member} m
-      WHERE m.owner IN (SELECT owner FROM locked)
-      ORDER BY m.owner FOR UPDATE OF m
-    ), free AS MATERIALIZED (
-      SELECT l.lane, l.clean FROM locked l JOIN seen USING (lane, epoch)
-      WHERE NOT EXISTS (SELECT FROM rival r WHERE r.owner = l.owner AND ${lives("r")})
-    ), enough AS MATERIALIZED (
-      SELECT NOT $6::boolean OR
-        (SELECT count(*) FROM free) + (SELECT count(*) FROM ${t.lane} WHERE owner = $1::text) = ${laneCount} AS yes
-    ), left_behind AS (
-      DELETE FROM ${t.member} m USING rival r WHERE m.owner = r.owner AND r.expires_at <= clock_timestamp()
-    )
-    UPDATE ${t.lane} k SET epoch = k.epoch + 1, owner = $1::text, clean = false
-    FROM free, enough WHERE k.lane = free.lane AND enough.yes
-    RETURNING k.lane, k.epoch, free.clean`;
+            SELECT FROM unnest($4, $5) AS d (owner, beat) WHERE d.owner = ${m}.owner AND d.beat = ${m}.beat)`;
+  return plannedFunction({
+    name: t.function("own"),
+    params: ["text", "integer", "integer", "text[]", "bigint[]", "boolean", "integer[]", "integer", "text"],
+    returns: ["lane integer", "epoch bigint", "clean boolean"],
+    body: `
+      RETURN QUERY
+      WITH seen AS MATERIALIZED (
+        SELECT k.lane, k.epoch FROM ${t.lane} k
+        WHERE ${ofBox("k.lane", "$8")} AND k.owner IS DISTINCT FROM $1 AND k.lane <> ALL ($7)
+          AND coalesce((SELECT false FROM ${t.member} m WHERE m.owner = k.owner AND ${lives("m")}), true)
+          AND (SELECT true FROM ${t.member} m WHERE m.owner = $1 AND m.expires_at > clock_timestamp())
+          AND coalesce((SELECT false FROM ${t.state} WHERE ${isPaused("$9")}), true)
+        ORDER BY (k.lane + $3) % ${laneCount} LIMIT $2
+      ), locked AS MATERIALIZED (
+        SELECT k.lane, k.epoch, k.owner, k.clean FROM ${t.lane} k
+        WHERE k.lane = ANY (ARRAY(SELECT lane FROM seen)) ORDER BY k.lane FOR UPDATE
+      ), rival AS MATERIALIZED (
+        SELECT m.owner, m.expires_at, m.beat FROM ${t.member} m
+        WHERE m.owner = ANY (ARRAY(SELECT owner FROM locked)) ORDER BY m.owner FOR UPDATE
+      ), free AS MATERIALIZED (
+        SELECT l.lane, l.clean FROM locked l JOIN seen USING (lane, epoch)
+        WHERE NOT EXISTS (SELECT FROM rival r WHERE r.owner = l.owner AND ${lives("r")})
+      ), enough AS MATERIALIZED (
+        SELECT NOT $6 OR (SELECT count(*) FROM free)
+          + (SELECT count(*) FROM ${t.lane} k WHERE ${ofBox("k.lane", "$8")} AND k.owner = $1) = ${laneCount} AS yes
+      ), left_behind AS (
+        DELETE FROM ${t.member} m
+        WHERE m.owner = ANY (ARRAY(SELECT r.owner FROM rival r WHERE r.expires_at <= clock_timestamp()))
+      ), taken AS (
+        UPDATE ${t.lane} k
+        SET epoch = greatest(k.epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint), owner = $1, clean = false
+        WHERE k.lane = ANY (ARRAY(SELECT lane FROM free)) AND (SELECT yes FROM enough)
+        RETURNING k.lane, k.epoch
+      )
+      SELECT taken.lane, taken.epoch, free.clean FROM taken JOIN free USING (lane);`,
+  });
 }
 
-/** Gives back the lanes $2 of the epochs $3. The epoch stays: until somebody takes a lane, what was sent may be settled. */
-export function releaseSql(t: BoxTables): string {
-  return `
-    WITH mine AS MATERIALIZED (
-      SELECT k.lane FROM ${t.lane} k JOIN unnest($2::integer[], $3::bigint[]) AS e (lane, epoch) USING (lane, epoch)
-      WHERE k.owner = $1::text ORDER BY k.lane FOR NO KEY UPDATE OF k
-    )
-    UPDATE ${t.lane} k SET owner = NULL, clean = true FROM mine WHERE k.lane = mine.lane`;
+/** Gives back the lanes $2 of the epochs $3. The epoch stays: until another owner takes a lane, sent rows may be settled. */
+export function releaseFunction(t: Tables): PlannedFunction {
+  return plannedFunction({
+    name: t.function("release"),
+    params: ["text", "integer[]", "bigint[]"],
+    returns: ["lane integer"],
+    body: `
+      RETURN QUERY
+      WITH mine AS MATERIALIZED (
+        SELECT k.lane, k.epoch FROM ${t.lane} k
+        WHERE k.lane = ANY ($2) AND k.owner = $1 ORDER BY k.lane FOR NO KEY UPDATE
+      )
+      UPDATE ${t.lane} k SET owner = NULL, clean = true
+      WHERE k.lane = ANY (ARRAY(SELECT lane FROM mine JOIN unnest($2, $3) AS e (lane, epoch) USING (lane, epoch)))
+      RETURNING k.lane;`,
+  });
 }
 
-/** Gives back everything, and leaves; so do those who stood by without a lane when they died, long ago. */
-export function leaveSql(t: BoxTables): string {
-  return `
-    WITH mine AS MATERIALIZED (
-      SELECT lane FROM ${t.lane} WHERE owner = $1::text ORDER BY lane FOR NO KEY UPDATE
-    ), freed AS (
-      UPDATE ${t.lane} k SET owner = NULL, clean = true FROM mine WHERE k.lane = mine.lane RETURNING k.lane
-    )
-    DELETE FROM ${t.member}
-    WHERE (owner = $1::text OR expires_at < clock_timestamp() - interval '1 day')
-      AND (SELECT count(*) FROM freed) >= 0  -- after the lanes, as everywhere`;
+/** Gives back everything, and leaves; removes members, too, that died long ago without a lane. $2 is the box's first lane. */
+export function leaveFunction(t: Tables): PlannedFunction {
+  return plannedFunction({
+    name: t.function("leave"),
+    params: ["text", "integer"],
+    returns: ["owner text"],
+    body: `
+      PERFORM FROM ${t.lane} k WHERE ${ofBox("k.lane", "$2")} AND k.owner = $1 ORDER BY k.lane FOR NO KEY UPDATE;
+      UPDATE ${t.lane} k SET owner = NULL, clean = true WHERE ${ofBox("k.lane", "$2")} AND k.owner = $1;
+      RETURN QUERY
+      DELETE FROM ${t.member} m
+      WHERE m.first_lane = $2 AND (m.owner = $1 OR m.expires_at < clock_timestamp() - interval '1 day')
+      RETURNING m.owner;`,
+  });
 }
+
+/** What a read answers with: a row's columns, those of its message last. */
+const rowColumns = ["lane integer", "position bigint", "attempts integer", "crashes integer", "held boolean"];
+const recordColumns = selectedColumns.map(([name, type]) => `${name} ${type === "jsonb" ? "text" : type}`);
 
 /** Whether a row's key is held: as a value, since an EXISTS would be answered by reading all holds into a hash. */
-function isHeld(t: BoxTables): string {
-  return `coalesce((SELECT true FROM ${t.hold} h WHERE h.lane = p.lane AND h.key = p.key), false)`;
+function isHeld(t: Tables, row: string): string {
+  return `coalesce((SELECT true FROM ${t.hold} h WHERE h.lane = ${row}.lane AND h.key = ${row}.key), false)`;
 }
 
+/** About what a row takes in memory. The length of data is known without fetching it. */
+const bytesOf = (row: string) =>
+  `(octet_length(${row}.data) + pg_column_size(${row}.extensions) + pg_column_size(${row}.headers) + 512)`;
+
 /**
- * Which transactions may be open, as `oldest:next:list:more`: those that are listed, and those from `next` on that have their
- * number already, `more` of them. A snapshot does not list these, since `next` follows the last one that has *ended*. The
- * second part is found out after the rows were seen, so it misses nobody who had drawn a position before one of them.
+ * Which transactions may be open, as `oldest:next:list:more`: the listed ones, and those from `next` on that have their number
+ * already, `more` of them. A snapshot does not list these, since `next` follows the last one that has *ended*. The second part
+ * is determined after the rows were seen, so it includes every transaction that had drawn a position before one of them.
  */
 const openNow = "pg_current_snapshot()::text || ':' || age(pg_snapshot_xmax(pg_current_snapshot())::xid)";
 
-/** In place of a message: in `id`, the transactions that were open. */
-const openRow = selectedColumns
-  .map(([name, type]) => (name === "id" ? openNow : `NULL::${type === "jsonb" ? "text" : type}`))
-  .join(", ");
+/** One more row, without a lane: in `id` the open transactions, in `position` the last position drawn, in `source` the server. */
+function statusRow(t: Tables, before: readonly string[], position: string): string {
+  const values: Readonly<Record<string, string>> = { id: openNow, source: `${t.server}()` };
+  const message = selectedColumns.map(([name, type]) => values[name] ?? `NULL::${type === "jsonb" ? "text" : type}`);
+  return `SELECT NULL::integer, ${position}, 0, 0, false, ${[...before, ...message].join(", ")}`;
+}
 
 /**
- * Of the lanes $1, the first $2 rows of `pending` beyond the positions $3. Each lane is a short walk along the primary key;
- * sorting across lanes would read all of them, and starting from the front each time would walk over everything that was
- * deleted and not yet vacuumed away. $4 is the greatest of $2: a limit that the planner knows, or it would think of the
- * whole table, and compile the statement for so much work.
+ * Of the lanes $1, the first $2 rows of `pending` beyond the positions $3, until they take $5 bytes, lane by lane in the order
+ * given. Each lane is a short walk along the primary key; starting from the front each time would walk over every row that was
+ * deleted and not yet vacuumed away. $4 is the greatest of $2.
  *
- * One row more, without a lane, has in `id` the transactions that were open.
+ * The last position drawn is read before the snapshot of the rows: every position up to it belongs to a row that is visible, to
+ * a transaction that is still open, or to one that was rolled back. A sequence that caches positions per session gives no such
+ * promise, so it counts as 0 then.
  */
-export function readSql(t: BoxTables): string {
-  return `
-    SELECT p.lane, p.position, p.attempts, p.crashes, ${isHeld(t)} AS held, ${messageSelection("p")}
-    FROM unnest($1::integer[], $2::integer[], $3::bigint[]) AS l (lane, n, after)
-    CROSS JOIN LATERAL (
-      SELECT * FROM (
-        SELECT * FROM ${t.pending} WHERE lane = l.lane AND position > l.after ORDER BY position LIMIT $4::integer
-      ) AS first ORDER BY position LIMIT l.n
-    ) AS p
-    UNION ALL
-    SELECT NULL, NULL, 0, 0, false, ${openRow}`;
+export function readFunction(t: Tables): PlannedFunction {
+  return plannedFunction({
+    name: t.function("read"),
+    params: ["integer[]", "integer[]", "bigint[]", "integer", "bigint"],
+    returns: [...rowColumns, ...recordColumns],
+    declare: "drawn bigint;",
+    body: `
+      SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO drawn FROM ${t.positions} s
+      WHERE (SELECT q.seqcache FROM pg_sequence q WHERE q.seqrelid = '${t.positions}'::regclass) = 1;
+      RETURN QUERY
+        SELECT r.lane, r.position, r.attempts, r.crashes, ${isHeld(t, "r")}, ${messageSelection("r")}
+        FROM (
+          SELECT p.*, sum(${bytesOf("p")}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+          FROM unnest($1, $2, $3) AS l (lane, n, after)
+          CROSS JOIN LATERAL (
+            SELECT * FROM (
+              SELECT x.* FROM ${t.pending} x WHERE x.lane = l.lane AND x.position > l.after ORDER BY x.position LIMIT $4
+            ) AS first LIMIT l.n
+          ) AS p
+        ) AS r
+        WHERE coalesce(r.bytes_before < $5, true)
+        UNION ALL
+        ${statusRow(t, [], "coalesce(drawn, 0)")};`,
+  });
 }
 
 /**
- * Of the lanes $1, the first $2 rows of `wait` that are due, shared among the keys that are due longest: each is a short walk,
- * however many wait there. A hold may have nothing behind it: it must not take the place of one that has. The time is the statement's, since the index could not be asked for one that changes while it
- * runs. $3 is the greatest of $2, as above.
+ * Of the lanes $1, the first $2 rows of `wait` that are due, until they take $4 bytes, shared among the keys that are due
+ * longest, without the keys $5. Each is a short walk, however many rows wait. A hold may have no rows behind it: it must not take
+ * the place of one that has. $3 is the greatest of $2. The time is the statement's: an index cannot be asked for a time that changes.
  */
-export function dueSql(t: BoxTables): string {
-  return `
-    SELECT w.lane, w.position, w.attempts, w.crashes, w.turn, false AS held, ${messageSelection("w")}
-    FROM unnest($1::integer[], $2::integer[]) AS l (lane, n)
-    CROSS JOIN LATERAL (
-      SELECT key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
-      FROM (SELECT key FROM ${t.hold} h WHERE lane = l.lane AND due_at <= statement_timestamp()
-              AND (SELECT true FROM ${t.wait} w WHERE w.lane = h.lane AND w.hold_key = h.key LIMIT 1)
-            ORDER BY due_at LIMIT least(l.n, $3::integer)) AS h
-    ) AS due
-    CROSS JOIN LATERAL (
-      SELECT * FROM (
-        SELECT * FROM ${t.wait} WHERE lane = l.lane AND hold_key = due.key ORDER BY position LIMIT $3::integer
-      ) AS first ORDER BY position LIMIT due.share
-    ) AS w`;
+export function dueFunction(t: Tables): PlannedFunction {
+  return plannedFunction({
+    name: t.function("due"),
+    params: ["integer[]", "integer[]", "integer", "bigint", "text[]"],
+    returns: [...rowColumns, "turn integer", ...recordColumns],
+    body: `
+      RETURN QUERY
+        SELECT r.lane, r.position, r.attempts, r.crashes, false, r.turn, ${messageSelection("r")}
+        FROM (
+          SELECT w.*, sum(${bytesOf("w")}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+          FROM unnest($1, $2) AS l (lane, n)
+          CROSS JOIN LATERAL (
+            SELECT h.key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
+            FROM (SELECT h.key FROM ${t.hold} h
+                  WHERE (h.lane + 0) = l.lane AND h.due_at <= statement_timestamp()
+                    AND h.key NOT IN (SELECT k FROM unnest($5) AS k)
+                    AND (SELECT true FROM ${t.wait} x WHERE (x.lane + 0) = l.lane AND x.hold_key = h.key LIMIT 1)
+                  ORDER BY h.due_at LIMIT least(l.n, $3)) AS h
+          ) AS due
+          CROSS JOIN LATERAL (
+            SELECT * FROM (
+              SELECT x.* FROM ${t.wait} x WHERE (x.lane + 0) = l.lane AND x.hold_key = due.key ORDER BY x.position LIMIT $3
+            ) AS first LIMIT due.share
+          ) AS w
+        ) AS r
+        WHERE coalesce(r.bytes_before < $4, true);`,
+  });
 }
 
 /**
- * Appends the first $1 scheduled messages that are due; one at a time, or two of one key could change places. As for any
- * append, the transaction has its number before they get their positions.
+ * Of the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age: the first $6 in
+ * order of position, until they take $7 bytes. One row more, as above.
  */
-export function promoteSql(t: BoxTables): string {
-  return `
-    WITH turn AS MATERIALIZED (
-      SELECT pg_try_advisory_xact_lock(hashtextextended('postbox schedule ' || '${t.scheduled}', 0)) AS got
-    ), due AS (
-      DELETE FROM ${t.scheduled}
-      WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM ${t.scheduled} WHERE due_at <= statement_timestamp() AND (SELECT got FROM turn)
-        ORDER BY due_at, position LIMIT $1::integer FOR UPDATE))
-      RETURNING due_at, position, lane, ${columns}
-    ), anew AS (
-      INSERT INTO ${t.pending} (lane, ${columns})
-      SELECT lane, ${columns} FROM due WHERE ${numbered} ORDER BY due_at, position
-      RETURNING lane
-    )
-    SELECT (SELECT count(*) FROM anew) AS count,
-           (SELECT extract(epoch FROM min(due_at) - clock_timestamp()) * 1000 FROM ${t.scheduled}
-            WHERE due_at > statement_timestamp()) AS next_in_ms`;
+export function lateFunction(t: Tables): PlannedFunction {
+  return plannedFunction({
+    name: t.function("late"),
+    params: ["integer[]", "bigint[]", "bigint[]", "integer[]", "bigint[]", "integer", "bigint"],
+    returns: [...rowColumns, "age_ms double precision", ...recordColumns],
+    body: `
+      RETURN QUERY
+        SELECT r.lane, r.position, r.attempts, r.crashes, ${isHeld(t, "r")},
+               (extract(epoch FROM clock_timestamp() - r.created_at) * 1000)::double precision, ${messageSelection("r")}
+        FROM (
+          SELECT f.*, sum(${bytesOf("f")}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+          FROM (
+            SELECT p.* FROM unnest($1, $2, $3) AS g (lane, after, up_to)
+            CROSS JOIN LATERAL (
+              SELECT x.* FROM ${t.pending} x WHERE x.lane = g.lane AND x.position > g.after AND x.position <= g.up_to
+              ORDER BY x.position LIMIT $6 + cardinality($4)) AS p
+            WHERE NOT EXISTS (
+              SELECT FROM unnest($4, $5) AS k (lane, position) WHERE k.lane = p.lane AND k.position = p.position)
+            ORDER BY p.position LIMIT $6
+          ) AS f
+        ) AS r
+        WHERE coalesce(r.bytes_before < $7, true)
+        UNION ALL
+        ${statusRow(t, ["NULL::double precision"], "NULL::bigint")};`,
+  });
 }
 
 /**
- * Of the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age: the first $6.
- * Lane by lane: joined as it is said, all of `pending` would be read. One row more, as above.
+ * Appends the first $1 scheduled messages that are due, until they take $2 bytes; one call at a time, or two of one key could change
+ * places. As for any append, the transaction has its number before they get their positions.
  */
-export function lateSql(t: BoxTables): string {
-  return `
-    (SELECT p.lane, p.position, p.attempts, p.crashes, ${isHeld(t)} AS held,
-           extract(epoch FROM clock_timestamp() - p.created_at) * 1000 AS age_ms, ${messageSelection("p")}
-    FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS g (lane, after, up_to)
-    CROSS JOIN LATERAL (
-      SELECT * FROM ${t.pending} WHERE lane = g.lane AND position > g.after AND position <= g.up_to
-      ORDER BY position OFFSET 0) AS p
-    WHERE NOT EXISTS (
-      SELECT FROM unnest($4::integer[], $5::bigint[]) AS k (lane, position)
-      WHERE k.lane = p.lane AND k.position = p.position)
-    ORDER BY p.position LIMIT $6::integer)
-    UNION ALL
-    SELECT NULL, NULL, 0, 0, false, 0, ${openRow}`;
+export function promoteFunction(t: Tables): PlannedFunction {
+  return plannedFunction({
+    name: t.function("promote"),
+    params: ["integer", "bigint"],
+    returns: ["count bigint", "next_in_ms double precision"],
+    declare: "appended bigint := 0; since timestamptz := statement_timestamp();",
+    body: `
+      IF pg_try_advisory_xact_lock(hashtextextended('postbox schedule ${t.scheduled}', 0)) THEN
+        WITH due AS (
+          DELETE FROM ${t.scheduled}
+          WHERE ctid = ANY (ARRAY(
+            SELECT r.tid FROM (
+              SELECT s.tid, sum(s.bytes) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+              FROM (SELECT x.ctid AS tid, ${bytesOf("x")} AS bytes FROM ${t.scheduled} x
+                    WHERE x.due_at <= statement_timestamp() ORDER BY x.due_at, x.position LIMIT $1 FOR UPDATE) AS s
+            ) AS r WHERE coalesce(r.bytes_before < $2, true)))
+          RETURNING due_at, position, lane, ${columns}
+        ), anew AS (
+          INSERT INTO ${t.pending} (lane, ${columns})
+          SELECT lane, ${columns} FROM due WHERE ${numbered} ORDER BY due_at, position
+          RETURNING lane
+        )
+        SELECT count(*) INTO appended FROM anew;
+        -- What the bytes left behind is due now.
+        since := '-infinity';
+      END IF;
+      RETURN QUERY SELECT appended, (extract(epoch FROM (
+        SELECT s.due_at FROM ${t.scheduled} s WHERE s.due_at > since ORDER BY s.due_at LIMIT 1) - clock_timestamp()) * 1000
+        )::double precision;`,
+  });
 }

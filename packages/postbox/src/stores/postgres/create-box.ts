@@ -38,6 +38,8 @@ const vacuumSoon = ["", "toast."]
  * - `turn` counts how often an operator has put a row back to its place: a relay settles the row of the turn that it read.
  * - `changes` counts the same for a hold: a settle deletes only the hold that it saw.
  * - `holds` marks the parked rows that hold their key.
+ * - `(lane + 0)` in an index keeps it from serving a condition on `lane` alone: of two indexes that begin with `lane`, stale
+ *   statistics could choose the wrong one.
  * - `done` has no unique index, since a replay keeps the id. It is partitioned by time; rows without a partition go to `overflow`.
  */
 export function createBox(schema: string, box: "outbox" | "inbox"): string {
@@ -71,7 +73,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       turn integer NOT NULL DEFAULT 0,
       PRIMARY KEY (lane, position)
     ) WITH (${vacuumSoon});
-    CREATE INDEX ON ${t.wait} (lane, hold_key, position);
+    CREATE INDEX ON ${t.wait} ((lane + 0), hold_key, position);
 
     CREATE TABLE ${t.hold} (
       lane integer NOT NULL,
@@ -80,7 +82,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       changes integer NOT NULL DEFAULT 0,
       PRIMARY KEY (lane, key)
     );
-    CREATE INDEX ON ${t.hold} (lane, due_at);
+    CREATE INDEX ON ${t.hold} ((lane + 0), due_at);
 
     -- A settle locks (lane, epoch) as a foreign key would. Only because both are unique together does a change of the
     -- epoch wait for it.
@@ -101,6 +103,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       expires_at timestamptz NOT NULL,
       first_lane integer NOT NULL DEFAULT 0
     ) WITH (fillfactor = 50);
+    CREATE INDEX ON ${t.member} (first_lane);
 
     CREATE TABLE ${t.scheduled} (
       due_at timestamptz NOT NULL,

@@ -1,4 +1,5 @@
 import { checkOptions } from "../../options.js";
+import { createBoxFunctions, createServerFunction } from "./box-functions.js";
 import { createBox } from "./create-box.js";
 import { createInboxFunctions } from "./inbox-functions.js";
 import { createInboxMemory } from "./inbox-memory.js";
@@ -42,6 +43,9 @@ const steps: readonly ((schema: string) => string)[] = [
     createOperations(schema) +
     createBox(schema, "outbox") +
     createBox(schema, "inbox") +
+    createServerFunction(schema) +
+    createBoxFunctions(schema, "outbox") +
+    createBoxFunctions(schema, "inbox") +
     createPublishFunctions(schema) +
     createInboxMemory(schema) +
     createInboxFunctions(schema) +

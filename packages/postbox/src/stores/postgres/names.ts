@@ -35,6 +35,12 @@ export interface BoxTables {
   readonly audit: string;
   /** What consumers have taken over. */
   readonly memory: string;
+  /** The sequence that positions are drawn from. */
+  readonly positions: string;
+  /** The function that says which server this is. */
+  readonly server: string;
+  /** A function of the box. */
+  function(name: string): string;
 }
 
 /** The tables of a box; of a consumer's inbox, with its number. */
@@ -59,7 +65,7 @@ export function tablesNamed(
   schema: string,
   box: "outbox" | "inbox",
 ): Omit<BoxTables, "name" | "consumer" | "firstLane"> {
-  const table = (part: keyof BoxTables) => `"${schema}"."${box}_${part}"`;
+  const table = (part: string) => `"${schema}"."${box}_${part}"`;
   return {
     pending: table("pending"),
     wait: table("wait"),
@@ -73,6 +79,9 @@ export function tablesNamed(
     state: boxStateTable(schema),
     audit: auditTable(schema),
     memory: inboxTable(schema),
+    positions: `"${schema}"."${box}_pending_position_seq"`,
+    server: `"${schema}".server`,
+    function: (name) => `"${schema}"."${box}_${name}"`,
   };
 }
 

@@ -1,15 +1,26 @@
 import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
-import type { Box, Lane, Member, Row, Settled, Settlement, TakenLane } from "../../store.js";
+import {
+  type Box,
+  defaultReadBytes,
+  type Lane,
+  type LaneRead,
+  type Member,
+  type Row,
+  type Settled,
+  type Settlement,
+  type TakenLane,
+  type WriterRange,
+} from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
-import { dueSql, lateSql, leaveSql, ownSql, promoteSql, readSql, releaseSql, renewSql } from "./box-sql.js";
+import { boxFunctions } from "./box-functions.js";
 import { openPartitionSql } from "./done-partitions.js";
 import { errorText } from "./error-text.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
-import { type KeptIn, settleSentSql, settleSql, suspectSql } from "./settle-sql.js";
+import type { KeptIn } from "./settle-sql.js";
 
 /**
  * A box in Postgres. Each verb is one statement in a transaction of its own: a crash leaves all of it or nothing, and a
@@ -22,35 +33,17 @@ export function postgresBox(
   run: StatementRunner,
   checkSchema: SchemaCheck,
 ): Box {
-  const statements = {
-    own: ownSql(tables),
-    renew: renewSql(tables),
-    release: releaseSql(tables),
-    leave: leaveSql(tables),
-    read: readSql(tables),
-    due: dueSql(tables),
-    late: lateSql(tables),
-    promote: promoteSql(tables),
-    partition: openPartitionSql(tables),
-    suspect: suspectSql(tables),
-    settle: settleSql(tables, "done"),
-  };
-  const settle = { done: statements.settle, overflow: settleSql(tables, "overflow") };
-  const settleSent = {
-    delete: settleSentSql(tables, undefined),
-    done: settleSentSql(tables, "done"),
-    overflow: settleSentSql(tables, "overflow"),
-  };
-  // Not the others: `late` and a settle of all kinds have to be planned for how much it is.
-  const often = new Set([statements.read, statements.due, ...Object.values(settleSent)]);
+  const functions = boxFunctions(tables);
+  const statements = { ...functions, partition: { call: openPartitionSql(tables) } };
   /** Where what is sent is kept, and until when that is so. */
   let kept: { readonly in: KeptIn; readonly until: number } = { in: "overflow", until: 0 };
 
-  async function query(verb: keyof typeof statements, params: readonly unknown[], text = statements[verb]) {
+  async function query(verb: keyof typeof statements, params: readonly unknown[], signal?: AbortSignal) {
     try {
       await checkSchema(run);
-      return (await run(text, params, often.has(text))).rows;
+      return (await run(statements[verb].call, params, signal)).rows;
     } catch (thrown) {
+      if (signal?.aborted) throw signal.reason;
       const error = schemaError(thrown, schema);
       if (error instanceof PostboxError) throw error;
       throw new PostboxError(
@@ -71,8 +64,8 @@ export function postgresBox(
   }
 
   return {
-    async renew(owner, leaseMs, order) {
-      const rows = await query("renew", [owner, leaseMs, order]);
+    async renew(owner, leaseMs, order, signal) {
+      const rows = await query("renew", [owner, leaseMs, order, tables.firstLane, name], signal);
       return {
         paused: rows.some(({ lane, owner }) => lane === null && owner === null),
         others: rows.filter(({ lane, owner }) => lane === null && owner !== null).map(memberFrom),
@@ -80,84 +73,84 @@ export function postgresBox(
       };
     },
 
-    async own(owner, most, { dead = [], all = false, except = [] } = {}) {
+    async own(owner, most, { dead = [], all = false, except = [] } = {}, signal) {
       const [owners, beats] = [dead.map((member) => member.owner), dead.map(({ beat }) => beat)];
-      return lanesFrom(await query("own", [owner, most, laneOf(owner), owners, beats, all, except]));
+      const params = [owner, most, laneOf(owner), owners, beats, all, except, tables.firstLane, name];
+      return lanesFrom(await query("own", params, signal));
     },
 
-    async release(owner, lanes) {
-      if (lanes === undefined) await query("leave", [owner]);
-      else await query("release", [owner, ...fenceOf(lanes)]);
+    async release(owner, lanes, signal) {
+      if (lanes === undefined) await query("leave", [owner, tables.firstLane], signal);
+      else await query("release", [owner, ...fenceOf(lanes)], signal);
     },
 
-    async read(lanes) {
-      const records = await query("read", [
-        lanes.map(({ lane }) => lane),
-        lanes.map(({ limit }) => limit),
-        lanes.map(({ after = 0 }) => after),
-        Math.max(0, ...lanes.map(({ limit }) => limit)),
-      ]);
-      const { rows, open } = readRowsFrom(records, (record) => rowFrom(record, false));
-      return { rows: rows.sort(byLane), open };
-    },
-
-    async due(lanes) {
+    async read(lanes, { maxBytes = defaultReadBytes } = {}, signal) {
       const limits = lanes.map(({ limit }) => limit);
-      const records = await query("due", [lanes.map(({ lane }) => lane), limits, Math.max(0, ...limits)]);
-      return records.map((record) => rowFrom(record, true)).sort(byLane);
+      const params = [lanes.map(({ lane }) => lane), limits, lanes.map(({ after = 0 }) => after)];
+      const records = await query("read", [...params, Math.max(0, ...limits), maxBytes], signal);
+      const { rows, status, open } = readRowsFrom(records, (record) => rowFrom(record, false));
+      return {
+        rows: rows.sort(byLane),
+        open,
+        more: lanesWithMore(lanes, records, maxBytes),
+        drawn: Number(status?.position ?? 0),
+        server: String(status?.source),
+      };
     },
 
-    async late(gaps, limit) {
+    async due(lanes, { maxBytes = defaultReadBytes, except = [] } = {}, signal) {
+      const limits = lanes.map(({ limit }) => limit);
+      const params = [lanes.map(({ lane }) => lane), limits, Math.max(0, ...limits), maxBytes, except];
+      return (await query("due", params, signal)).map((record) => rowFrom(record, true)).sort(byLane);
+    },
+
+    async late(gaps, limit, { maxBytes = defaultReadBytes } = {}, signal) {
       const known = gaps.flatMap((gap) => gap.known.map((position) => ({ lane: gap.lane, position })));
-      const records = await query("late", [
+      const params = [
         gaps.map(({ lane }) => lane),
         gaps.map(({ after }) => after),
         gaps.map(({ upTo }) => upTo),
         known.map(({ lane }) => lane),
         known.map(({ position }) => position),
-        limit,
-      ]);
+      ];
+      const records = await query("late", [...params, limit, maxBytes], signal);
       const lateFrom = (record: StatementRow) => ({ ...rowFrom(record, false), ageMs: Number(record.age_ms) });
       const { rows, open } = readRowsFrom(records, lateFrom);
-      return { rows: rows.sort((a, b) => a.position - b.position), open };
+      const more = rows.length >= limit || bytesOf(records) >= maxBytes;
+      return { rows: rows.sort((a, b) => a.position - b.position), open, more };
     },
 
-    async promote(limit) {
-      const [row] = await query("promote", [limit]);
+    async promote(limit, signal) {
+      const [row] = await query("promote", [limit, mostPromotedBytes], signal);
       const count = Number(row?.count);
       if (count === limit) return { count, nextInMs: 0 };
       return row?.next_in_ms == null ? { count } : { count, nextInMs: Math.max(0, Number(row.next_in_ms)) };
     },
 
-    async suspect(lanes, rows) {
-      const columns = (["lane", "position", "waiting", "crashes"] as const).map((name) => rows.map((row) => row[name]));
-      return lanesIn(await query("suspect", [...fenceOf(lanes), ...columns]));
+    async suspect(lanes, rows, signal) {
+      const { lane, position, id, waiting } = rowColumns(rows);
+      const crashes = rows.map((row) => row.crashes);
+      return lanesIn(await query("suspect", [...fenceOf(lanes), lane, position, id, waiting, crashes], signal));
     },
 
-    async settle(lanes, settlements, { keep = false, alone = false } = {}) {
-      const fence = fenceOf(lanes);
-      const onlySent = settlements.every(({ row, to }) => to === "sent" && !row.waiting);
-      const turns = settlements.map(({ row }) => row.turn ?? 0);
-      const settleInto = async (keptIn: KeptIn) => {
-        if (!onlySent) {
-          return settledIn(
-            await query(
-              "settle",
-              [...fence, ...settlementColumns(settlements), keep, alone, turns, settlements.map(holdKeyOf)],
-              settle[keptIn],
-            ),
-          );
-        }
-        const [of, at] = [arrayOf(settlements, ({ row }) => row.lane), arrayOf(settlements, ({ row }) => row.position)];
-        return settledIn(await query("settle", [...fence, of, at], settleSent[keep ? keptIn : "delete"]));
-      };
-      if (!keep) return settleInto("done");
+    async settle(lanes, settlements, { keep = false, alone = false } = {}, signal) {
+      const sent: Row[] = [];
+      const others: Settlement[] = [];
+      for (const settlement of settlements) {
+        if (settlement.to === "sent" && !settlement.row.waiting) sent.push(settlement.row);
+        else others.push(settlement);
+      }
+      const { lane, position, id } = rowColumns(sent);
+      const rows = [...fenceOf(lanes), lane, position, id, ...settlementColumns(others)];
+      const settleInto = async (keptIn: KeptIn | "") =>
+        settledIn(await query("settle", [...rows, keptIn, alone, name], signal));
+      if (!keep) return settleInto("");
       if (performance.now() >= kept.until) await lookForPartition();
       if (kept.in === "overflow") return settleInto("overflow");
       try {
         return await settleInto("done");
       } catch (error) {
-        // Somebody has dropped it, or the clock was set.
+        // An operator has dropped it, or the clock was set.
         if (!isPartitionMissing(error)) throw error;
         kept = { in: "overflow", until: performance.now() + overflowMs };
         return settleInto("overflow");
@@ -165,6 +158,9 @@ export function postgresBox(
     },
   };
 }
+
+/** What one call of `promote` moves at most; more is due at once. */
+const mostPromotedBytes = 16 * 1024 * 1024;
 
 /** Where there is no partition, somebody may make one: this often is often enough to look. */
 const overflowMs = 60_000;
@@ -226,26 +222,39 @@ function memberFrom({ owner, relay_order, beat, lease_ms, lives, shares }: State
   };
 }
 
-/** What a row waited under that was sent and may be gone already: nothing else may wait for it. */
-function holdKeyOf({ row, to }: Settlement): string | null {
-  if (to !== "sent" || !row.waiting) return null;
+/** What a row waited under that was sent and may be gone already: no other row may wait for it. */
+function holdKeyOf({ row, to }: Settlement): string {
+  if (to !== "sent" || !row.waiting) return "";
   return row.message.key ?? `\u0001${row.message.id}`;
 }
 
-/** One array per column: lane, position, waiting, fate, tries, retry_in_ms, error. */
-function settlementColumns(settlements: readonly Settlement[]): unknown[][] {
+function rowColumns(rows: readonly Row[]) {
+  return {
+    lane: arrayOf(rows, ({ lane }) => lane),
+    position: arrayOf(rows, ({ position }) => position),
+    id: rows.map(({ message }) => message.id),
+    waiting: rows.map(({ waiting }) => waiting),
+  };
+}
+
+/** One array per column: lane, position, id, waiting, turn, fate, tries, retry_in_ms, error, held_under. */
+function settlementColumns(settlements: readonly Settlement[]): unknown[] {
+  const { lane, position, id, waiting } = rowColumns(settlements.map(({ row }) => row));
   const fates = settlements.map((settlement) => (settlement.to === "sent" ? undefined : settlement));
   return [
-    settlements.map(({ row }) => row.lane),
-    settlements.map(({ row }) => row.position),
-    settlements.map(({ row }) => row.waiting),
+    lane,
+    position,
+    id,
+    waiting,
+    settlements.map(({ row }) => row.turn ?? 0),
     settlements.map(({ to }) => to),
-    fates.map((fate) => fate?.attempts ?? null),
+    fates.map((fate) => fate?.attempts ?? 0),
     fates.map((fate) => {
-      if (fate?.to === "parked") return fate.hold ? Number.POSITIVE_INFINITY : null;
-      return fate?.to === "wait" ? (fate.retryInMs ?? null) : null;
+      if (fate?.to === "parked") return fate.hold ? Number.POSITIVE_INFINITY : Number.NaN;
+      return fate?.to === "wait" ? (fate.retryInMs ?? Number.NaN) : Number.NaN;
     }),
-    fates.map((fate) => (fate?.error === undefined ? null : errorText(fate.error))),
+    fates.map((fate) => (fate?.error === undefined ? "" : errorText(fate.error))),
+    settlements.map(holdKeyOf),
   ];
 }
 
@@ -263,21 +272,56 @@ function rowFrom(record: StatementRow, waiting: boolean): Row {
   };
 }
 
-/** The rows, and, from the one without a lane, the transactions that were open. */
+/** The rows; and the one without a lane, with the transactions that were open. */
 function readRowsFrom<R>(records: readonly StatementRow[], from: (record: StatementRow) => R) {
   const rows: R[] = [];
-  let open: ReadonlySet<number> = new Set();
+  let status: StatementRow | undefined;
   for (const record of records) {
-    if (record.lane === null) open = openIn(String(record.id));
+    if (record.lane === null) status = record;
     else rows.push(from(record));
   }
-  return { rows, open };
+  return { rows, status, open: openIn(String(status?.id)) };
 }
 
-function openIn(text: string): ReadonlySet<number> {
+/** `oldest:next:list:more`: the listed ones, in ascending order, and `more` from `next` on. */
+function openIn(text: string): readonly WriterRange[] {
   const [, next = "", list = "", more = ""] = text.split(":");
-  const beyond = Array.from({ length: Number(more) }, (_, index) => Number(next) + index);
-  return new Set([...(list === "" ? [] : list.split(",").map(Number)), ...beyond]);
+  const open = list === "" ? [] : list.split(",").map((number) => ({ from: Number(number), to: Number(number) + 1 }));
+  if (Number(more) > 0) open.push({ from: Number(next), to: Number(next) + Number(more) });
+  return open;
+}
+
+/** At least what the statement counts for these rows. It counts headers as they are stored. */
+function bytesOf(records: readonly StatementRow[]): number {
+  let bytes = 0;
+  for (const { lane, data, headers, extensions } of records) {
+    if (lane === null) continue;
+    bytes += (data as Uint8Array).byteLength + 3 * ((headers as string).length + (extensions as string).length) + 1024;
+  }
+  return bytes;
+}
+
+/** Lanes that reached their limit; and if the bytes ended the read, the lane of the last row and all behind it. */
+function lanesWithMore(
+  lanes: readonly LaneRead[],
+  records: readonly StatementRow[],
+  maxBytes: number,
+): ReadonlySet<number> {
+  const counts = new Map<number, number>();
+  let last: number | undefined;
+  for (const { lane } of records) {
+    if (lane === null) continue;
+    last = Number(lane);
+    counts.set(last, (counts.get(last) ?? 0) + 1);
+  }
+  const wasCut = bytesOf(records) >= maxBytes;
+  let isBehind = false;
+  const more = new Set<number>();
+  for (const { lane, limit } of lanes) {
+    isBehind ||= wasCut && lane === last;
+    if (isBehind || (counts.get(lane) ?? 0) >= limit) more.add(lane);
+  }
+  return more;
 }
 
 /** A join promises no order. */

@@ -71,7 +71,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       if (first === undefined) return [];
       const { keep, firstLane } = await statements(first.consumer);
       const given = JSON.stringify(arrivals.map((arrival) => recordOf(arrival, firstLane)));
-      const { rows } = await patiently(first, waitMs, run(keep, [given, retentionMs, limitOf(waitMs)], true));
+      const { rows } = await patiently(first, waitMs, run(keep, [given, retentionMs, limitOf(waitMs)]));
       const found: Remembered[] = [];
       for (const [index, arrival] of arrivals.entries()) {
         const row = rows[index];

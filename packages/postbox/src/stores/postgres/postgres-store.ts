@@ -80,10 +80,10 @@ export function postgresStore(
   const library = options.transactions ?? (onPool as TransactionLibrary<unknown>);
   surviveBrokenConnections(pool);
   const name = "postgres";
-  const run = statementRunner(pool);
   const checkSchema = schemaCheck(schema);
   const { transaction, current, afterCommit } = surroundingTransactions(name, library);
   const open = ownConnections(pool, options.directUrl);
+  const run = statementRunner(pool, open);
   const boxes = boxFinder(schema, run, checkSchema);
 
   /** One statement in the user's transaction. The library's errors stay as they are: the user knows them. */

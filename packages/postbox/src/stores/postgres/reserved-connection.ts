@@ -61,21 +61,21 @@ export function withReservedConnections(
   }
 
   function join(owner: string, leaseMs: number): void {
-    const box = boxOn(async (text, params) => {
+    const box = boxOn(async (text, params, signal) => {
       try {
         return await runReserved(owner, member, text, params);
       } catch {
-        return onPool(text, params);
+        return onPool(text, params, signal);
       }
     });
     const member: Member = { box, limitMs: leaseMs / 6, idle: undefined };
     members.set(owner, member);
   }
 
-  async function leave(owner: string): Promise<void> {
+  async function leave(owner: string, signal?: AbortSignal): Promise<void> {
     const member = members.get(owner);
     try {
-      await (member?.box ?? shared).release(owner);
+      await (member?.box ?? shared).release(owner, undefined, signal);
     } finally {
       members.delete(owner);
       await member?.idle?.close();
@@ -89,6 +89,7 @@ export function withReservedConnections(
       if (!members.has(owner)) join(owner, leaseMs);
       return membership;
     },
-    release: (owner, lanes) => (lanes === undefined ? leave(owner) : shared.release(owner, lanes)),
+    release: (owner, lanes, signal) =>
+      lanes === undefined ? leave(owner, signal) : shared.release(owner, lanes, signal),
   };
 }

@@ -1,11 +1,21 @@
-import { createHash } from "node:crypto";
-import type { Pool, QueryConfig } from "pg";
+import type { Pool, PoolClient } from "pg";
 import type { Executor } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
-import { sqlState } from "../../transactions/sql-state.js";
+import { cancelStatement } from "./cancel-statement.js";
+import type { OpenConnection } from "./own-connection.js";
 
-/** An executor of the relay's statements. `often`: it comes again and again, and its plan does not depend on its parameters. */
-export type StatementRunner = (...statement: [...Parameters<Executor>, often?: boolean]) => ReturnType<Executor>;
+type Result = Awaited<ReturnType<Executor>>;
+
+/**
+ * Runs the relay's statements. If the signal is aborted first, the statement is cancelled on the server, its connection destroyed,
+ * and the call rejects with the signal's reason; whether the statement took effect is unknown then.
+ */
+export type StatementRunner = (...statement: [...Parameters<Executor>, signal?: AbortSignal]) => Promise<Result>;
+
+/** How long a statement waits for a connection of the pool before it gets one beside it. */
+const patienceMs = 1000;
+/** How long such a connection may take to open. */
+const openLimitMs = 10_000;
 
 /**
  * Runs single statements on the pool, each in a transaction of its own at READ COMMITTED: there a statement that meets a
@@ -16,58 +26,172 @@ export type StatementRunner = (...statement: [...Parameters<Executor>, often?: b
  * between BEGIN and COMMIT, at the price of two more round trips. Setting the level on the session instead would not
  * survive a transaction pooler. Should the default change later, statements fail, but none goes wrong: a settle or a
  * take-over that met a concurrent one is rolled back.
+ *
+ * A statement with a signal that gets no connection of the pool, since all are in use or dead, runs on one that is opened beside
+ * the pool for it, with `open`; one at a time.
  */
-export function statementRunner(pool: Pool): StatementRunner {
+export function statementRunner(pool: Pool, open?: OpenConnection): StatementRunner {
   let needsTransaction: boolean | undefined;
   const inTransaction = pgTransactions(pool);
-  const prepared = preparedStatements(pool);
+  const places = poolPlaces(pool);
+  let beside: Promise<unknown> = Promise.resolve();
 
-  return async (text, params, often = false) => {
-    if (needsTransaction === undefined) {
-      const { rows } = await pool.query("SELECT current_setting('default_transaction_isolation') AS level");
-      needsTransaction = rows[0].level !== "read committed";
+  async function levelIsOther(query: Executor): Promise<boolean> {
+    const { rows } = await query("SELECT current_setting('default_transaction_isolation') AS level", []);
+    return rows[0]?.level !== "read committed";
+  }
+
+  async function onClient(client: PoolClient, text: string, params: readonly unknown[]): Promise<Result> {
+    const query: Executor = async (...statement) => {
+      const { rows, rowCount } = await client.query(...(statement as [string, unknown[]]));
+      return { rows, rowCount: rowCount ?? 0 };
+    };
+    needsTransaction ??= await levelIsOther(query);
+    if (!needsTransaction) return query(text, params);
+    await query("BEGIN ISOLATION LEVEL READ COMMITTED", []);
+    try {
+      const result = await query(text, params);
+      await query("COMMIT", []);
+      return result;
+    } catch (error) {
+      await query("ROLLBACK", []);
+      throw error;
     }
+  }
+
+  async function onPlace(client: PoolClient, text: string, params: readonly unknown[], signal: AbortSignal) {
+    let givenUp = false;
+    const giveUp = () => {
+      givenUp = true;
+      cancelStatement(client);
+      client.release(new Error("the statement was given up"));
+    };
+    signal.addEventListener("abort", giveUp, { once: true });
+    try {
+      const result = await onClient(client, text, params);
+      if (!givenUp) client.release();
+      return result;
+    } catch (error) {
+      // After an error of the server's the session is as good as before, but for one that was lost.
+      if (!givenUp) client.release(isOfServer(error) ? undefined : (error as Error));
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", giveUp);
+    }
+  }
+
+  function onOwn(text: string, params: readonly unknown[], signal: AbortSignal): Promise<Result> {
+    const call = async (): Promise<Result> => {
+      signal.throwIfAborted();
+      const connection = await (open as OpenConnection)("statements", openLimitMs, signal);
+      const close = () => void connection.close();
+      signal.addEventListener("abort", close, { once: true });
+      try {
+        await connection.query("BEGIN ISOLATION LEVEL READ COMMITTED");
+        const { rows, rowCount } = await connection.query(text, params);
+        await connection.query("COMMIT");
+        return { rows, rowCount: rowCount ?? 0 };
+      } finally {
+        signal.removeEventListener("abort", close);
+        await connection.close();
+      }
+    };
+    const result = beside.then(call, call);
+    beside = result.catch(() => {});
+    return result;
+  }
+
+  return async (text, params, signal) => {
+    if (signal !== undefined) {
+      const client = await places.take(signal, open && patienceMs);
+      const running = client === undefined ? onOwn(text, params, signal) : onPlace(client, text, params, signal);
+      return abortable(running, signal);
+    }
+    needsTransaction ??= await levelIsOther(
+      (...statement) => pool.query(...(statement as [string, unknown[]])) as never,
+    );
     const { rows, rowCount } = needsTransaction
       ? await inTransaction.begin((client) => client.query(text, params as unknown[]), { isolation: "read committed" })
-      : often
-        ? await prepared(text, params as unknown[])
-        : await pool.query(text, params as unknown[]);
+      : await pool.query(text, params as unknown[]);
     return { rows, rowCount: rowCount ?? 0 };
   };
 }
 
-/** The session has no such statement, or has it from another client. */
-const notKept: ReadonlySet<string | undefined> = new Set(["26000", "42P05"]);
-/** The tables have changed since it was prepared. */
-const outdated = "0A000";
+/** Rejects as soon as the signal is aborted: a dead connection may never let `work` end. */
+function abortable<R>(work: Promise<R>, signal: AbortSignal): Promise<R> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => reject(signal.reason);
+    if (signal.aborted) onAbort();
+    signal.addEventListener("abort", onAbort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
+  });
+}
+
+function isOfServer(error: unknown): boolean {
+  const { code, severity } = error as { readonly code?: unknown; readonly severity?: unknown };
+  return typeof code === "string" && severity === "ERROR";
+}
 
 /**
- * Prepares statements, which halves the time of a short one. A pooler that lends sessions for one transaction loses them, or
- * finds them there: then the statement has not run, is run without a name, and so are all later ones. After a migration they
- * are prepared anew. Names are made of the texts, so that nobody's can be another statement.
+ * Clients of a pool for calls that may be given up. A pool cannot be told that a request for a client is no longer wanted: what it
+ * gives to such a one serves the next call, or goes back at once. So calls that were given up never queue up in the pool.
  */
-function preparedStatements(pool: Pool) {
-  const names = new Map<string, string>();
-  let works = true;
-  let generation = 0;
-  const nameOf = (text: string): string => {
-    const hash = () => createHash("sha256").update(`${generation} ${text}`).digest("hex").slice(0, 24);
-    const name = names.get(text) ?? `postbox_${hash()}`;
-    names.set(text, name);
-    return name;
-  };
-  return async (text: string, values: unknown[]) => {
-    if (!works) return pool.query(text, values);
-    try {
-      return await pool.query({ name: nameOf(text), text, values } satisfies QueryConfig);
-    } catch (error) {
-      const state = sqlState(error);
-      if (notKept.has(state)) works = false;
-      else if (state === outdated) {
-        generation++;
-        names.clear();
-      } else throw error;
-      return pool.query(text, values);
-    }
-  };
+function poolPlaces(pool: Pool) {
+  const requests: Promise<PoolClient>[] = [];
+  const waiting = new Set<(client: PoolClient | undefined, error?: unknown) => void>();
+
+  function request(): void {
+    const asked = pool.connect();
+    requests.push(asked);
+    const answered = (
+      use: (first: (client: PoolClient | undefined, error?: unknown) => void) => void,
+      unwanted: () => void,
+    ) => {
+      requests.splice(requests.indexOf(asked), 1);
+      const [first] = waiting;
+      if (first === undefined) unwanted();
+      else {
+        waiting.delete(first);
+        use(first);
+      }
+    };
+    asked.then(
+      (client) =>
+        answered(
+          (first) => first(client),
+          () => client.release(),
+        ),
+      (error) =>
+        answered(
+          (first) => first(undefined, error),
+          () => {},
+        ),
+    );
+  }
+
+  /** A client; or undefined if there is none within `patienceMs`. */
+  function take(signal: AbortSignal, patienceMs: number | undefined): Promise<PoolClient | undefined> {
+    return new Promise((resolve, reject) => {
+      const end = () => {
+        waiting.delete(got);
+        clearTimeout(timer);
+        signal.removeEventListener("abort", onAbort);
+      };
+      const got = (client: PoolClient | undefined, error?: unknown) => {
+        end();
+        if (error === undefined) resolve(client);
+        else reject(error);
+      };
+      const onAbort = () => {
+        end();
+        reject(signal.reason);
+      };
+      const timer = patienceMs === undefined ? undefined : setTimeout(() => got(undefined), patienceMs);
+      if (signal.aborted) return onAbort();
+      signal.addEventListener("abort", onAbort, { once: true });
+      waiting.add(got);
+      if (requests.length < waiting.size) request();
+    });
+  }
+  return { take };
 }
