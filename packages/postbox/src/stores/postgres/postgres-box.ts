@@ -201,6 +201,14 @@ function arrayOf<T>(items: readonly T[], number: (item: T) => number): string {
   return `{${items.map(number).join(",")}}`;
 }
 
+function textArrayOf<T>(items: readonly T[], text: (item: T) => string): string {
+  const element = (item: T): string => {
+    const given = text(item);
+    return `"${given.includes('"') || given.includes("\\") ? given.replace(/["\\]/g, "\\$&") : given}"`;
+  };
+  return `{${items.map(element).join(",")}}`;
+}
+
 /** One row without a lane has the number of the transaction. */
 function settledIn(rows: readonly StatementRow[]): Settled {
   const [own] = rows.filter(({ lane }) => lane === null);
@@ -232,7 +240,7 @@ function rowColumns(rows: readonly Row[]) {
   return {
     lane: arrayOf(rows, ({ lane }) => lane),
     position: arrayOf(rows, ({ position }) => position),
-    id: rows.map(({ message }) => message.id),
+    id: textArrayOf(rows, ({ message }) => message.id),
     waiting: rows.map(({ waiting }) => waiting),
   };
 }
