@@ -1,5 +1,6 @@
 import { laneCount } from "../../internal/lane.js";
 import { tablesNamed } from "./names.js";
+import { checkRows } from "./row-checks.js";
 
 const message = `
       id text NOT NULL,
@@ -38,6 +39,7 @@ const vacuumSoon = ["", "toast."]
  * - `turn` counts how often an operator has put a row back to its place: a relay settles the row of the turn that it read.
  * - `changes` counts the same for a hold: a settle deletes only the hold that it saw.
  * - `holds` marks the parked rows that hold their key.
+ * - The database checks rows when they are appended, and only then: any row of `pending` can be parked.
  * - `done` has no unique index, since a replay keeps the id. It is partitioned by time; rows without a partition go to `overflow`.
  */
 export function createBox(schema: string, box: "outbox" | "inbox"): string {
@@ -132,5 +134,6 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
     ) PARTITION BY RANGE (done_at);
     CREATE INDEX ON ${t.done} (position);
     CREATE INDEX ON ${t.done} (id);
+${checkRows(schema, box)}
 `;
 }

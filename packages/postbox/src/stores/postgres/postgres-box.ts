@@ -254,7 +254,7 @@ function rowFrom(record: StatementRow, waiting: boolean): Row {
   return {
     lane: Number(record.lane),
     position: Number(record.position),
-    message: messageFrom(record as unknown as MessageRecord),
+    message: messageFrom(record as unknown as MessageRecord).message,
     attempts: Number(record.attempts),
     crashes: Number(record.crashes),
     waiting,
