@@ -238,6 +238,47 @@ describeOnEach("postgres", (server) => {
     }
   });
 
+  it("the guide to operating gives each role what it needs", async () => {
+    const { url } = await prepare({ "nothing.ts": "export {};" });
+    const owner = new pg.Pool({ connectionString: url, max: 1 });
+    await postgresStore({ pool: owner }).migrate();
+    const rights = statements(operating);
+    const roles: string[] = [];
+    const as = async (name: string, work: (pool: pg.Pool) => Promise<unknown>) => {
+      const role = `${name}_${randomBytes(6).toString("hex")}`;
+      roles.push(role);
+      await owner.query(`create role ${role}; ${(rights[name] ?? "").replaceAll(`TO ${name}`, `TO ${role}`)}`);
+      const pool = new pg.Pool({ connectionString: url, max: 2, options: `-c role=${role}` });
+      try {
+        await work(pool);
+      } finally {
+        await pool.end();
+      }
+    };
+    try {
+      await as("publisher", (pool) => pool.query(sql.publish ?? ""));
+      await as("producer", async (pool) => {
+        const store = postgresStore({ pool });
+        const outbox = createOutbox(store, { source: "/orders" });
+        await store.transaction(async (tx) => {
+          await outbox.in(tx).send({ id: "1", type: "t" });
+          await outbox.in(tx).send({ id: "2", type: "t", deliverAt: new Date(Date.now() + 60_000) });
+        });
+      });
+      await as("watcher", async (pool) => {
+        const store = postgresStore({ pool });
+        expect(await store.admin.stats()).toMatchObject({ pending: { count: 2 }, scheduled: { count: 1 } });
+        expect((await store.admin.list()).messages).toHaveLength(3);
+        expect(await store.admin.get("1")).toHaveLength(1);
+        const { problems } = await store.health();
+        expect(problems.map(({ code }) => code)).toEqual(["lanes-unowned"]);
+      });
+    } finally {
+      for (const role of roles) await owner.query(`drop owned by ${role}; drop role ${role}`);
+      await owner.end();
+    }
+  });
+
   it("the table of the guide has all parameters of publish, and all fields of publish_all", async () => {
     const { url } = await prepare({ "nothing.ts": "export {};" });
     const pool = new pg.Pool({ connectionString: url, max: 1 });

@@ -77,6 +77,11 @@ export interface StoredMessage {
 /** All that is known of one. */
 export interface StoredMessageDetails extends StoredMessage {
   readonly message: Message;
+  /**
+   * Why the stored row is no message, such as "headers is not an object of strings"; `message` is what could be read of it. It can
+   * be discarded, and is never sent. Absent otherwise.
+   */
+  readonly unreadable?: string;
   /** The last 20 tries that failed, oldest first. */
   readonly failures: readonly Failure[];
 }
@@ -214,7 +219,7 @@ export interface Admin {
   /**
    * Sends parked messages again, with their attempts counted anew. One whose key is held goes back to its place, before all
    * that wait there, and if it was what held it the key goes on; any other is appended anew. What waits or is stuck stays in its
-   * place: see `RetrySelection`.
+   * place: see `RetrySelection`. What is unreadable stays parked, and is not counted.
    */
   retry(selection: RetrySelection, options: ChangeOptions): Promise<Changed>;
   /**

@@ -13,6 +13,7 @@ export type ErrorCode =
   // Messages and their data.
   | "message-invalid"
   | "message-too-large"
+  | "message-unreadable"
   | "content-type-unknown"
   | "data-not-encodable"
   | "data-not-decodable"

@@ -31,7 +31,7 @@ const controlCharacter = /[\u0000-\u001f\u007f-\u009f\ufdd0-\ufdef\ufffe\uffff]/
 const loneSurrogate = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 
 /** In bytes of UTF-8. Broker and index limits with room to spare: an AMQP short string holds 255 bytes. */
-const limits = {
+export const attributeBytes = {
   id: 255,
   type: 255,
   topic: 255,
@@ -56,14 +56,14 @@ export function normaliseTime(time: Date | string, path = "time"): string {
 
 /** Throws unless every store and transport can carry this message as it is. */
 export function checkMessage(message: Message, maxMessageBytes: number, foreign: boolean): void {
-  checkText("id", message.id, limits.id);
-  checkText("source", message.source, limits.source);
-  checkText("type", message.type, limits.type);
-  checkText("topic", message.topic, limits.topic);
-  if (message.subject !== undefined) checkText("subject", message.subject, limits.subject);
-  if (message.key !== undefined) checkText("key", message.key, limits.key);
-  if (message.dataschema !== undefined) checkText("dataschema", message.dataschema, limits.dataschema);
-  checkText("datacontenttype", message.datacontenttype, limits.type);
+  checkText("id", message.id, attributeBytes.id);
+  checkText("source", message.source, attributeBytes.source);
+  checkText("type", message.type, attributeBytes.type);
+  checkText("topic", message.topic, attributeBytes.topic);
+  if (message.subject !== undefined) checkText("subject", message.subject, attributeBytes.subject);
+  if (message.key !== undefined) checkText("key", message.key, attributeBytes.key);
+  if (message.dataschema !== undefined) checkText("dataschema", message.dataschema, attributeBytes.dataschema);
+  checkText("datacontenttype", message.datacontenttype, attributeBytes.type);
   if (!mediaType.test(message.datacontenttype)) {
     throw invalid(
       "datacontenttype",
@@ -115,7 +115,7 @@ function checkExtension(name: string, value: unknown, foreign: boolean): void {
   }
   if (typeof value !== "string") throw invalid(path, "is not a scalar", "give text, a whole number or a flag");
   if (foreign && value === "") return;
-  checkText(path, value, limits.header);
+  checkText(path, value, attributeBytes.header);
   if (name === "expirytime") checkTime(path, value);
 }
 
@@ -124,7 +124,7 @@ function checkHeader(name: string, value: unknown): void {
   if (!headerName.test(name)) throw invalid(path, "is no header name", "use up to 128 letters, digits and . _ -");
   if (reservedHeader.test(name)) throw invalid(path, "is a name that brokers use themselves", "choose another name");
   if (typeof value !== "string") throw invalid(path, "is not text", "give a string");
-  if (value !== "") checkText(path, value, limits.header);
+  if (value !== "") checkText(path, value, attributeBytes.header);
 }
 
 function checkTime(path: string, value: string): void {

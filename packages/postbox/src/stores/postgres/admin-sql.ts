@@ -2,6 +2,7 @@ import type { MessageFilter, Status } from "../../admin.js";
 import { laneCount, laneOf } from "../../internal/lane.js";
 import { messageColumns, messageSelection } from "./message-columns.js";
 import { type BoxTables, isOfBox } from "./names.js";
+import { isMessage } from "./row-checks.js";
 import { numbered } from "./write-sql.js";
 
 /*
@@ -266,14 +267,15 @@ const answer = "SELECT count(*) AS count FROM changed";
 
 /**
  * Sends the parked rows ($1, $2) again, in locked lanes. Where their key is held they go back to where they were, before all
- * that wait there, as another turn of theirs; else to the end. From $3 on it is for the audit.
+ * that wait there, as another turn of theirs; else to the end. What is no message stays: `pending` would refuse it, and with it
+ * all others. From $3 on it is for the audit.
  */
 export function retrySql(t: BoxTables): string {
   const isHeld = `EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = c.lane AND h.key = c.key)`;
   return `
     WITH changed AS (
       DELETE FROM ${t.parked} p USING unnest($1::integer[], $2::bigint[]) AS i (lane, position)
-      WHERE p.lane = i.lane AND p.position = i.position
+      WHERE p.lane = i.lane AND p.position = i.position AND ${isMessage("p.")}
       RETURNING p.*
     ), back AS (
       INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, failures, hold_key, turn)

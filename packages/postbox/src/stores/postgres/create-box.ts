@@ -1,5 +1,6 @@
 import { laneCount } from "../../internal/lane.js";
 import { tablesNamed } from "./names.js";
+import { checkRows } from "./row-checks.js";
 
 const message = `
       id text NOT NULL,
@@ -40,6 +41,7 @@ const vacuumSoon = ["", "toast."]
  * - `holds` marks the parked rows that hold their key.
  * - `(lane + 0)` in an index keeps it from serving a condition on `lane` alone: of two indexes that begin with `lane`, stale
  *   statistics could choose the wrong one.
+ * - The database checks rows when they are appended, and only then: any row of `pending` can be parked.
  * - `done` has no unique index, since a replay keeps the id. It is partitioned by time; rows without a partition go to `overflow`.
  */
 export function createBox(schema: string, box: "outbox" | "inbox"): string {
@@ -135,5 +137,6 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
     ) PARTITION BY RANGE (done_at);
     CREATE INDEX ON ${t.done} (position);
     CREATE INDEX ON ${t.done} (id);
+${checkRows(schema, box)}
 `;
 }

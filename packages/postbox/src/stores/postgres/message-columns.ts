@@ -87,21 +87,34 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 /** Most messages have none: one object for all of them, and no parsing. */
 const nothing = Object.freeze({});
 
-function parsed<T extends object>(json: string): T {
-  return json === "{}" ? (nothing as T) : Object.freeze(JSON.parse(json) as T);
+/** What a row holds. */
+export interface ReadMessage {
+  /** The message that was appended, exactly: what was absent is absent. If it is unreadable, what could be read of it. */
+  readonly message: Message;
+  /**
+   * What is wrong with the row, such as "headers is not an object of strings". Such a row was not written by this library, and
+   * the table's checks were not in force: it must not be sent, and can be parked and discarded as it is. Absent otherwise.
+   */
+  readonly unreadable?: string;
 }
 
-/** The message that was appended, exactly: what was absent is absent. */
-export function messageFrom(record: MessageRecord): Message {
+/** Reads a row. Never throws over what the columns hold. */
+export function messageFrom(record: MessageRecord): ReadMessage {
   const { data } = record;
+  const faults: string[] = [];
+  const extensions = objectIn<Extensions>(record, "extensions", isScalar, "an object of scalars", faults);
+  const headers = objectIn<Record<string, string>>(record, "headers", isText, "an object of strings", faults);
+  for (const name of required) if (!record[name]) faults.push(`${name} is empty`);
+  if (record.key === "" || (record.key !== null && record.key < " "))
+    faults.push("key is empty or begins with a control character");
   const message: Mutable<Message> = {
     specversion: "1.0",
     id: record.id,
     source: record.source,
     type: record.type,
     datacontenttype: record.content_type,
-    extensions: parsed<Extensions>(record.extensions),
-    headers: parsed<Record<string, string>>(record.headers),
+    extensions,
+    headers,
     topic: record.topic,
     data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
   };
@@ -109,5 +122,28 @@ export function messageFrom(record: MessageRecord): Message {
   if (record.time !== null) message.time = record.time;
   if (record.data_schema !== null) message.dataschema = record.data_schema;
   if (record.key !== null) message.key = record.key;
-  return Object.freeze(message);
+  Object.freeze(message);
+  return faults.length === 0 ? { message } : { message, unreadable: faults.join(", ") };
+}
+
+const required = ["id", "source", "type", "topic"] as const;
+
+const isText = (value: unknown) => typeof value === "string";
+const isScalar = (value: unknown) => isText(value) || typeof value === "number" || typeof value === "boolean";
+
+/** The members of a JSON object that are as they should be. */
+function objectIn<T extends object>(
+  record: MessageRecord,
+  column: "extensions" | "headers",
+  fits: (value: unknown) => boolean,
+  expected: string,
+  faults: string[],
+): T {
+  const json = record[column];
+  if (json === "{}") return nothing as T;
+  const value = JSON.parse(json);
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  if (isObject && Object.values(value).every(fits)) return Object.freeze(value as T);
+  faults.push(`${column} is not ${expected}`);
+  return Object.freeze(isObject ? Object.fromEntries(Object.entries(value).filter(([, each]) => fits(each))) : {}) as T;
 }

@@ -5,6 +5,7 @@ import { createInboxFunctions } from "./inbox-functions.js";
 import { createInboxMemory } from "./inbox-memory.js";
 import { auditTable, boxStateTable, defaultSchema, migrationTable, schemaRule } from "./names.js";
 import { createPublishFunctions } from "./publish-function.js";
+import { createRowChecks } from "./row-checks.js";
 import { createViews } from "./views.js";
 
 /*
@@ -41,6 +42,7 @@ function createOperations(schema: string): string {
 const steps: readonly ((schema: string) => string)[] = [
   (schema) =>
     createOperations(schema) +
+    createRowChecks(schema) +
     createBox(schema, "outbox") +
     createBox(schema, "inbox") +
     createServerFunction(schema) +

@@ -150,4 +150,30 @@ describeOnEach("postgres", ({ url }) => {
     }
     throw new Error("nobody waits");
   }
+
+  it("lists, gets and discards a row that is no message, and does not retry it", async () => {
+    const { store, contents } = await data.create();
+    await pool.query(`
+      INSERT INTO ${t.parked} (lane, position, id, source, type, content_type, topic, key, extensions, headers, data, attempts, reason)
+      VALUES (1, 1, 'null headers', '/s', 't', 'a/b', 't', NULL, '{}', 'null', '', 0, 'unreadable'),
+             (1, 2, 'odd', '/s', '', 'a/b', '', '', '{"a": {}, "b": 1}', '{"h": 1, "g": "x"}', '\\x01', 0, 'unreadable'),
+             (1, 3, 'good', '/s', 't', 'a/b', 't', 'k', '{"a": true}', '{"h": "x"}', '', 0, 'refused')`);
+    const { messages } = await store.admin.list({ status: "parked" });
+    expect(messages.map(({ id }) => id)).toEqual(["good", "odd", "null headers"]);
+    const [first, second, third] = await Promise.all(
+      ["null headers", "odd", "good"].map(async (id) => (await store.admin.get(id))[0]),
+    );
+    expect(first).toMatchObject({ unreadable: "headers is not an object of strings", message: { headers: {} } });
+    expect(second).toMatchObject({ message: { extensions: { b: 1 }, headers: { g: "x" }, data: Uint8Array.of(1) } });
+    for (const column of ["extensions", "headers", "type", "topic", "key"])
+      expect(second?.unreadable).toContain(column);
+    expect(third).not.toHaveProperty("unreadable");
+
+    const by = { by: "ann" };
+    expect(await store.admin.retry({ ids: ["null headers", "odd", "good"] }, by)).toEqual({ count: 1 });
+    const { confirm } = await store.admin.dryRun("retry", {});
+    expect(await store.admin.retry({}, { ...by, confirm })).toEqual({ count: 0 });
+    expect(await store.admin.discard({ ids: ["null headers", "odd"] }, by)).toEqual({ count: 2 });
+    expect(await contents("outbox")).toMatchObject({ pending: ["good"], parked: [] });
+  });
 });

@@ -316,7 +316,7 @@ function detailsFrom(status: Status, row: Row, t: BoxTables): StoredMessageDetai
   const failures = JSON.parse(String(row.failures ?? "[]")) as { attempt: number; at: string; error: string }[];
   return {
     ...storedFrom(status, row, t),
-    message: messageFrom(row as unknown as MessageRecord),
+    ...messageFrom(row as unknown as MessageRecord),
     failures: failures.map(({ attempt, at, error }): Failure => ({ attempt, at: new Date(at), error })),
   };
 }

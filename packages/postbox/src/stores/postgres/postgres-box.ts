@@ -268,16 +268,25 @@ function settlementColumns(settlements: readonly Settlement[]): unknown[] {
 
 /** `bigint` arrives as text, or as whatever the user's parser for it makes of it. */
 function rowFrom(record: StatementRow, waiting: boolean): Row {
+  const { message, unreadable } = messageFrom(record as unknown as MessageRecord);
   return {
     lane: Number(record.lane),
     position: Number(record.position),
-    message: messageFrom(record as unknown as MessageRecord),
+    message,
     attempts: Number(record.attempts),
     crashes: Number(record.crashes),
     waiting,
     held: record.held === true,
     ...(waiting && { turn: Number(record.turn) }),
+    ...(unreadable !== undefined && { fault: faultOf(unreadable) }),
   };
+}
+
+function faultOf(unreadable: string): PostboxError {
+  return new PostboxError(
+    "message-unreadable",
+    `the stored row makes no message: ${unreadable}; it was not written by this library. Look at it with admin.get(id), then discard it`,
+  );
 }
 
 /** The rows; and the one without a lane, with the transactions that were open. */

@@ -244,7 +244,7 @@ function archiveSql(table: string, where: string, order: "position" | "done_at")
 
 function archivedFrom(row: Readonly<Record<string, unknown>>): ArchivedMessage {
   return {
-    message: messageFrom(row as unknown as MessageRecord),
+    message: messageFrom(row as unknown as MessageRecord).message,
     position: Number(row.position),
     attempts: Number(row.attempts),
     createdAt: new Date(row.created_at as Date),

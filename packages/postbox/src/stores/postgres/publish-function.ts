@@ -50,8 +50,16 @@ const columns = [
   "data",
 ].join(", ");
 
-const body = "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$";
+const pinned = "SET search_path = pg_catalog, pg_temp AS $function$";
+const body = `LANGUAGE plpgsql ${pinned}`;
 const end = "$function$;";
+
+/**
+ * Those that are called from outside run with the rights of their owner, so that who may only publish needs no right on a table:
+ * with INSERT it could choose a position, and stop every relay. They run nothing that the caller has made: the search_path is
+ * pinned, every name has its schema, and arguments are values.
+ */
+const publicBody = `LANGUAGE plpgsql SECURITY DEFINER ${pinned}`;
 
 export function createPublishFunctions(schema: string): string {
   const s = `"${schema}"`;
@@ -68,7 +76,20 @@ export function createPublishFunctions(schema: string): string {
     publishJson(s, "json"),
     publishJson(s, "jsonb"),
     publishAll(s),
+    revoke(s),
   ].join("\n");
+}
+
+/**
+ * PUBLIC may execute every new function. Without the right to, a role that may look at the tables cannot publish. The other
+ * functions run with the rights of their caller.
+ */
+function revoke(s: string): string {
+  const overloads = ["text", "bytea", "json", "jsonb"].map(
+    (data) => `${s}.publish(text, ${data}, ${optionTypes.join(", ")})`,
+  );
+  return `
+    REVOKE EXECUTE ON FUNCTION ${overloads.join(", ")}, ${s}.publish_all(jsonb, boolean) FROM PUBLIC;`;
 }
 
 function refuse(s: string): string {
@@ -368,10 +389,11 @@ const options = [
 ];
 
 const optionNames = options.map((option) => option.slice(0, option.indexOf(" "))).join(", ");
+const optionTypes = options.map((option) => option.split(" ")[1]);
 
 /** Of the overloads, one that takes text is what a literal without a type means; only that one can be called without data. */
 function publishHead(s: string, data: string): string {
-  return `CREATE FUNCTION ${s}.publish(type text, data ${data}, ${options.join(", ")}) RETURNS text ${body}`;
+  return `CREATE FUNCTION ${s}.publish(type text, data ${data}, ${options.join(", ")}) RETURNS text ${publicBody}`;
 }
 
 function publishBytes(s: string): string {
@@ -428,7 +450,7 @@ function publishJson(s: string, json: "json" | "jsonb"): string {
 
 function publishAll(s: string): string {
   return `
-    CREATE FUNCTION ${s}.publish_all(messages jsonb, strict_key_order boolean DEFAULT false) RETURNS SETOF text ${body}
+    CREATE FUNCTION ${s}.publish_all(messages jsonb, strict_key_order boolean DEFAULT false) RETURNS SETOF text ${publicBody}
     DECLARE
       completed ${s}.outbox_scheduled[];
     BEGIN

@@ -1,0 +1,98 @@
+import { laneCount } from "../../internal/lane.js";
+import { attributeBytes } from "../../message/attributes.js";
+import { tablesNamed } from "./names.js";
+
+/*
+ * What the relay, the health and the administration trust of an appended row, whichever role inserted it. `createMessage` and
+ * `publish` refuse more, with better errors; these checks are the last line.
+ *
+ * A trigger makes them, since every append pays: PostgreSQL parses and plans the CHECK constraints of a table anew for each statement,
+ * which took three times as long as the trigger.
+ */
+
+const text = (column: string, most: number) => `${column} <> '' AND octet_length(${column}) <= ${most}`;
+
+/** Strict: a lax path would look into arrays, and take one of strings for a string. */
+const object = (column: string, isBad: string) =>
+  `(${column} = '{}' OR jsonb_typeof(${column}) = 'object' AND NOT jsonb_path_exists(${column}, 'strict $.* ? (${isBad})'))`;
+
+/** Conditions by their column; one that is NULL holds. `row` is the alias of the row, with its dot. */
+type Checks = Readonly<Record<string, string>>;
+
+function messageChecks(row: string): Checks {
+  return {
+    id: text(`${row}id`, attributeBytes.id),
+    source: text(`${row}source`, attributeBytes.source),
+    type: text(`${row}type`, attributeBytes.type),
+    topic: text(`${row}topic`, attributeBytes.topic),
+    content_type: text(`${row}content_type`, attributeBytes.type),
+    subject: `octet_length(${row}subject) <= ${attributeBytes.subject}`,
+    data_schema: `octet_length(${row}data_schema) <= ${attributeBytes.dataschema}`,
+    // A message without a key waits under chr(1) and its id: no key may look like that.
+    key: `${text(`${row}key`, attributeBytes.key)} AND ascii(${row}key) > 31`,
+    headers: object(`${row}headers`, '@.type() != "string"'),
+    extensions: object(`${row}extensions`, '@.type() == "object" || @.type() == "array" || @.type() == "null"'),
+  };
+}
+
+/** Whether the row would pass the checks of a message. */
+export function isMessage(row: string): string {
+  return all(messageChecks(row));
+}
+
+function all(checks: Checks): string {
+  return `(${Object.values(checks).join(" AND ")}) IS NOT FALSE`;
+}
+
+/** In both tables that rows are appended to: `scheduled` has a time to come, `pending` what a relay counts. */
+const checked = {
+  pending: {
+    attempts: "NEW.attempts >= 0",
+    crashes: "NEW.crashes >= 0",
+    failures: "jsonb_typeof(NEW.failures) = 'array'",
+  },
+  scheduled: { due_at: "isfinite(NEW.due_at)" },
+} as const satisfies Record<string, Checks>;
+
+/** The functions that check an appended row, for the tables of all boxes. */
+export function createRowChecks(schema: string): string {
+  return Object.entries(checked)
+    .map(([table, own]) => {
+      const checks: Checks = {
+        lane: "NEW.lane BETWEEN 0 AND TG_ARGV[0]::integer",
+        // A read begins after 0, and JavaScript has no greater integer.
+        position: `NEW.position BETWEEN 1 AND ${Number.MAX_SAFE_INTEGER}`,
+        created_at: "isfinite(NEW.created_at)",
+        ...messageChecks("NEW."),
+        ...own,
+      };
+      const faulty = Object.entries(checks).map(([column, check]) => `WHEN NOT (${check}) THEN '${column}'`);
+      return `
+    CREATE FUNCTION "${schema}".check_${table}() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+    DECLARE
+      faulty text;
+    BEGIN
+      IF ${all(checks)} THEN
+        RETURN NEW;
+      END IF;
+      faulty := CASE ${faulty.join(" ")} END;
+      RAISE check_violation USING TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA, COLUMN = faulty,
+        MESSAGE = format('%s of a row for %s is out of bounds', faulty, TG_TABLE_NAME),
+        HINT = 'Publish with this library, or with publish() in SQL.';
+    END
+    $function$;`;
+    })
+    .join("\n");
+}
+
+/** Lets the database check what is appended to a box. */
+export function checkRows(schema: string, box: "outbox" | "inbox"): string {
+  const t = tablesNamed(schema, box);
+  const highestLane = box === "outbox" ? laneCount - 1 : 0x7fffffff;
+  return (["pending", "scheduled"] as const)
+    .map(
+      (table) => `
+    CREATE TRIGGER check_${table} BEFORE INSERT ON ${t[table]} FOR EACH ROW EXECUTE FUNCTION "${schema}".check_${table}(${highestLane});`,
+    )
+    .join("");
+}
