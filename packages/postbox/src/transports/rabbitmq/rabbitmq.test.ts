@@ -20,7 +20,7 @@ const features = {
   keepsOrder: false,
   unroutable: true,
   exactAttempts: true,
-  releaseUncounted: false,
+  releaseUncounted: true,
   prefetch: true,
   prefetchBytes: true,
   singleActive: true,
@@ -158,7 +158,7 @@ function testBroker(url: () => string) {
       async bind(queue, events, { singleActive = false, parks = true } = {}) {
         queues.add(queue);
         for (const { topic } of events) exchanges.add(topic);
-        const options = { queue, queueType: "quorum", deadLetter: false, singleActiveConsumer: singleActive } as const;
+        const options = { queue, queueType: "quorum", singleActiveConsumer: singleActive } as const;
         await prepareQueue(admin, options, "declare");
         if (!parks) await fill(`${queue}.parked`);
         await bindQueue(admin, queue, events.map(routeOf), "declare");
