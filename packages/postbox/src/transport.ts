@@ -36,8 +36,10 @@ export type Outcome =
  * - `send` may be called again before an earlier call has returned.
  * - Each message's outcome is reported through `settled(index, outcome)` as soon as it is known, once, in any order.
  * - It resolves when every message has its outcome. It rejects with a `TransportDownError` only when the broker cannot
- *   be reached; messages without an outcome by then may or may not have arrived, and no later call reports them. Where the
- *   broker does not let us in, it may be a `ConfigError`: a relay waits and tries again after either.
+ *   be reached; messages without an outcome by then may or may not have arrived, and no later call reports them. If
+ *   authentication fails, it may reject with a `ConfigError`. A relay waits and tries again after either.
+ * - Whatever a user's function (a route, a mapping) or an encoding throws for one message is that message's `rejected`
+ *   outcome: the others are sent.
  * - When `signal` is aborted it gives up soon and rejects.
  */
 export interface Sender {

@@ -10,30 +10,33 @@ import { rabbitmqParkingLot } from "./index.js";
 describeOnEach("rabbitmq", ({ url }) => {
   const { receiving, way } = rabbitmqStages(url);
 
-  it.each(["quorum", "classic"] as const)("parks headers that cannot be decoded, and goes on, %s", async (queueType) => {
-    const told: TelemetryEvent[] = [];
-    const { topic, event, queue, publish, next } = await receiving(
-      { queueType, telemetry: (one) => void told.push(one) },
-      { queueType },
-    );
-    publish("before");
-    await publishNested(url, topic, eventHeaders("poison", event.type));
-    publish("after");
-    const ids = [(await next()).message.id, (await next()).message.id];
-    expect(ids).toEqual(["before", "after"]);
-    const lot = rabbitmqParkingLot({ url, queue });
-    await expect.poll(() => lot.count()).toBe(1);
-    expect(await lot.list({ limit: 10 })).toEqual([{ reason: expect.stringContaining("headers cannot be decoded") }]);
-    // It keeps its place, and others pass.
-    publish("parked");
-    await (await next()).park(new Error("no such order"));
-    expect(await lot.list({ limit: 10 })).toMatchObject([{}, { id: "parked", reason: "no such order" }]);
-    expect(await lot.replay({ limit: 10 })).toBe(1);
-    expect((await next()).message.id).toBe("parked");
-    expect(await lot.count()).toBe(1);
-    expect(told.filter(({ name }) => name === "transport.lost")).toEqual([]);
-    expect(told.filter(({ name }) => name === "delivery.parked")).toHaveLength(1);
-  });
+  it.each(["quorum", "classic"] as const)(
+    "parks headers that cannot be decoded, and goes on, %s",
+    async (queueType) => {
+      const told: TelemetryEvent[] = [];
+      const { topic, event, queue, publish, next } = await receiving(
+        { queueType, telemetry: (one) => void told.push(one) },
+        { queueType },
+      );
+      publish("before");
+      await publishNested(url, topic, eventHeaders("poison", event.type));
+      publish("after");
+      const ids = [(await next()).message.id, (await next()).message.id];
+      expect(ids).toEqual(["before", "after"]);
+      const lot = rabbitmqParkingLot({ url, queue });
+      await expect.poll(() => lot.count()).toBe(1);
+      expect(await lot.list({ limit: 10 })).toEqual([{ reason: expect.stringContaining("headers cannot be decoded") }]);
+      // It keeps its place, and others pass.
+      publish("parked");
+      await (await next()).park(new Error("no such order"));
+      expect(await lot.list({ limit: 10 })).toMatchObject([{}, { id: "parked", reason: "no such order" }]);
+      expect(await lot.replay({ limit: 10 })).toBe(1);
+      expect((await next()).message.id).toBe("parked");
+      expect(await lot.count()).toBe(1);
+      expect(told.filter(({ name }) => name === "transport.lost")).toEqual([]);
+      expect(told.filter(({ name }) => name === "delivery.parked")).toHaveLength(1);
+    },
+  );
 
   it("has a message parked that kills every connection it is delivered on, and spares its neighbours", async () => {
     const through = await way();
@@ -42,7 +45,9 @@ describeOnEach("rabbitmq", ({ url }) => {
     const { publish, queue } = await receiving(
       { url: through.url, prefetch: 10 },
       {
-        prepare: async (_, __, stage) => ids.forEach((id) => stage.publish(id)),
+        async prepare(_channel, _queue, stage) {
+          for (const id of ids) stage.publish(id);
+        },
         async take({ message: { id }, ack, release }) {
           if (id === "poison") {
             through.cut();

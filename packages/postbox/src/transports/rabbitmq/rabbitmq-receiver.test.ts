@@ -79,6 +79,17 @@ describeOnEach("rabbitmq", ({ url }) => {
     expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(1);
   });
 
+  it("ends at once with what its route throws, and does not take it for a lost connection", async () => {
+    const { running, failures } = await receiving({
+      route: () => {
+        throw new Error("no tenant");
+      },
+    });
+    await expect(running).rejects.toMatchObject({ code: "option-invalid", path: "route" });
+    await expect(running).rejects.toThrow("no tenant");
+    expect(failures).toEqual([]);
+  });
+
   it("waits longer and longer before it begins anew, where it cannot stay", async () => {
     const pauses: number[] = [];
     const { stop } = await receiving(

@@ -16,7 +16,7 @@ import {
 } from "./connection.js";
 import { consume } from "./consume.js";
 import { createLinks } from "./link.js";
-import { type Route, routeOf } from "./route.js";
+import { checkedRoute, type Route, routeOf } from "./route.js";
 import { bindQueue, prepareQueue, type Topology } from "./topology.js";
 import { createWatch, type Watch, worst } from "./watch.js";
 
@@ -93,6 +93,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
 
   /** One connection after the other, until the signal is aborted. Rejects for what no retry can mend. */
   async function keepReceiving(watch: Watch, subscription: Subscription, signal: AbortSignal): Promise<void> {
+    const wanted = bindings ? subscription.events.map((event) => bound(route, event)) : [];
     const queue = { queue: options.queue ?? subscription.consumer, queueType, singleActiveConsumer };
     const consumeOptions = { queue, topology, prefetch, prefetchBytes, unprefixed, maxMessageBytes };
     const pauseAfter = reliable(backoff, (error) => watch.lost(PostboxError.from(error)));
@@ -118,7 +119,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
         );
         try {
           await prepareQueue(connection, queue, topology);
-          if (bindings) await bindQueue(connection, queue.queue, subscription.events.map(route), topology);
+          if (bindings) await bindQueue(connection, queue.queue, wanted, topology);
           const ready = () => {
             readyAt = runtime.now();
             watch.connected(connection);
@@ -154,6 +155,15 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
     },
     health: () => worst([...watches].map((watch) => watch.health())) ?? atRest,
   };
+}
+
+/** Where an event is bound. What 'route' throws is for good, not a failure of the connection. */
+function bound(route: NonNullable<RabbitmqReceiverOptions["route"]>, event: Pick<Message, "topic" | "type">): Route {
+  try {
+    return checkedRoute(route, event);
+  } catch (cause) {
+    throw new ConfigError("option-invalid", (cause as Error).message, { cause, path: "route" });
+  }
 }
 
 /** A connection that stood for so long was well. */

@@ -10,10 +10,11 @@ import {
 import { type ChannelModel, connect, type GetMessage } from "amqplib";
 import { afterAll, beforeAll, describe } from "vitest";
 import { constant } from "../../backoff.js";
+import type { Message } from "../../message/message.js";
 import type { Receiver } from "../../transport.js";
 import { type ContentMode, fromAmqp } from "./amqp-message.js";
 import { type RabbitmqReceiver, type RabbitmqSender, rabbitmqReceiver, rabbitmqSender } from "./index.js";
-import { routeOf } from "./route.js";
+import { type Route, routeOf } from "./route.js";
 import { bindQueue, prepareQueue } from "./topology.js";
 
 const features = {
@@ -25,6 +26,7 @@ const features = {
   prefetchBytes: true,
   singleActive: true,
   maxMessageBytes: true,
+  routes: true,
   unbinds: true,
   outage: true,
   reconnects: true,
@@ -130,8 +132,11 @@ function testBroker(url: () => string) {
     const exchanges = new Set<string>();
     return {
       maxMessageBytes,
-      sender() {
-        const sender = rabbitmqSender({ url: way.url, mode, maxMessageBytes });
+      sender(route) {
+        const routed = route && {
+          route: (message: Message) => route(message.id, () => routeOf(message)) as Route,
+        };
+        const sender = rabbitmqSender({ url: way.url, mode, maxMessageBytes, ...(routed as object) });
         senders.push(sender);
         return sender;
       },

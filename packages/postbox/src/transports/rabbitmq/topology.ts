@@ -55,7 +55,8 @@ export async function prepareQueue(connection: ChannelModel, options: QueueOptio
   if (topology === "none") return;
   const { queue, singleActiveConsumer } = options;
   if (topology === "check") {
-    for (const name of [queue, parkedQueue(queue)]) await exists(connection, name, (channel) => channel.checkQueue(name));
+    for (const name of [queue, parkedQueue(queue)])
+      await exists(connection, name, (channel) => channel.checkQueue(name));
     return;
   }
   await onChannel(connection, async (channel) => {
