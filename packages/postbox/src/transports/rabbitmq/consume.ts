@@ -93,8 +93,7 @@ export async function consume(
    * outcome: with growing pauses, the limit of those outlasts an outage of a quarter of an hour.
    */
   function giveBackLater(raw: ConsumeMessage): void {
-    const later = setTimeout(() => lost === undefined && !over && giveBack(raw), pauseAfter(raw));
-    later.unref();
+    setTimeout(() => lost === undefined && !over && giveBack(raw), pauseAfter(raw)).unref();
   }
 
   /**
@@ -110,9 +109,8 @@ export async function consume(
         // As above.
       }
     };
-    if (topology === "declare") return reject(false);
-    const later = setTimeout(() => lost === undefined && !over && reject(true), pauseAfter(raw));
-    later.unref();
+    if (topology === "declare") reject(false);
+    else setTimeout(() => lost === undefined && !over && reject(true), pauseAfter(raw)).unref();
   }
 
   function settling({ raw, bytes }: Arrival, id: string) {
@@ -147,7 +145,7 @@ export async function consume(
     return {
       message,
       attempt,
-      ...((raw.fields.redelivered || deliveriesOf(raw) > 0) && { redelivered: true }),
+      ...(raw.fields.redelivered && { redelivered: true }),
       origin: { partition: queue, offset: String(deliveryTag) },
       ack: () => settle(ack),
       // Acked once the broker has the copy: a crash in between leaves both.
@@ -337,9 +335,9 @@ function attemptOf({ properties }: ConsumeMessage): number {
   return countIn(properties.headers?.[attemptHeader], 1);
 }
 
-/** How often a quorum queue has delivered the message without learning an outcome. Other queues do not count. */
-function deliveriesOf({ properties }: ConsumeMessage): number {
-  return countIn(properties.headers?.["x-delivery-count"], 0);
+/** How often a quorum queue has delivered the message without learning an outcome. Other queues do not count, nor does a publisher. */
+function deliveriesOf({ fields, properties }: ConsumeMessage): number {
+  return fields.redelivered ? countIn(properties.headers?.["x-delivery-count"], 0) : 0;
 }
 
 /** A publisher can write any header: what is no plausible count is none. */

@@ -1,11 +1,12 @@
 import type { GetMessage } from "amqplib";
+import { brokerHeaders } from "../../message/reserved-headers.js";
 import { type AmqpProperties, topicHeader } from "./amqp-message.js";
 
 /** Which attempt the next delivery is; and why it was parked. */
 export const attemptHeader = "postbox-attempt";
 export const reasonHeader = "postbox-reason";
 /** Of one delivery, and not of the message: it would grow with every turn, or send the copy to others. */
-const passing = /^(x-(death$|first-death-|last-death-|delivery-count$)|postbox-publish$|CC$|BCC$)/;
+const passing = new RegExp(`^(${brokerHeaders}|postbox-publish$|CC$|BCC$)`, "i");
 
 type Received = Pick<GetMessage, "properties"> & { readonly fields: { readonly exchange: string } };
 

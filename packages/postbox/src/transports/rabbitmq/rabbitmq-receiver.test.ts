@@ -79,6 +79,37 @@ describeOnEach("rabbitmq", ({ url }) => {
     expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(1);
   });
 
+  it.each(["quorum", "classic"] as const)(
+    "trusts no header that a publisher may have written, %s",
+    async (queueType) => {
+      const { publish, next, queue, channel, topic, event } = await receiving({ queueType }, { queueType });
+      const hostile: Record<string, unknown>[] = [
+        { "x-delivery-count": "abc", "x-acquired-count": "7" },
+        { "x-delivery-count": -5, "postbox-attempt": -5 },
+        { "x-delivery-count": 2 ** 40, "postbox-attempt": 2 ** 60 },
+        { "x-delivery-count": 1.5, "postbox-attempt": 1.5, "x-acquired-count": 3 },
+        { "x-delivery-count": { a: 1 }, "postbox-attempt": ["2"], "postbox-topic": { a: 1 } },
+        // The client reads this, but cannot write what it has read.
+        { large: { "!": "timestamp", value: 2n ** 64n - 1n } },
+      ];
+      for (const [index, headers] of hostile.entries()) {
+        publish(`m${index}`, { headers: { ...eventHeaders(`m${index}`, event.type), ...headers } });
+        const first = await next();
+        const seen = { attempt: first.attempt, id: first.message.id, topic: first.message.topic };
+        expect(seen).toEqual({ attempt: 1, id: `m${index}`, topic });
+        await first.retry(0);
+        const second = await next();
+        expect([second.attempt, second.message.id]).toEqual([2, `m${index}`]);
+        expect(second.message.headers).toEqual(first.message.headers);
+        expect(Object.keys(first.message.headers)).not.toContain("x-acquired-count");
+        await second.park(new Error("enough"));
+        const parked = await channel.get(`${queue}.parked`, { noAck: true });
+        expect(parked).toMatchObject({ properties: { headers: { "postbox-attempt": 2, "postbox-reason": "enough" } } });
+        expect(Object.keys(parked ? parked.properties.headers : {})).not.toContain("x-acquired-count");
+      }
+    },
+  );
+
   it("ends at once with what its route throws, and does not take it for a lost connection", async () => {
     const { running, failures } = await receiving({
       route: () => {
