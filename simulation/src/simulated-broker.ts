@@ -226,12 +226,13 @@ function overLink(delivery: Delivery, link: Link): Delivery {
       ),
     );
   };
-  const { message, attempt } = delivery;
+  const { message, attempt, redelivered = false } = delivery;
   return {
     message,
     attempt,
+    redelivered,
     ack: () => travel(() => delivery.ack()),
-    retry: (delayMs) => travel(() => delivery.retry(delayMs)),
+    retry: (delayMs, reason) => travel(() => delivery.retry(delayMs, reason)),
     park: (reason) => travel(() => delivery.park(reason)),
     release: () => travel(() => delivery.release()),
   };

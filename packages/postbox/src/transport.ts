@@ -36,8 +36,10 @@ export type Outcome =
  * - `send` may be called again before an earlier call has returned.
  * - Each message's outcome is reported through `settled(index, outcome)` as soon as it is known, once, in any order.
  * - It resolves when every message has its outcome. It rejects with a `TransportDownError` only when the broker cannot
- *   be reached; messages without an outcome by then may or may not have arrived, and no later call reports them. Where the
- *   broker does not let us in, it may be a `ConfigError`: a relay waits and tries again after either.
+ *   be reached; messages without an outcome by then may or may not have arrived, and no later call reports them. If
+ *   authentication fails, it may reject with a `ConfigError`. A relay waits and tries again after either.
+ * - Whatever a user's function (a route, a mapping) or an encoding throws for one message is that message's `rejected`
+ *   outcome: the others are sent.
  * - When `signal` is aborted it gives up soon and rejects.
  */
 export interface Sender {
@@ -78,19 +80,30 @@ export interface Kept {
  */
 export interface Delivery {
   readonly message: Message;
-  /** 1 for the first delivery. Where a broker cannot tell, at least 2 on redelivery. */
+  /**
+   * Which attempt this is: 1, and one more after each `retry()` that was the message's own failure. A delivery that ends
+   * without an outcome (a crash, a lost connection, `release()`) spends none.
+   */
   readonly attempt: number;
+  /**
+   * Whether the broker has delivered the message before without learning an outcome. That raises suspicion, since a message that
+   * crashes its process leaves no other trace; it is not a failure. Defaults to false.
+   */
+  readonly redelivered?: boolean;
   /** Where it was, as far as the broker says. */
   readonly origin?: Origin;
   /** Of what an inbox keeps: the inbox's own affair. */
   readonly kept?: Kept;
   /** Done: never deliver it again. Call it only after everything the handler did has committed. */
   ack(): Promise<void>;
-  /** Failed: deliver it again after `delayMs`, counted as one more attempt. The reason is kept where there is a place for it. */
+  /**
+   * Failed: deliver it again after `delayMs`, as one more attempt. If the reason is not the message's fault (the inbox is busy, the
+   * store is unavailable), the attempt is not counted. The reason is stored if the transport can store one.
+   */
   retry(delayMs: number, reason?: Error): Promise<void>;
   /** Set it aside with its reason. Resolves once it is safely there. */
   park(reason: Error): Promise<void>;
-  /** Untried: give it back, uncounted where the broker can. */
+  /** Untried: give it back. No attempt is spent. */
   release(): Promise<void>;
 }
 

@@ -11,6 +11,7 @@ export const memoryTransportFeatures: TransportFeatures = {
   prefetchBytes: true,
   singleActive: false,
   maxMessageBytes: false,
+  routes: false,
   unbinds: true,
   outage: true,
   reconnects: false,

@@ -68,7 +68,7 @@ export function createKeeper<Tx>(
         name: `${receiver.name}, behind the inbox of ${consumer}`,
         async receive(subscription, signal) {
           const intake = createIntake(intakeOptions);
-          const isFirstKept = (delivery: Delivery) => first === "all" || (delivery.attempt > 1 && !stores);
+          const isFirstKept = (delivery: Delivery) => first === "all" || (cameBefore(delivery) && !stores);
           const arrive: Subscription["deliver"] = (delivery) =>
             isFirstKept(delivery) ? intake.take(delivery) : subscription.deliver(delivery);
           // What arrives is stored as long as the receiver waits for it to be settled.
@@ -132,6 +132,11 @@ export function createKeeper<Tx>(
     );
     return { to: "park", error: refusal };
   }
+}
+
+/** Whatever became of it then: it may have ended a process. */
+function cameBefore({ attempt, redelivered }: Delivery): boolean {
+  return redelivered === true || attempt > 1;
 }
 
 /** The codes of refusals: what these are about is known already, or cannot be. */

@@ -1,5 +1,6 @@
 import { PostboxError } from "../errors.js";
 import type { Message } from "./message.js";
+import { reservedHeaders } from "./reserved-headers.js";
 
 const contextAttributes = new Set([
   "specversion",
@@ -17,9 +18,7 @@ const contextAttributes = new Set([
 /** Legal names of extensions, which others may use; in ours they are more likely a field in the wrong place. */
 const fieldsBesideTheEvent = new Set(["topic", "key", "headers"]);
 
-/** What brokers and bindings write themselves: a header of ours under such a name would be taken for theirs. */
-const reservedHeader =
-  /^(ce[-_]|cloudevents[:_]|content-type$|x-death$|x-(first|last)-death-|x-delivery-count$|postbox-)/i;
+const reservedHeader = new RegExp(reservedHeaders, "i");
 const headerName = /^[A-Za-z0-9._-]{1,128}$/;
 const extensionName = /^[a-z0-9]{1,20}$/;
 const foreignExtensionName = /^[a-z0-9]{1,255}$/;

@@ -87,6 +87,7 @@ describe("createMessage", () => {
       "x-first-death-queue",
       "x-last-death-reason",
       "x-delivery-count",
+      "X-Acquired-Count",
       "Content-Type",
       "ce_id",
       "Postbox-Attempt",

@@ -60,8 +60,6 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     if (runtime.failpoint) await runtime.failpoint("router.received");
     const handle = handles.get(message.type);
     if (handle === undefined) return unknownType(delivery);
-    // A message that ends the process never gets to the place where its failures are counted.
-    if (attempt > options.maxAttempts) return failed(delivery, new Error("it came again after its last attempt"));
     const acking = ackStrategies[options.ack](delivery);
     const { origin, kept } = delivery;
     const context = {

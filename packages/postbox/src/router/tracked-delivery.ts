@@ -64,6 +64,7 @@ export function trackDelivery(
   const tracked: TrackedDelivery & { settled: boolean } = {
     message,
     attempt,
+    ...(delivery.redelivered && { redelivered: true }),
     ...(delivery.origin && { origin: delivery.origin }),
     ...(delivery.kept && { kept: delivery.kept }),
     // Not a getter: with one, the engine makes a dictionary of each delivery, and handling it takes twice as long.

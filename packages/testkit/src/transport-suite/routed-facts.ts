@@ -26,6 +26,27 @@ export function routedFacts(fact: TransportFact): void {
       );
     });
 
+    fact("restarts park nothing: every message is handled in the end", async (stage) => {
+      const { harness, queue, event, send, message, consume } = stage;
+      await send(...numbers(30).map((n) => message(`m${n}`, { data: json(n) })));
+      for (let restarts = 0; restarts < 12; restarts++) {
+        const consumer = consume({ prefetch: 20 });
+        const delivery = await consumer.next();
+        if (restarts % 2 === 0) await consumer.crash();
+        else {
+          consumer.abort();
+          for (const each of [delivery, ...consumer.deliveries]) await each.release().catch(() => {});
+          await patiently(consumer.running, () => "the end of a receiver");
+        }
+      }
+      const handled = new Set<number>();
+      const router = createRouter(queue, { maxAttempts: 2 }).on(event, (data) => void handled.add(Number(data)));
+      await running([(signal) => router.run(harness.receiver({ queue }), signal)], () =>
+        expect.poll(() => handled.size, { timeout: patienceMs }).toBe(30),
+      );
+      expect(await harness.parked(queue)).toEqual([]);
+    });
+
     fact("what a handler takes too long over is tried again", async ({ harness, queue, event, send, message }) => {
       const attempts: number[] = [];
       const router = createRouter(queue, { backoff: constant(1) })

@@ -67,6 +67,40 @@ export function sendingFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m3"]);
     });
 
+    fact("rejects what cannot be encoded, and sends the rest", async ({ send, message, consume }) => {
+      const broken = {
+        ...message("m2"),
+        get data(): Uint8Array {
+          throw new Error("these data cannot be read");
+        },
+      };
+      const outcomes = await send(message("m1"), broken, message("m3"));
+      expect(statuses(outcomes)).toEqual(["sent", "rejected", "sent"]);
+      expect(String((outcomes[1] as { error: Error }).error)).toContain("these data cannot be read");
+      const received = await consume().take(2);
+      expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m3"]);
+    });
+
+    fact("rejects what its route throws for, or leads nowhere, and sends the rest", "routes", async (stage) => {
+      const { harness, message, consume } = stage;
+      const routes: Record<string, () => unknown> = {
+        m2: () => {
+          throw new Error("no tenant");
+        },
+        m3: () => undefined,
+        m4: () => ({ exchange: 7 }),
+      };
+      const sender = harness.sender((id, route) => (routes[id] ?? route)());
+      const messages = ["m1", "m2", "m3", "m4", "m5"].map((id) => message(id));
+      const outcomes: (Outcome | undefined)[] = messages.map(() => undefined);
+      const { signal } = new AbortController();
+      await sender.send(messages, (index, outcome) => (outcomes[index] = outcome), signal);
+      expect(statuses(outcomes)).toEqual(["sent", "rejected", "rejected", "rejected", "sent"]);
+      expect(String((outcomes[1] as { error: Error }).error)).toContain("no tenant");
+      const received = await consume().take(2);
+      expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m5"]);
+    });
+
     fact("declares keepsOrder as claimed", async ({ harness, features }) => {
       expect(harness.sender().keepsOrder).toBe(features.keepsOrder);
     });

@@ -18,6 +18,8 @@ export interface TransportFeatures {
   readonly singleActive: boolean;
   /** A message beyond the harness's `maxMessageBytes` is rejected. */
   readonly maxMessageBytes: boolean;
+  /** Its senders take a function of the user that says where a message goes: `sender(route)`. */
+  readonly routes: boolean;
   /** The harness can take a binding away, with `unbind()`. */
   readonly unbinds: boolean;
   /** The harness can take the broker away, with `down()` and `up()`. */
@@ -56,7 +58,8 @@ interface Intruders {
 
 /** One broker, and the means to do to it what only happens from outside. Names are unique per fact: it may be shared. */
 export interface TransportHarness {
-  sender(): Sender;
+  /** With `routes`: where a message goes is what `route` answers, or throws. It is given the message's id, and what is usual. */
+  sender(route?: (id: string, usual: () => unknown) => unknown): Sender;
   receiver(options: HarnessReceiverOptions): Receiver;
   /** Makes a queue that gets these events from now on. */
   bind(

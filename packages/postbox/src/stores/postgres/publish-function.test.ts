@@ -160,7 +160,9 @@ const cases: readonly Record<string, unknown>[] = [
     ...["ce-id", "CE_id", "cloudEvents_x", "Content-Type", "x-death", "X-First-Death-Queue", "x-last-death-reason"].map(
       (name) => [name, "x"],
     ),
-    ...["x-delivery-count", "Postbox-Attempt", "cell", "content-type2", "x-deaths", "postbox"].map((n) => [n, "x"]),
+    ...["x-delivery-count", "x-acquired-count", "Postbox-Attempt", "cell", "content-type2", "x-deaths", "postbox"].map(
+      (n) => [n, "x"],
+    ),
   ].map(([name, value]) => ({ headers: { [name as string]: value } })),
   // 1, 7, 26, 20, 14 and 16 bytes of id, source, type, time, topic and content type.
   { data: Buffer.alloc(mebibyte - 84, "x") },

@@ -1,4 +1,5 @@
 import { laneCount } from "../../internal/lane.js";
+import { reservedHeaders } from "../../message/reserved-headers.js";
 
 /*
  * Publishing in SQL, for every language that is not TypeScript: `publish` and `publish_all` in the store's schema. They append
@@ -244,7 +245,7 @@ function complete(s: string): string {
         IF name !~ '^[A-Za-z0-9._-]{1,128}$' THEN
           PERFORM ${s}.publish_refuse(path || 'headers.' || name, 'is no header name',
             'Use up to 128 letters, digits and . _ -');
-        ELSIF name ~* '^(ce[-_]|cloudevents[:_]|content-type$|x-death$|x-(first|last)-death-|x-delivery-count$|postbox-)' THEN
+        ELSIF name ~* '${reservedHeaders}' THEN
           PERFORM ${s}.publish_refuse(path || 'headers.' || name, 'is a name that brokers use themselves',
             'Choose another name');
         ELSIF jsonb_typeof(value) <> 'string' THEN

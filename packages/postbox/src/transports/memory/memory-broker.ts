@@ -32,7 +32,7 @@ export interface MemoryReceiverOptions {
 
 export interface MemoryReceiver extends Receiver {
   /**
-   * As when the process dies: every unsettled delivery is delivered to others as one more attempt, what this one
+   * As when the process crashes: every unsettled delivery is delivered to others as `redelivered`, what this one
    * settles later has no effect, and `receive` returns.
    */
   crash(): void;

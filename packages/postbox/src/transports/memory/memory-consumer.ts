@@ -1,6 +1,7 @@
 import { PostboxError } from "../../errors.js";
 import type { Runtime } from "../../internal/runtime.js";
 import { messageBytes } from "../../message/attributes.js";
+import { isNobodysFault } from "../../router/nobodys-fault.js";
 import type { Delivery, Subscription } from "../../transport.js";
 import { copyOf, type MemoryQueue, type QueueEntry } from "./memory-queue.js";
 
@@ -48,12 +49,12 @@ export class MemoryConsumer {
     throw this.#failure.cause;
   }
 
-  /** As when its process dies: what it had goes to others, as one more attempt, and nothing it does counts any more. */
+  /** As when its process crashes: what it had goes to others, and what it settles later has no effect. */
   crash(): void {
     this.#crashed = true;
     const lost = [...this.#unsettled.keys()];
     this.#unsettled.clear();
-    for (const entry of lost) this.#queue.giveBack({ ...entry, attempt: entry.attempt + 1 });
+    for (const entry of lost) this.#queue.giveBack({ ...entry, redelivered: true });
     this.#wake();
   }
 
@@ -107,12 +108,14 @@ export class MemoryConsumer {
     return {
       message: copyOf(message),
       attempt,
+      ...(entry.redelivered && { redelivered: true }),
       origin: { offset: String(entry.sequence) },
       ack: () => settle("ack", () => queue.remove()),
       release: () => settle("release", () => queue.giveBack(entry)),
-      retry: (delayMs) =>
+      retry: (delayMs, reason) =>
         settle("retry", () => {
-          this.#runtime.schedule(() => queue.append(message, attempt + 1), delayMs);
+          const next = isNobodysFault(reason) ? attempt : attempt + 1;
+          this.#runtime.schedule(() => queue.append(message, next), delayMs);
         }),
       park: (reason) =>
         settle("park", () => {

@@ -7,6 +7,8 @@ export interface QueueEntry {
   readonly message: Message;
   /** Of the next delivery; 1 is the first. */
   readonly attempt: number;
+  /** Whether a consumer had it and crashed. Defaults to false. */
+  readonly redelivered?: boolean;
 }
 
 /** A message that was set aside, and why. */

@@ -8,7 +8,13 @@ export function memorySender(queuesFor: (message: Message) => ReadonlySet<Memory
   const publish = (message: Message): Outcome => {
     const targets = queuesFor(message);
     if (targets.size === 0) return { status: "failed", error: unroutable(message) };
-    for (const target of targets) target.publish(copyOf(message));
+    try {
+      const copies = [...targets].map((target) => ({ target, copy: copyOf(message) }));
+      for (const { target, copy } of copies) target.publish(copy);
+    } catch (cause) {
+      const text = `message ${message.id} cannot be copied: ${(cause as Error).message}; correct the message`;
+      return { status: "rejected", error: new PostboxError("message-invalid", text, { cause }) };
+    }
     return { status: "sent" };
   };
   return {

@@ -2,6 +2,7 @@ import type { Options } from "amqplib";
 import { PermanentError } from "../../errors.js";
 import { fromCloudEventJson, toCloudEventJson } from "../../message/cloudevents-json.js";
 import { createMessage, type Extensions, type ExtensionValue, type Message } from "../../message/message.js";
+import { brokerHeaders } from "../../message/reserved-headers.js";
 
 /*
  * The AMQP binding of CloudEvents. In binary mode, the default, the body is the data and the attributes are headers with a prefix; in
@@ -41,9 +42,8 @@ export const topicHeader = "postbox-topic";
 /** Stands before names that would not arrive: a client loses this one when it reads headers into an object, and brokers act upon `control`. */
 const hiddenHeader = "postbox-header-";
 const lostName = "__proto__";
-/** What brokers, this binding and the parking lot write themselves. */
-const control =
-  /^(cloudEvents[:_]|postbox-|x-death$|x-(first|last)-death-|x-delivery-count$|x-opt-|x-received-from$|CC$|BCC$)/i;
+/** What brokers, this binding and the parking lot write themselves, and what brokers act upon. */
+const control = new RegExp(`^(cloudEvents[:_]|postbox-|${brokerHeaders}|x-opt-|x-received-from$|CC$|BCC$)`, "i");
 const mostHeaderBytes = 1024 * 1024;
 const headerName = /^[A-Za-z0-9._-]{1,128}$/;
 const extensionName = /^[a-z0-9]+$/;
@@ -112,7 +112,9 @@ export interface FromAmqpOptions {
 export function fromAmqp({ content, properties }: ReceivedAmqp, options: FromAmqpOptions): Message {
   const all = properties.headers ?? {};
   const { attributes, headers } = sorted(all, options.unprefixed);
-  const topic = textOf(all[topicHeader]) ?? (options.exchange === "" ? undefined : options.exchange);
+  const named = all[topicHeader];
+  const topic =
+    (typeof named === "string" ? named : undefined) ?? (options.exchange === "" ? undefined : options.exchange);
   if (content.length > options.maxMessageBytes) {
     const text = `a message of ${content.length} bytes is larger than maxMessageBytes, ${options.maxMessageBytes}; raise that, or send a reference instead`;
     throw new PermanentError(text, { code: "message-too-large" });

@@ -4,7 +4,7 @@ import { createAside } from "./aside.js";
 import type { ConfirmedPublishing } from "./confirms.js";
 import type { Link } from "./link.js";
 
-const options = { queue: "billing", queueType: "quorum", deadLetter: false, singleActiveConsumer: false } as const;
+const options = { queue: "billing", queueType: "quorum", singleActiveConsumer: false } as const;
 
 function asideOver(...publishes: readonly ConfirmedPublishing["publish"][]) {
   const left = publishes.values();

@@ -1,8 +1,8 @@
 import type { ChannelModel, ConsumeMessage } from "amqplib";
-import { PostboxError } from "../../errors.js";
+import { PermanentError, PostboxError } from "../../errors.js";
 import { storedError } from "../../internal/stored-error.js";
 import type { Confirmation } from "./confirms.js";
-import { attemptHeader, copyOf, idOf, reasonHeader, withoutOthers } from "./copy.js";
+import { attemptHeader, copyOf, idOf, reasonHeader, withoutOthers, withPlainHeaders } from "./copy.js";
 import type { Links } from "./link.js";
 import {
   parkedQueue,
@@ -16,6 +16,7 @@ import {
 
 /** Puts copies of deliveries into the other queues of a consumer. Each resolves when the broker has confirmed it there. */
 export interface Aside {
+  /** Rejects with a `PermanentError` if the client cannot write a copy that reads the same. */
   wait(raw: ConsumeMessage, delayMs: number, nextAttempt: number): Promise<void>;
   /** Without an attempt: what nobody could read keeps what it says of it. */
   park(raw: ConsumeMessage, reason: Error, attempt?: number): Promise<void>;
@@ -79,7 +80,19 @@ export function createAside(
     async wait(raw, delayMs, nextAttempt) {
       const wait = waitQueue(options.queue, delayMs);
       if (topology === "declare") await prepared(wait);
-      await copy(raw, wait.name, { [attemptHeader]: nextAttempt }, () => prepareWait(connection, options, wait));
+      const headers = { [attemptHeader]: nextAttempt };
+      const prepare = () => prepareWait(connection, options, wait);
+      await copy(raw, wait.name, headers, prepare)
+        .catch((error) => {
+          if (error instanceof PostboxError) throw error;
+          // Its headers hold what the client can read, but not write. No reader looks at those.
+          return copy(withPlainHeaders(raw), wait.name, headers, prepare);
+        })
+        .catch((error) => {
+          if (error instanceof PostboxError) throw error;
+          const text = `message ${idOf(raw)} cannot be retried, since its headers cannot be copied: ${error.message}`;
+          throw new PermanentError(text, { code: "message-invalid", cause: error });
+        });
     },
     park(raw, reason, attempt) {
       const known = attempt === undefined ? {} : { [attemptHeader]: attempt };

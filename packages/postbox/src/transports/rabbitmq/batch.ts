@@ -4,7 +4,7 @@ import type { Outcome } from "../../transport.js";
 import { type AmqpMessage, type ContentMode, toAmqp } from "./amqp-message.js";
 import { type Confirmation, unroutable } from "./confirms.js";
 import type { Link } from "./link.js";
-import type { Route } from "./route.js";
+import { checkedRoute, type Route } from "./route.js";
 
 export interface BatchOptions {
   /** Where the broker is, for errors. */
@@ -25,8 +25,8 @@ export interface Batch {
   publish(missing: ReadonlySet<string>): Promise<void>;
   /** Resolves when nothing waits for its confirm, or when the link is lost. */
   confirmed(): Promise<void>;
-  /** The broker has closed the channel for an exchange that is not there: all that have no outcome have failed. */
-  failWithout(reason: string): void;
+  /** The broker has closed the channel for one exchange: all that have no outcome have failed, and those to it by their own fault. */
+  failAt(code: number, reason: string): void;
   /** The broker has closed the channel for this one message: it will never take it. */
   rejectOnly(reason: string): void;
   end(): void;
@@ -38,13 +38,25 @@ export function createBatch(
   { place, route, mode, maxMessageBytes }: BatchOptions,
   settled: (index: number, outcome: Outcome) => void,
 ): Batch {
-  const routes = messages.map((message) => route(message));
+  const routes = messages.map((message) => prepare(message, () => checkedRoute(route, message)));
   const reported = new Uint8Array(messages.length);
   let unreported = messages.length;
   let begun = false;
   let waiting = 0;
   let over = false;
   let wake = () => {};
+
+  /** What is thrown for a message here is that message's own fault: the others go on. */
+  function prepare<R>(message: Message, work: () => R): R | Refused {
+    try {
+      return work();
+    } catch (cause) {
+      if (cause instanceof PostboxError) return { refused: rejected(cause) };
+      const why = cause instanceof Error ? cause.message : String(cause);
+      const text = `message ${message.id} cannot be encoded: ${why}; correct the message`;
+      return { refused: rejected(new PostboxError("message-invalid", text, { cause })) };
+    }
+  }
 
   function report(index: number, outcome: Outcome): void {
     if (over) return;
@@ -68,14 +80,23 @@ export function createBatch(
     return failed(new PostboxError("publish-failed", text));
   }
 
-  function publishOne(index: number, missing: ReadonlySet<string>): void {
-    const [message, to] = [messages[index] as Message, routes[index] as Route];
-    const amqp = toAmqp(message, mode);
+  /** How it is published, or why it is not. */
+  function ready(index: number, missing: ReadonlySet<string>): Ready | Refused {
+    const [message, to] = [messages[index] as Message, routes[index] as Route | Refused];
+    if ("refused" in to) return to;
+    const amqp = prepare(message, () => toAmqp(message, mode));
+    if ("refused" in amqp) return amqp;
     const refused = refusal(message, to, missing, amqp);
-    if (refused !== undefined) {
-      report(index, refused);
+    return refused === undefined ? { message, to, amqp } : { refused };
+  }
+
+  function publishOne(index: number, missing: ReadonlySet<string>): void {
+    const found = ready(index, missing);
+    if ("refused" in found) {
+      report(index, found.refused);
       return;
     }
+    const { message, to, amqp } = found;
     const confirm = (how: Confirmation) => {
       // What is lost keeps no outcome.
       if (how !== "lost") {
@@ -98,7 +119,7 @@ export function createBatch(
   }
 
   return {
-    exchanges: new Set(routes.map(({ exchange }) => exchange)),
+    exchanges: new Set(routes.flatMap((to) => ("refused" in to ? [] : [to.exchange]))),
     get begun() {
       return begun;
     },
@@ -120,9 +141,10 @@ export function createBatch(
         wake = resolve;
       });
     },
-    failWithout(reason) {
-      for (const [index, message] of messages.entries()) {
-        if (reported[index] === 0) report(index, withoutExchange(message, routes[index] as Route, reason));
+    failAt(code, reason) {
+      for (const [index, to] of routes.entries()) {
+        if (reported[index] === 1) continue;
+        report(index, "refused" in to ? to.refused : atExchange(messages[index] as Message, to, code, reason));
       }
     },
     rejectOnly(reason) {
@@ -135,6 +157,16 @@ export function createBatch(
   };
 }
 
+interface Ready {
+  readonly message: Message;
+  readonly to: Route;
+  readonly amqp: AmqpMessage;
+}
+
+interface Refused {
+  readonly refused: Outcome;
+}
+
 const sent: Outcome = { status: "sent" };
 
 function failed(error: PostboxError): Outcome {
@@ -145,8 +177,12 @@ function rejected(error: PostboxError): Outcome {
   return { status: "rejected", error };
 }
 
-function withoutExchange({ id }: Message, { exchange }: Route, reason: string): Outcome {
-  if (reason.includes(`no exchange '${exchange}'`)) return failed(noExchange(id, exchange));
+function atExchange({ id }: Message, { exchange }: Route, code: number, reason: string): Outcome {
+  if (reason.includes(`exchange '${exchange}'`)) {
+    if (code === 404) return failed(noExchange(id, exchange));
+    const text = `the user may not publish message ${id} to exchange ${exchange}: ${reason}; grant the right to write there`;
+    return failed(new PostboxError("publish-failed", text));
+  }
   const text = `message ${id} was on a channel that the broker closed for another one: ${reason}`;
   return { status: "failed", error: new PostboxError("publish-failed", text), uncounted: true };
 }

@@ -3,6 +3,7 @@ import { type Channel, type ChannelModel, connect, credentials, type SocketOptio
 import { ConfigError, type PostboxError, TransportDownError } from "../../errors.js";
 import { scrub } from "../../internal/scrub.js";
 import { callback, count, type OptionRule, object, positive, text } from "../../options.js";
+import { keepUndecodable } from "./undecodable.js";
 
 /** Whom to be on the broker. */
 export interface RabbitmqCredentials {
@@ -67,6 +68,7 @@ export async function openConnection(options: RabbitmqConnectionOptions): Promis
     // Whoever uses it hears of its end by its channels; without a listener the process would end.
     connection.on("error", () => {});
     gatherWrites(streamOf(connection));
+    keepUndecodable(connection);
     return connection;
   } catch (cause) {
     throw explained(cause, placeOf(url));

@@ -1,11 +1,12 @@
 import type { GetMessage } from "amqplib";
+import { brokerHeaders } from "../../message/reserved-headers.js";
 import { type AmqpProperties, topicHeader } from "./amqp-message.js";
 
 /** Which attempt the next delivery is; and why it was parked. */
 export const attemptHeader = "postbox-attempt";
 export const reasonHeader = "postbox-reason";
 /** Of one delivery, and not of the message: it would grow with every turn, or send the copy to others. */
-const passing = /^(x-(death$|first-death-|last-death-|delivery-count$)|postbox-publish$|CC$|BCC$)/;
+const passing = new RegExp(`^(${brokerHeaders}|postbox-publish$|CC$|BCC$)`, "i");
 
 type Received = Pick<GetMessage, "properties"> & { readonly fields: { readonly exchange: string } };
 
@@ -18,24 +19,37 @@ export function idOf({ properties }: Pick<GetMessage, "properties">): string {
 export function copyOf({ fields, properties }: Received, headers: Readonly<Record<string, unknown>>): AmqpProperties {
   const { contentType, contentEncoding, priority, correlationId, replyTo, messageId, timestamp, type, appId } =
     properties;
-  const kept = { contentType, contentEncoding, priority, correlationId, replyTo, messageId, timestamp, type, appId };
+  const kept = { contentType, contentEncoding, priority, correlationId, replyTo, messageId, type, appId };
   const own = Object.entries(properties.headers ?? {}).filter(([name]) => !passing.test(name));
   // On its way back it comes from no exchange.
   const topic = fields.exchange === "" ? {} : { [topicHeader]: fields.exchange };
   return {
     ...defined(kept),
+    // The protocol has room for larger ones than the client can write.
+    ...(Number.isSafeInteger(timestamp) && { timestamp }),
     persistent: true,
     mandatory: true,
     headers: defined({ ...topic, ...Object.fromEntries(own), ...headers }),
   };
 }
 
+/** With headers that every client can write: no tables, no arrays, no numbers beyond what is finite. Readers see the same message. */
+export function withPlainHeaders<R extends Pick<GetMessage, "properties">>(raw: R): R {
+  const plain = Object.entries(raw.properties.headers ?? {}).flatMap(([name, value]): [string, unknown][] => {
+    if (typeof value === "string" || typeof value === "boolean") return [[name, value]];
+    if (typeof value !== "number") return [];
+    return [[name, Number.isFinite(value) ? value : String(value)]];
+  });
+  return { ...raw, properties: { ...raw.properties, headers: Object.fromEntries(plain) } };
+}
+
 /** With nothing but its attributes in its headers. */
 export function withoutOthers<R extends Pick<GetMessage, "properties">>(raw: R): R {
-  const own = Object.entries(raw.properties.headers ?? {}).filter(([name]) =>
+  const plain = withPlainHeaders(raw);
+  const own = Object.entries(plain.properties.headers ?? {}).filter(([name]) =>
     /^(cloudEvents[:_]|postbox-(?!header-))/.test(name),
   );
-  return { ...raw, properties: { ...raw.properties, headers: Object.fromEntries(own) } };
+  return { ...plain, properties: { ...plain.properties, headers: Object.fromEntries(own) } };
 }
 
 function defined(values: Readonly<Record<string, unknown>>): Record<string, unknown> {

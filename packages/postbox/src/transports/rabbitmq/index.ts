@@ -1,6 +1,8 @@
 export type { ContentMode } from "./amqp-message.js";
 export type { RabbitmqConnectionOptions, RabbitmqCredentials } from "./connection.js";
 export {
+  type ListParkedOptions,
+  type RabbitmqParked,
   type RabbitmqParkingLot,
   type RabbitmqParkingLotOptions,
   type ReplayParkedOptions,

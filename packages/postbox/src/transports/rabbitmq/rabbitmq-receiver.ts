@@ -16,7 +16,7 @@ import {
 } from "./connection.js";
 import { consume } from "./consume.js";
 import { createLinks } from "./link.js";
-import { type Route, routeOf } from "./route.js";
+import { checkedRoute, type Route, routeOf } from "./route.js";
 import { bindQueue, prepareQueue, type Topology } from "./topology.js";
 import { createWatch, type Watch, worst } from "./watch.js";
 
@@ -38,8 +38,6 @@ export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   readonly bindings?: boolean;
   /** Where the events of the bindings go. Defaults to what a sender does by default. */
   readonly route?: (event: Pick<Message, "topic" | "type">) => Route;
-  /** Gives the queue the exchange `<queue>.dlx`, for what the broker itself gives up. Defaults to false. */
-  readonly deadLetter?: boolean;
   /**
    * Of all who receive from the queue, one gets messages, and when it is gone the next one does: so a key stays in order over several
    * processes. An argument of the queue, the same for all of its receivers. Defaults to false.
@@ -70,7 +68,6 @@ const rules = {
   topology: oneOf("declare", "check", "none"),
   bindings: flag,
   route: callback,
-  deadLetter: flag,
   singleActiveConsumer: flag,
   unprefixed: flag,
   maxMessageBytes: count,
@@ -86,7 +83,7 @@ const rules = {
 export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqReceiver {
   checkOptions("rabbitmqReceiver", options, rules, ["url"]);
   const { queueType = "quorum", prefetch = 100, topology = "declare", bindings = true, route = routeOf } = options;
-  const { deadLetter = false, singleActiveConsumer = false, unprefixed = false } = options;
+  const { singleActiveConsumer = false, unprefixed = false } = options;
   const { maxMessageBytes = 16 * 1024 * 1024, prefetchBytes = 16 * 1024 * 1024 } = options;
   const { backoff = exponential({ initialMs: 100, maxMs: 30_000, jitter: 0.5 }), redeliveryWindowMs } = options;
   const runtime = runtimeWith();
@@ -96,7 +93,8 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
 
   /** One connection after the other, until the signal is aborted. Rejects for what no retry can mend. */
   async function keepReceiving(watch: Watch, subscription: Subscription, signal: AbortSignal): Promise<void> {
-    const queue = { queue: options.queue ?? subscription.consumer, queueType, deadLetter, singleActiveConsumer };
+    const wanted = bindings ? subscription.events.map((event) => bound(route, event)) : [];
+    const queue = { queue: options.queue ?? subscription.consumer, queueType, singleActiveConsumer };
     const consumeOptions = { queue, topology, prefetch, prefetchBytes, unprefixed, maxMessageBytes };
     const pauseAfter = reliable(backoff, (error) => watch.lost(PostboxError.from(error)));
     let failures = 0;
@@ -121,7 +119,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
         );
         try {
           await prepareQueue(connection, queue, topology);
-          if (bindings) await bindQueue(connection, queue.queue, subscription.events.map(route), topology);
+          if (bindings) await bindQueue(connection, queue.queue, wanted, topology);
           const ready = () => {
             readyAt = runtime.now();
             watch.connected(connection);
@@ -157,6 +155,15 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
     },
     health: () => worst([...watches].map((watch) => watch.health())) ?? atRest,
   };
+}
+
+/** Where an event is bound. What 'route' throws is for good, not a failure of the connection. */
+function bound(route: NonNullable<RabbitmqReceiverOptions["route"]>, event: Pick<Message, "topic" | "type">): Route {
+  try {
+    return checkedRoute(route, event);
+  } catch (cause) {
+    throw new ConfigError("option-invalid", (cause as Error).message, { cause, path: "route" });
+  }
 }
 
 /** A connection that stood for so long was well. */

@@ -32,6 +32,20 @@ describeOnEach("rabbitmq", ({ url }) => {
     expect(again.outcomes).toEqual([{ status: "sent" }, { status: "sent" }]);
   });
 
+  it("does not take an exchange that it may not publish to for a broker that is down", async () => {
+    const [one, two] = [await stage(), await stage()];
+    await two.channel.deleteExchange(two.topic);
+    await two.channel.assertExchange(two.topic, "topic", { internal: true });
+    const by = sender();
+    const { outcomes, sent } = sending(by, [one.message("m1"), two.message("m2"), one.message("m3")]);
+    await sent;
+    expect(outcomes[1]).toMatchObject({ status: "failed", error: { code: "publish-failed" } });
+    expect(String((outcomes[1] as { error: Error }).error)).toMatch(/may not publish message m2/);
+    for (const outcome of [outcomes[0], outcomes[2]]) {
+      if (outcome?.status !== "sent") expect(outcome).toMatchObject({ status: "failed", uncounted: true });
+    }
+  });
+
   it("makes the exchanges of events", async () => {
     const { event, topic, channel } = await stage();
     await channel.deleteExchange(topic);

@@ -111,9 +111,10 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
         if (batch.unreported === 0) return;
         // One that is blocked says when it is not any more. Another one would not know, and take the same messages again.
         if (!link.lost && watch.blocked === undefined) link.giveUp("it did not answer in time");
-        // Only the channel has paid for it, and the broker is well: for an exchange that was there a moment ago, or for what it will not take.
-        if (link.reason?.code === 404) return batch.failWithout(link.reason.message);
-        if (link.reason?.code === 406 && messages.length === 1) return batch.rejectOnly(link.reason.message);
+        // Only the channel was closed, and the broker is well: for an exchange that was deleted or may not be written to, or for what it will not take.
+        const { code, message: said = "" } = link.reason ?? {};
+        if (code === 404 || code === 403) return batch.failAt(code, said);
+        if (code === 406 && messages.length === 1) return batch.rejectOnly(said);
         const why = watch.blocked ?? link.reason?.message ?? "no answer";
         const text = `${place} has not confirmed ${batch.unreported} of ${messages.length} messages: ${why}`;
         throw new TransportDownError(batch.begun ? "send" : "connect", text);

@@ -217,6 +217,7 @@ describe("a RabbitMQ of its own", () => {
           await delivery.ack();
         },
         "classic",
+        { topology: "none" },
       );
       await expect.poll(() => handled).toEqual(["m1", "m2"]);
     });

@@ -10,21 +10,23 @@ import {
 import { type ChannelModel, connect, type GetMessage } from "amqplib";
 import { afterAll, beforeAll, describe } from "vitest";
 import { constant } from "../../backoff.js";
+import type { Message } from "../../message/message.js";
 import type { Receiver } from "../../transport.js";
 import { type ContentMode, fromAmqp } from "./amqp-message.js";
 import { type RabbitmqReceiver, type RabbitmqSender, rabbitmqReceiver, rabbitmqSender } from "./index.js";
-import { routeOf } from "./route.js";
+import { type Route, routeOf } from "./route.js";
 import { bindQueue, prepareQueue } from "./topology.js";
 
 const features = {
   keepsOrder: false,
   unroutable: true,
   exactAttempts: true,
-  releaseUncounted: false,
+  releaseUncounted: true,
   prefetch: true,
   prefetchBytes: true,
   singleActive: true,
   maxMessageBytes: true,
+  routes: true,
   unbinds: true,
   outage: true,
   reconnects: true,
@@ -130,8 +132,11 @@ function testBroker(url: () => string) {
     const exchanges = new Set<string>();
     return {
       maxMessageBytes,
-      sender() {
-        const sender = rabbitmqSender({ url: way.url, mode, maxMessageBytes });
+      sender(route) {
+        const routed = route && {
+          route: (message: Message) => route(message.id, () => routeOf(message)) as Route,
+        };
+        const sender = rabbitmqSender({ url: way.url, mode, maxMessageBytes, ...(routed as object) });
         senders.push(sender);
         return sender;
       },
@@ -158,7 +163,7 @@ function testBroker(url: () => string) {
       async bind(queue, events, { singleActive = false, parks = true } = {}) {
         queues.add(queue);
         for (const { topic } of events) exchanges.add(topic);
-        const options = { queue, queueType: "quorum", deadLetter: false, singleActiveConsumer: singleActive } as const;
+        const options = { queue, queueType: "quorum", singleActiveConsumer: singleActive } as const;
         await prepareQueue(admin, options, "declare");
         if (!parks) await fill(`${queue}.parked`);
         await bindQueue(admin, queue, events.map(routeOf), "declare");

@@ -5,11 +5,12 @@ import { close } from "./connection.js";
 /*
  * The queues of a consumer, all of them durable:
  *
- *   <queue>              its messages; quorum unless told otherwise
+ *   <queue>              its messages; quorum unless told otherwise. What the broker itself gives up goes to <queue>.parked
  *   <queue>.wait.<ms>    what is tried again after that long: it expires there, back to <queue>. One for each delay, since only what is
  *                        first in a queue can expire
  *   <queue>.parked       what was given up, with its reason
- *   <queue>.dead         with `deadLetter`: what the broker itself gives up, by the exchange <queue>.dlx
+ *
+ * None of them drops a message to make room: a full one refuses what is published, and the publisher learns of it.
  */
 
 /** Whether queues and exchanges are made, only looked for, or left to somebody else. */
@@ -18,7 +19,6 @@ export type Topology = "declare" | "check" | "none";
 export interface QueueOptions {
   readonly queue: string;
   readonly queueType: "quorum" | "classic";
-  readonly deadLetter: boolean;
   readonly singleActiveConsumer: boolean;
 }
 
@@ -28,8 +28,14 @@ export interface Wanted {
 }
 
 export const parkedQueue = (queue: string): string => `${queue}.parked`;
-const deadExchange = (queue: string): string => `${queue}.dlx`;
-const deadQueue = (queue: string): string => `${queue}.dead`;
+
+/**
+ * How often a quorum queue delivers a message without learning an outcome before it gives the message up, to `<queue>.parked`. Attempts
+ * are not counted by it: it is the last resort against a message that crashes every consumer. The default of RabbitMQ 4.
+ */
+const deliveryLimit = 20;
+/** For queues from which nothing may ever be dropped. RabbitMQ 3 has no other way to say "never", and RabbitMQ 4 drops at 20 if told nothing. */
+const noDeliveryLimit = 1_000_000;
 
 export interface WaitQueue {
   readonly name: string;
@@ -47,25 +53,22 @@ const longestMs = 2 ** 30;
 /** Makes what a consumer needs, or makes sure that it is there. */
 export async function prepareQueue(connection: ChannelModel, options: QueueOptions, topology: Topology): Promise<void> {
   if (topology === "none") return;
-  const names = [options.queue, parkedQueue(options.queue), ...(options.deadLetter ? [deadQueue(options.queue)] : [])];
+  const { queue, singleActiveConsumer } = options;
   if (topology === "check") {
-    for (const name of names) await exists(connection, name, (channel) => channel.checkQueue(name));
+    for (const name of [queue, parkedQueue(queue)])
+      await exists(connection, name, (channel) => channel.checkQueue(name));
     return;
   }
   await onChannel(connection, async (channel) => {
-    if (options.deadLetter) {
-      await channel.assertExchange(deadExchange(options.queue), "fanout", { durable: true });
-      await channel.assertQueue(deadQueue(options.queue), queueArguments(options, {}));
-      await channel.bindQueue(deadQueue(options.queue), deadExchange(options.queue), "");
-    }
+    // First, since the other one leads to it.
+    await channel.assertQueue(parkedQueue(queue), queueArguments(options, noDeliveryLimit));
     await channel.assertQueue(
-      options.queue,
-      queueArguments(options, {
-        ...(options.deadLetter && deadLetters(options.queue)),
-        ...(options.singleActiveConsumer && { "x-single-active-consumer": true }),
+      queue,
+      queueArguments(options, deliveryLimit, {
+        ...deadLetters(options, parkedQueue(queue)),
+        ...(singleActiveConsumer && { "x-single-active-consumer": true }),
       }),
     );
-    await channel.assertQueue(parkedQueue(options.queue), queueArguments(options, {}));
   });
 }
 
@@ -75,16 +78,7 @@ export async function prepareWait(connection: ChannelModel, options: QueueOption
   await onChannel(connection, (channel) =>
     channel.assertQueue(
       name,
-      queueArguments(options, {
-        "x-message-ttl": ttlMs,
-        "x-dead-letter-exchange": "",
-        "x-dead-letter-routing-key": options.queue,
-        // It must not get lost on its way back. That needs a queue that refuses what it cannot take.
-        ...(options.queueType === "quorum" && {
-          "x-dead-letter-strategy": "at-least-once",
-          "x-overflow": "reject-publish",
-        }),
-      }),
+      queueArguments(options, noDeliveryLimit, { "x-message-ttl": ttlMs, ...deadLetters(options, options.queue) }),
     ),
   );
 }
@@ -112,14 +106,17 @@ export async function declareExchanges(connection: ChannelModel, names: Iterable
   });
 }
 
-function deadLetters(queue: string): Record<string, unknown> {
-  return { "x-dead-letter-exchange": deadExchange(queue) };
+/** What leaves the queue by the broker's doing goes to queue `to`. A quorum queue does not let go of it before it is there. */
+function deadLetters({ queueType }: QueueOptions, to: string): Record<string, unknown> {
+  const safely = queueType === "quorum" ? { "x-dead-letter-strategy": "at-least-once" } : {};
+  return { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": to, ...safely };
 }
 
-/** Of newer brokers, a quorum queue drops what was delivered twenty times, unless it is told otherwise: attempts are counted here. */
-function queueArguments({ queueType }: QueueOptions, more: Record<string, unknown>) {
-  const limit = queueType === "quorum" ? { "x-delivery-limit": 1_000_000 } : {};
-  return { durable: true, arguments: { "x-queue-type": queueType, ...limit, ...more } };
+function queueArguments({ queueType }: QueueOptions, limit: number, more: Record<string, unknown> = {}) {
+  const limited = queueType === "quorum" ? { "x-delivery-limit": limit } : {};
+  // An argument is stronger than a policy: a limit of length that an operator sets later drops nothing either.
+  const overflow = { "x-overflow": "reject-publish" };
+  return { durable: true, arguments: { "x-queue-type": queueType, ...limited, ...overflow, ...more } };
 }
 
 /** A channel of its own: one that asks for what is not there is closed by the broker. */
