@@ -60,7 +60,7 @@ export async function fillBox(pool: Pool, schema: string): Promise<void> {
     INSERT INTO ${box}_scheduled (lane, due_at, key, ${columns})
     SELECT n % 64, now() + interval '1 second' * (n - 1000), 'k' || n, ${message} FROM generate_series(1, ${size.others}) AS n`);
   await pool.query(`
-    INSERT INTO ${schema}.inbox_message (consumer, id, type, source, topic)
-    SELECT 'billing', n::text, 'shop.orders.v1.OrderPlaced', '/orders', 'shop.orders.v1'
+    INSERT INTO ${schema}.inbox_message (consumer, id, type, source, topic, since)
+    SELECT 'billing', n::text, 'shop.orders.v1.OrderPlaced', '/orders', 'shop.orders.v1', now() - interval '1 second' * n
     FROM generate_series(1, ${size.remembered}) AS n`);
 }

@@ -137,7 +137,7 @@ export const mutants: readonly Mutant[] = [
   {
     guard: "what is older than an inbox remembers is not handled",
     file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
-    changes: [['return "too-old";', ""]],
+    changes: [['return "too-old";', ";"]],
   },
   {
     guard: "what was handled from an inbox leaves it in the handler's transaction",

@@ -62,19 +62,16 @@ export async function sameStatements(schema: InboxSchema, kind: RouterKind): Pro
   };
 }
 
-const weekMs = 7 * 24 * 3_600_000;
-
 /**
  * Remembers with the least that does it: nobody asks how old a message is, waits for another one only for so long, or hears of
  * its handler.
  */
 export function plainInsert({ memory }: InboxSchema): HandWork {
-  const text = `INSERT INTO ${memory} (slot, consumer, id, type, source, topic, processed_at)
-    VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp()) ON CONFLICT DO NOTHING`;
+  const text = `INSERT INTO ${memory} (consumer, id, type, source, topic, since, processed_at)
+    VALUES ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp()) ON CONFLICT DO NOTHING`;
   return async (client, message) => {
     const { id, type, source, topic } = message;
-    const slot = Math.floor(timeOf(message) / weekMs) % 16;
-    const { rowCount } = await client.query(text, [slot, consumer, id, type, source, topic]);
+    const { rowCount } = await client.query(text, [consumer, id, type, source, topic]);
     if (rowCount !== 1) return;
     parsed(message);
     await businessInsert(client);

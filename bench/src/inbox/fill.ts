@@ -2,10 +2,10 @@ import type { Message } from "postbox";
 import { consumer } from "./routers.js";
 import type { InboxSchema } from "./schema.js";
 
-const columns = "slot, consumer, id, type, source, topic, handler, received_at, processed_at";
-/** Of rows with `consumer`, `id` and `time`: which week of sixteen it was, and the rest. */
-const remembered = `SELECT mod(floor(extract(epoch FROM time) / 604800)::bigint, 16), consumer, id,
-    'bench.orders.v1.Placed', '/bench', 'bench.orders.v1', 'bench.orders.v1.Placed', time, time`;
+const columns = "consumer, id, type, source, topic, handler, since, received_at, processed_at";
+/** Of rows with `consumer`, `id` and `time`. */
+const remembered = `SELECT consumer, id,
+    'bench.orders.v1.Placed', '/bench', 'bench.orders.v1', 'bench.orders.v1.Placed', time, time, time`;
 
 /** As if all of these had been handled. */
 export async function rememberAll({ pool, memory }: InboxSchema, messages: readonly Message[]): Promise<void> {

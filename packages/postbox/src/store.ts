@@ -330,11 +330,11 @@ export interface Arrival {
   readonly handler?: string;
 }
 
-/** `differs`: it is known, but with other data. `too-old`: whether it is known, nobody remembers any more. */
+/** `differs`: it is known, but with other data. `too-old`: its `time` is outside of the retention window, and its id not remembered. */
 export type Remembered = "new" | "duplicate" | "differs" | "too-old";
 
 export interface RememberOptions {
-  /** How long a message is remembered, counted from its own `time`; without one, from its arrival. */
+  /** How long an id is remembered, from its arrival or from the message's own `time`, whichever is later. */
   readonly retentionMs: number;
   /** How long to wait for another transaction that has the same message. Then: `inbox-busy`. */
   readonly waitMs: number;

@@ -17,13 +17,18 @@ export const memoryStoreFeatures: StoreFeatures = {
 export async function memoryStoreHarness(): Promise<StoreHarness<MemoryTransaction>> {
   const database = memoryDatabase();
   const effects: string[] = [];
+  let aheadMs = 0;
   await memoryStore({ database }).box(inboxOf("other")).release("nobody");
   return {
     store: memoryStore({ database }),
     another: () => memoryStore({ database }),
     effect: async (tx, name) => tx.defer(() => effects.push(name)),
     effects: async () => [...effects],
-    advance: async (ms) => database.advance(ms),
+    async advance(ms) {
+      aheadMs += ms;
+      database.advance(ms);
+    },
+    now: () => Date.now() + aheadMs,
     async process() {
       const store = memoryStore({ database });
       return { store, kill: async () => store.crash() };

@@ -50,6 +50,7 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
     },
     effects: async () => (await pool.query(`SELECT name FROM ${schema}.effect`)).rows.map(({ name }) => name),
     advance: (ms) => advance(pool, schema, ms),
+    now: () => Date.now(),
     contents: (box) => contentsOf(pool, schema, box),
     fingerprint: () => fingerprintOf(pool, schema),
     async breakTransaction(tx) {
@@ -119,9 +120,9 @@ const timesOfBox = {
   overflow: ["created_at", "done_at"],
 };
 const sharedTimes = {
-  box: ["paused_at", "cleaner_until"],
+  box: ["paused_at", "cleaner_until", "forgotten_until"],
   audit: ["at"],
-  inbox_message: ["received_at", "processed_at"],
+  inbox_message: ["since", "received_at", "processed_at"],
 };
 
 async function advance(pool: Pool, schema: string, ms: number): Promise<void> {

@@ -14,14 +14,13 @@ export interface InboxOptions {
   /** Remembers the data, too. Defaults to false. */
   readonly storePayload?: boolean;
   /**
-   * How long a message is remembered, from its `time` on; at most 90 days. One that is older is parked, since nobody could know
-   * whether it was handled. Longer than the broker may deliver it again. Defaults to 30 days.
+   * How long an id is remembered: from its arrival, or from the message's own `time` where that is later. A message whose `time` is
+   * further back, and whose id is not remembered, is parked: it may have been handled. Must be longer than the broker may redeliver.
+   * Defaults to 30 days.
    */
   readonly retentionMs?: number;
   /** How often to forget what is older than that. Defaults to 3,600,000. */
   readonly cleanIntervalMs?: number;
-  /** Whether what is old is forgotten in large pieces, which only the owner of the tables may; see `PurgeOptions`. Defaults to true. */
-  readonly partitions?: boolean;
   /** How long a message waits for the end of another handling of the same one. Defaults to 5,000. */
   readonly waitMs?: number;
   /** The longest pause between two looks at the consumer's box. Defaults to 1,000; for `durableInbox`, 100. */
@@ -38,12 +37,10 @@ export interface DurableInboxOptions extends InboxOptions {
 }
 
 const dayMs = 24 * 3_600_000;
-/** What a store can tell apart by their times: see `retentionMs`. */
-const longestRetentionMs = 90 * dayMs;
 
 const retention: OptionRule = {
-  expected: "a number of milliseconds above 0, up to 90 days",
-  test: (value) => typeof value === "number" && value > 0 && value <= longestRetentionMs,
+  expected: "a number of milliseconds above 0, up to ten years",
+  test: (value) => typeof value === "number" && value > 0 && value <= 3_650 * dayMs,
 };
 
 const rules = {
@@ -52,7 +49,6 @@ const rules = {
   storePayload: flag,
   retentionMs: retention,
   cleanIntervalMs: positive,
-  partitions: flag,
   waitMs: {
     expected: "a number of milliseconds above 0, up to an hour",
     test: (value: unknown) => typeof value === "number" && value > 0 && value <= 3_600_000,
@@ -63,8 +59,7 @@ const rules = {
 };
 
 /** Everything decided. */
-export type CheckedInbox = Required<Omit<DurableInboxOptions, "partitions">> &
-  Pick<DurableInboxOptions, "partitions"> & { readonly remember: RememberOptions };
+export type CheckedInbox = Required<DurableInboxOptions> & { readonly remember: RememberOptions };
 
 export function checkInbox(
   owner: "inbox" | "durableInbox",

@@ -23,7 +23,7 @@ export function createKeeper<Tx>(
   options: KeeperOptions,
 ): Keeper {
   const { consumer, runtime, telemetry } = options;
-  const { retentionMs, cleanIntervalMs, partitions, pollIntervalMs, leaseMs } = inbox;
+  const { retentionMs, cleanIntervalMs, pollIntervalMs, leaseMs } = inbox;
   const pump = createPump(store, {
     box: inboxOf(consumer),
     order: "key",
@@ -40,7 +40,7 @@ export function createKeeper<Tx>(
     backoff: options.backoff,
     scheduled: false,
     // A consumer that never ran before has no box yet.
-    retention: { retentionMs, cleanIntervalMs, afterMs: leaseMs / 3, ...(partitions !== undefined && { partitions }) },
+    retention: { retentionMs, cleanIntervalMs, afterMs: leaseMs / 3 },
     runtime,
     telemetry,
   });

@@ -88,6 +88,23 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(broker.depth(consumer)).toBe(0);
     });
 
+    fact("one id has one effect, whatever time its copies carry", async (harness) => {
+      const { broker, publisher } = orders();
+      const { log, begun, start, stop } = consuming(harness, { mode });
+      const day = 24 * 3_600_000;
+      // The last Thursday, 00:00 UTC.
+      const turn = Math.floor(Date.now() / (7 * day)) * 7 * day;
+      const times = [turn - 1_000, turn + 1_000, Date.now(), turn - 20 * day, Date.now() + 8 * day];
+      const publish = (time: number) => publisher.publish(Placed, { order: "1" }, { id: "same", time: new Date(time) });
+      start(broker.receiver());
+      await publish(times[0] as number);
+      await untilEffects(harness, 1);
+      for (const time of times.slice(1)) await publish(time);
+      await log.until("delivery.skipped", times.length - 1);
+      await stop();
+      expect([begun, await harness.effects()]).toEqual([["1"], ["1"]]);
+    });
+
     fact("ten of the same at once are one, though the first fails", async (harness) => {
       const { broker, publisher } = orders();
       let failures = 1;

@@ -153,60 +153,106 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
 
   describe("an inbox forgets", () => {
     const day = 24 * 3_600_000;
-    const forget = (store: Store<Tx>, retentionMs: number, partitions: boolean) =>
-      store.purge({ box, retentionMs, partitions });
-    for (const partitions of [true, false]) {
-      const how = partitions ? "" : ", without partitions";
-      fact(`what is older than it remembers, and never what is not${how}`, async ({ store }) => {
-        const at = (days: number, id = `${days}`) => testMessage(id, { time: new Date(Date.now() - days * day) });
-        const ages = [0, 1, 20, 29, 45, 60, 75];
-        const longest = { ...remembering, retentionMs: 90 * day };
-        for (const days of ages) {
-          const arrival = arrivalOf(consumer, at(days));
-          await store.transaction((tx) => store.inbox.remember(tx, arrival, longest));
-        }
-        await store.box(box).release("nobody");
-        await forget(store, 30 * day, partitions);
-        const known = async (days: number) =>
-          (await store.inbox.keep([arrivalOf(consumer, at(days))], longest))[0] === "duplicate";
-        const answers: boolean[] = [];
-        for (const days of ages) answers.push(await known(days));
-        expect(answers).toEqual([true, true, true, true, false, false, false]);
-      });
+    const retentionMs = 30 * day;
+    const handle = (store: Store<Tx>, message: Message, name = consumer) =>
+      store.transaction((tx) => remember(store, tx, name, message));
+
+    /** An inbox that exists, and messages of so many days ago by the database's clock. */
+    async function inbox({ store, now }: StoreHarness<Tx>) {
+      await store.box(box).release("nobody");
+      return {
+        aged: (id: string, days: number) => testMessage(id, { time: new Date(now() - days * day) }),
+        forget: () => store.purge({ box, retentionMs }),
+      };
     }
 
-    fact("and takes nothing for new that it may have forgotten", async ({ store }) => {
-      const old = arrivalOf(consumer, testMessage("m", { time: new Date(Date.now() - 25 * day) }));
-      const handle = () => store.transaction((tx) => store.inbox.remember(tx, old, remembering));
-      await store.box(box).release("nobody");
-      await store.purge({ box: inboxOf("other"), retentionMs: day });
-      expect(await handle()).toBe("new");
-      await store.purge({ box, retentionMs: day });
-      expect(await handle()).toBe("too-old");
-      expect(await store.inbox.keep([old], remembering)).toEqual(["too-old"]);
-    });
-
-    fact("nothing that another consumer still wants to remember", async ({ store }) => {
-      const old = testMessage("m", { time: new Date(Date.now() - 45 * day) });
-      const longest = { ...remembering, retentionMs: 90 * day };
-      const handle = (name: string) =>
-        store.transaction((tx) => store.inbox.remember(tx, arrivalOf(name, old), longest));
-      await store.box(inboxOf("shipping")).release("nobody");
-      await store.purge({ box: inboxOf("shipping"), retentionMs: 60 * day });
-      await handle("shipping");
-      await store.purge({ box: inboxOf("other"), retentionMs: day });
-      expect(await handle("shipping")).toBe("duplicate");
-    });
-
-    fact("a message without a time by when it came", async (harness) => {
+    fact("what came before it remembers, and nothing that came later", async (harness) => {
       const { store } = harness;
-      const handle = (id: string) => store.transaction((tx) => remember(store, tx, consumer, testMessage(id)));
-      await store.box(box).release("nobody");
-      await handle("early");
-      await harness.advance(40 * day);
-      await handle("late");
-      await store.purge({ box, retentionMs: 30 * day });
-      expect([await handle("late"), await handle("early")]).toEqual(["duplicate", "new"]);
+      const { forget } = await inbox(harness);
+      const ages = [75, 45, 31, 29, 1, 0];
+      for (const [index, days] of ages.entries()) {
+        await handle(store, testMessage(`${days}`));
+        await harness.advance((days - (ages[index + 1] ?? 0)) * day);
+      }
+      expect(await forget()).toMatchObject({ busy: false, removed: 3 });
+      const answers = await keep(store, ...ages.map((days) => testMessage(`${days}`)));
+      expect(answers).toEqual(["new", "new", "new", "duplicate", "duplicate", "duplicate"]);
+    });
+
+    fact("an id no sooner than its arrival says, whatever times its copies carry", async (harness) => {
+      const { store } = harness;
+      const { aged, forget } = await inbox(harness);
+      expect(await handle(store, aged("m", 29))).toBe("new");
+      expect(await keep(store, aged("kept", 29))).toEqual(["new"]);
+      await harness.advance(29 * day);
+      await forget();
+      for (const copy of [aged("m", 0), aged("m", 20), aged("m", 58), aged("m", -20), testMessage("m")]) {
+        expect(await handle(store, copy)).toBe("duplicate");
+        expect(await keep(store, copy, { ...copy, id: "kept" })).toEqual(["duplicate", "duplicate"]);
+      }
+      await harness.advance(2 * day);
+      await forget();
+      expect(await handle(store, aged("m", 0))).toBe("new");
+      expect(await keep(store, aged("kept", 60))).toEqual(["too-old"]);
+    });
+
+    fact("what came ahead of its time no sooner than that time says", async (harness) => {
+      const { store } = harness;
+      const { aged, forget } = await inbox(harness);
+      expect(await handle(store, aged("m", -40))).toBe("new");
+      expect(await keep(store, aged("kept", -40))).toEqual(["new"]);
+      await harness.advance(69 * day);
+      await forget();
+      expect(await keep(store, aged("m", 29), aged("kept", 29))).toEqual(["duplicate", "duplicate"]);
+      await harness.advance(2 * day);
+      await forget();
+      expect(await keep(store, aged("m", 31), aged("kept", 31))).toEqual(["too-old", "too-old"]);
+    });
+
+    fact("and takes nothing for new that it may have forgotten", async (harness) => {
+      const { store } = harness;
+      const { aged } = await inbox(harness);
+      expect(await handle(store, aged("known", 25))).toBe("new");
+      await store.purge({ box: inboxOf("other"), retentionMs: day });
+      expect(await handle(store, aged("another", 25))).toBe("new");
+      await store.purge({ box, retentionMs: day });
+      expect(await handle(store, aged("old", 25))).toBe("too-old");
+      expect(await keep(store, aged("old", 25))).toEqual(["too-old"]);
+      // What it does remember, it need not guess.
+      expect(await handle(store, aged("known", 25))).toBe("duplicate");
+      expect(await keep(store, aged("known", 25))).toEqual(["duplicate"]);
+    });
+
+    fact("nothing early when the database's clock steps", async (harness) => {
+      const { store } = harness;
+      const { aged, forget } = await inbox(harness);
+      expect(await keep(store, aged("m", 0))).toEqual(["new"]);
+      for (const days of [27, -37, 10]) {
+        await harness.advance(days * day);
+        await forget();
+      }
+      expect(await handle(store, aged("m", 0))).toBe("duplicate");
+      // So far ahead that it is forgotten: then it is too old when the clock is right again, and not new.
+      await harness.advance(31 * day);
+      await forget();
+      await harness.advance(-31 * day);
+      expect(await handle(store, aged("m", 0))).toBe("too-old");
+      expect(await handle(store, aged("later", -2))).toBe("new");
+    });
+
+    fact("nothing of another consumer", async (harness) => {
+      const { store } = harness;
+      const message = testMessage("m");
+      for (const name of ["shipping", "other"]) {
+        await store.box(inboxOf(name)).release("nobody");
+        await handle(store, message, name);
+      }
+      await harness.advance(2 * day);
+      expect(await store.purge({ box: inboxOf("other"), retentionMs: day })).toMatchObject({ removed: 1 });
+      expect([await handle(store, message, "shipping"), await handle(store, message, "other")]).toEqual([
+        "duplicate",
+        "new",
+      ]);
     });
   });
 

@@ -36,6 +36,8 @@ export interface StoreHarness<Tx> {
   effects(): Promise<readonly string[]>;
   /** Lets the database's time move on by `ms`: shifts every stored time back, but for those inside a history of failures. */
   advance(ms: number): Promise<void>;
+  /** The database's clock, in ms. */
+  now(): number;
   /** Ids in order of position, and held keys in any order. */
   contents(box: string): Promise<StoreHarnessContents>;
   /** A hash of everything that is stored: the same while nothing was changed. */

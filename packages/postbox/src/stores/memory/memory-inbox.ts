@@ -13,7 +13,7 @@ interface Memory {
   readonly by: OpenTransaction;
   readonly arrival: Arrival;
   readonly position: number;
-  /** From when on it is counted how long it is remembered. */
+  /** From when on retention counts: the later of arrival and its own time. */
   readonly since: number;
   readonly receivedAt: number;
   processedAt?: number;
@@ -47,14 +47,21 @@ export class MemoryInbox {
       const parsed = message.time === undefined ? Number.NaN : Date.parse(message.time);
       const time = Number.isNaN(parsed) ? undefined : parsed;
       const since = Math.max(now() - options.retentionMs, this.#forgotten.get(arrival.consumer) ?? 0);
-      if (time !== undefined && time < since) return "too-old";
+      const old = time !== undefined && time < since;
       for (;;) {
         const found = this.#rows.get(name);
         if (found === undefined) {
+          if (old) return "too-old";
           const data = storePayload ? message.data : new Uint8Array();
           const kept = { ...arrival, message: { ...message, data } };
           const position = ++this.#lastPosition;
-          this.#rows.set(name, { by: tx, arrival: kept, position, since: time ?? now(), receivedAt: now() });
+          this.#rows.set(name, {
+            by: tx,
+            arrival: kept,
+            position,
+            since: Math.max(time ?? 0, now()),
+            receivedAt: now(),
+          });
           tx.onRollback(() => this.#rows.delete(name));
           return "new";
         }

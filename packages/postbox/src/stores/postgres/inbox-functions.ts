@@ -1,6 +1,5 @@
 import { sameTransaction } from "../../transactions/open-transaction.js";
-import { slotOf, slots, slotTable, untimedSlot } from "./inbox-slots.js";
-import { isElsewhere, isOld, memory, memoryColumns } from "./inbox-sql.js";
+import { isOld, memory, memoryColumns, since } from "./inbox-sql.js";
 import { inboxTable, tablesNamed } from "./names.js";
 
 /*
@@ -12,13 +11,16 @@ const body = "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $functio
 const end = "$function$;";
 
 export function createInboxFunctions(schema: string): string {
-  return remember(schema) + markProcessed(schema) + handled(schema);
+  return remember(schema) + handled(schema);
 }
 
 /**
  * Remembers a message, or inserts nothing when it is known already: a plain INSERT would abort the transaction then. While another
  * transaction has the same one open, it waits for that one's end. $1 to $11 are the columns, $12 the data to be remembered,
  * $13 the message's time in ms, $14 how long it is remembered, $15 how long to wait, whatever the session says.
+ *
+ * Whether it is too old is asked after the INSERT, by a statement of its own: where retention has just deleted the id, the INSERT
+ * succeeds, and this statement sees how far retention has come, which is committed before anything is deleted.
  */
 function remember(schema: string): string {
   return `
@@ -27,18 +29,17 @@ function remember(schema: string): string {
     DECLARE
       before CONSTANT text := current_setting('lock_timeout');
       "time" CONSTANT timestamptz := to_timestamp($13 / 1000);
-      remembered text;
+      remembered text := 'new';
     BEGIN
       PERFORM set_config('lock_timeout', $15, true);
-      IF ${isOld(schema, '"time"', "$14")} THEN
-        remembered := 'too-old';
-      ELSIF ${isElsewhere(schema, '"time"', "$1", "$2")} THEN
+      INSERT INTO ${inboxTable(schema)} (${memory}, data, since, processed_at)
+      VALUES (${memoryColumns.map((_, index) => `$${index + 1}`).join(", ")}, $12, ${since('"time"')}, clock_timestamp())
+      ON CONFLICT DO NOTHING;
+      IF NOT FOUND THEN
         remembered := 'known';
-      ELSE
-        INSERT INTO ${inboxTable(schema)} (slot, ${memory}, data, processed_at)
-        VALUES (${slotOf('"time"')}, ${memoryColumns.map((_, index) => `$${index + 1}`).join(", ")}, $12, clock_timestamp())
-        ON CONFLICT DO NOTHING;
-        remembered := CASE WHEN FOUND THEN 'new' ELSE 'known' END;
+      ELSIF ${isOld(schema, "$1", '"time"', "$14")} THEN
+        DELETE FROM ${inboxTable(schema)} m WHERE m.consumer = $1 AND m.id = $2;
+        remembered := 'too-old';
       END IF;
       PERFORM set_config('lock_timeout', before, true);
       RETURN remembered;
@@ -47,34 +48,15 @@ function remember(schema: string): string {
 `;
 }
 
-/** One statement for each part: one for all of them would open them all. */
-function markProcessed(schema: string): string {
-  const parts = slots.map(
-    (slot) => `
-        WHEN ${slot} THEN
-          UPDATE ${slotTable(schema, slot)} SET processed_at = clock_timestamp(), handler = $4
-          WHERE consumer = $2 AND id = $3 AND slot = ${slot};`,
-  );
-  return `
-    CREATE FUNCTION "${schema}".inbox_processed(smallint, text, text, text) RETURNS boolean ${body}
-    BEGIN
-      CASE $1${parts.join("")}
-      END CASE;
-      RETURN FOUND;
-    END
-    ${end}
-`;
-}
-
 /**
  * Takes the row $3 of lane $1 out of the box, as handled, if $2 is still the lane's epoch: as in a settle, the lane is locked against
- * a take-over until the transaction ends. $4 is its turn, if it waits; $5 to $8 say what was handled, by whom; $7 is its slot.
+ * a take-over until the transaction ends. $4 is its turn, if it waits; $5 to $7 say whose message was handled, which, and by what handler.
  * A hold that only this row can stand under goes with it; that of a key is for a settle to end, which sees who else waits.
  */
 function handled(schema: string): string {
   const t = tablesNamed(schema, "inbox");
   return `
-    CREATE FUNCTION "${schema}".inbox_handled(integer, bigint, bigint, integer, text, text, smallint, text)
+    CREATE FUNCTION "${schema}".inbox_handled(integer, bigint, bigint, integer, text, text, text)
       RETURNS boolean ${body}
     DECLARE
       held text;
@@ -94,10 +76,7 @@ function handled(schema: string): string {
       IF left(held, 1) = chr(1) THEN
         DELETE FROM ${t.hold} h WHERE h.lane = $1 AND h.key = held;
       END IF;
-      IF NOT "${schema}".inbox_processed($7, $5, $6, $8) THEN
-        -- Its time was too far ahead when it came.
-        PERFORM "${schema}".inbox_processed(${untimedSlot}::smallint, $5, $6, $8);
-      END IF;
+      UPDATE ${inboxTable(schema)} m SET processed_at = clock_timestamp(), handler = $7 WHERE m.consumer = $5 AND m.id = $6;
       RETURN true;
     END
     ${end}
@@ -111,7 +90,7 @@ export function rememberSql(schema: string): string {
 }
 
 export function handledSql(schema: string): string {
-  const types = ["integer", "bigint", "bigint", "integer", "text", "text", "smallint", "text"];
+  const types = ["integer", "bigint", "bigint", "integer", "text", "text", "text"];
   return `SELECT "${schema}".inbox_handled(${params(types)}) AS handled WHERE ${sameTransaction}`;
 }
 

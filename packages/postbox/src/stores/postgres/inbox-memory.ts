@@ -1,18 +1,22 @@
-import { createSlots } from "./inbox-slots.js";
 import { consumerTable, inboxTable } from "./names.js";
 
-/** Which consumers there are, and what each has taken over. */
+/**
+ * Which consumers there are, and which messages each has taken over. One unique index over (consumer, id), and nothing else, decides
+ * what a duplicate is: a key that also held a time, as every partition by time needs, would let two copies of an id in.
+ *
+ * `since` is the later of arrival and the message's own time: retention counts from there.
+ */
 export function createInboxMemory(schema: string): string {
   const memory = inboxTable(schema);
   return `
     CREATE TABLE ${consumerTable(schema)} (
       name text PRIMARY KEY,
-      number integer NOT NULL UNIQUE,
-      retention_ms double precision
+      number integer NOT NULL UNIQUE
     );
 
+    -- A row that is marked as processed later finds room beside itself. Retention deletes a few rows at a time, for ever:
+    -- with the usual share of a large table, vacuum would come too late for the index that retention reads.
     CREATE TABLE ${memory} (
-      slot smallint NOT NULL,
       consumer text NOT NULL,
       id text NOT NULL,
       type text NOT NULL,
@@ -25,10 +29,11 @@ export function createInboxMemory(schema: string): string {
       handler text,
       hash text,
       data bytea,
+      since timestamptz NOT NULL,
       received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
       processed_at timestamptz,
-      PRIMARY KEY (consumer, id, slot)
-    ) PARTITION BY LIST (slot);
-${createSlots(schema)}
+      PRIMARY KEY (consumer, id)
+    ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+    CREATE INDEX ON ${memory} (consumer, since);
 `;
 }

@@ -1,4 +1,3 @@
-import { slotOf, slotTable, untimedSlot } from "./inbox-slots.js";
 import { messageColumns } from "./message-columns.js";
 import { type BoxTables, boxStateTable, inboxTable } from "./names.js";
 import { numbered } from "./write-sql.js";
@@ -30,24 +29,24 @@ function patient(limit: string): string {
 }
 const impatient = "set_config('lock_timeout', (SELECT before FROM patience), true)";
 
-/** Older than is remembered; or than what was forgotten, for whatever reason. */
-export function isOld(schema: string, time: string, retention: string): string {
-  const forgotten = `(SELECT forgotten_until FROM ${boxStateTable(schema)} WHERE name = 'inbox')`;
+/**
+ * From when on retention counts. The later of both: by its arrival an id is remembered for the whole retention whatever times its
+ * copies carry; by its own time a copy that comes when the id was forgotten is too old, also where the producer's clock is ahead.
+ */
+export function since(time: string): string {
+  return `greatest(clock_timestamp(), ${time})`;
+}
+
+/** Older than its consumer remembers, or than what was forgotten for whatever reason. A message without a time never is. */
+export function isOld(schema: string, consumer: string, time: string, retention: string): string {
+  const forgotten = `(SELECT forgotten_until FROM ${boxStateTable(schema)} WHERE name = 'inbox/' || ${consumer})`;
   const since = `greatest(statement_timestamp() - ${retention} * interval '1 millisecond', ${forgotten})`;
   return `coalesce(${time} < ${since}, false)`;
 }
 
-/** What had a time too far ahead when it came lies apart, though its own slot would be another by now. */
-export function isElsewhere(schema: string, time: string, consumer: string, id: string): string {
-  return `${time} IS NOT NULL AND EXISTS (
-        SELECT FROM ${slotTable(schema, untimedSlot)} u WHERE u.consumer = ${consumer} AND u.id = ${id})`;
-}
-
-/** The hash of the message $2 of the consumer $1, if it was remembered in the slot $3, or apart from all. */
+/** The hash of the message $2 of the consumer $1, if it is remembered. */
 export function hashSql(schema: string): string {
-  return `
-    SELECT r.hash FROM ${inboxTable(schema)} r
-    WHERE r.consumer = $1::text AND r.id = $2::text AND r.slot IN ($3::smallint, ${untimedSlot})`;
+  return `SELECT r.hash FROM ${inboxTable(schema)} r WHERE r.consumer = $1::text AND r.id = $2::text`;
 }
 
 const memoryFields = memoryColumns.map(([name, type]) => `${fieldOf(name)} ${type}`);
@@ -71,19 +70,24 @@ const messageValues = messageColumns.map(([name, type]) =>
  */
 function remembered(schema: string, t: BoxTables): string {
   return `${patient("$3::text")}, given AS MATERIALIZED (
-      SELECT g.*, ${isOld(schema, "time", "$2::double precision")} AS old
+      SELECT g.*, ${isOld(schema, "r_consumer", "time", "$2::double precision")} AS old
       FROM (SELECT m.*, to_timestamp(at / 1000) AS time
             FROM patience, ROWS FROM (json_to_recordset($1::json) AS (${fields.join(", ")}))
               WITH ORDINALITY AS m (${fieldNames.join(", ")}, place)
             WHERE during IS NOT NULL) AS g
     ), new AS (
-      INSERT INTO ${t.memory} (slot, ${memory}, data)
-      SELECT ${slotOf("time")}, ${memoryColumns.map(([name]) => fieldOf(name)).join(", ")},
-             CASE WHEN payload THEN decode(m_data, 'base64') END
-      FROM given WHERE NOT old AND NOT (${isElsewhere(schema, "time", "r_consumer", "r_id")}) ORDER BY r_id
+      INSERT INTO ${t.memory} (${memory}, data, since)
+      SELECT ${memoryColumns.map(([name]) => fieldOf(name)).join(", ")},
+             CASE WHEN payload THEN decode(m_data, 'base64') END, ${since("time")}
+      FROM given WHERE NOT old ORDER BY r_id
       ON CONFLICT DO NOTHING
       RETURNING id
     )`;
+}
+
+/** What is too old to be told, unless it is remembered all the same. */
+function tooOld(t: BoxTables): string {
+  return `old AND NOT EXISTS (SELECT FROM ${t.memory} k WHERE k.consumer = r_consumer AND k.id = r_id)`;
 }
 
 /** Appends to the box what of $1 is new, in the order of the array. $1 to $3 as above. */
@@ -94,7 +98,7 @@ export function keepSql(schema: string, t: BoxTables): string {
       SELECT lane, ${messageValues.join(", ")} FROM given JOIN new ON new.id = r_id WHERE ${numbered} ORDER BY place
       RETURNING 1
     )
-    SELECT place, old, new.id IS NOT NULL AS new, ${impatient}
+    SELECT place, ${tooOld(t)} AS old, new.id IS NOT NULL AS new, ${impatient}
     FROM (SELECT count(*) FROM appended) AS a, given LEFT JOIN new ON new.id = r_id ORDER BY place`;
 }
 
@@ -102,7 +106,7 @@ export function keepSql(schema: string, t: BoxTables): string {
 export function adoptSql(schema: string, t: BoxTables): string {
   return `
     WITH ${remembered(schema, t)}
-    SELECT old, known.new, ${impatient} FROM given, (SELECT count(*) AS new FROM new) AS known`;
+    SELECT ${tooOld(t)} AS old, known.new, ${impatient} FROM given, (SELECT count(*) AS new FROM new) AS known`;
 }
 
 /** Gives a message, a JSON array of one as above, its position, as if it were to be handled now. */

@@ -9,7 +9,6 @@ import { lockLanesSql } from "./admin-sql.js";
 import type { BoxFinder } from "./consumers.js";
 import { errorText } from "./error-text.js";
 import { handledSql, rememberSql } from "./inbox-functions.js";
-import { slotAt } from "./inbox-slots.js";
 import { adoptSql, fieldOf, hashSql, keepSql, memoryColumns, placeSql, setAsideSql } from "./inbox-sql.js";
 import { messageColumns, messageValues } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
@@ -53,7 +52,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
   ): Promise<"duplicate" | "differs"> {
     const { consumer, id, hash: own } = arrival;
     if (own === undefined) return "duplicate";
-    const remembered = onlyValue(await ask(hash, [consumer, id, slotAt(timeOf(arrival))]));
+    const remembered = onlyValue(await ask(hash, [consumer, id]));
     return (remembered ?? own) === own ? "duplicate" : "differs";
   }
 
@@ -113,7 +112,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     async handled(tx, arrival, row, epoch) {
       const { firstLane } = await statements(arrival.consumer);
       const where = [firstLane + row.lane, epoch, row.position, row.waiting ? (row.turn ?? 0) : null];
-      const what = [arrival.consumer, arrival.id, slotAt(timeOf(arrival)), arrival.handler ?? null];
+      const what = [arrival.consumer, arrival.id, arrival.handler ?? null];
       return onlyValue(await write(tx, handled, [...where, ...what])) === true;
     },
   };
@@ -141,7 +140,7 @@ function unstorable({ consumer, id }: Arrival, cause: unknown): PermanentError {
   return new PermanentError(text, { code: "message-invalid", cause });
 }
 
-/** The time that never changes, in ms; none where it cannot be read. */
+/** Its own time, in ms; none where it cannot be read. */
 function timeOf({ message: { time } }: Arrival): number | null {
   const ms = time === undefined ? Number.NaN : Date.parse(time);
   return Number.isNaN(ms) ? null : ms;

@@ -19,9 +19,7 @@ import {
   plainTimes,
   reattachSql,
 } from "./done-partitions.js";
-import { firstWeek, oldSlotsSql, slotTable, untimedSlot } from "./inbox-slots.js";
 import { type MessageRecord, messageFrom, messageSelection } from "./message-columns.js";
-import { consumerTable } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 
@@ -33,9 +31,11 @@ const rest = 9;
 const lockTimeoutMs = 300;
 const lockTries = 5;
 const lockNotAvailable = "55P03";
-/** Of a consumer that has not said; and of any. */
-const usualRetentionMs = 30 * 24 * 3_600_000;
-const longestRetentionMs = 3 * usualRetentionMs;
+/**
+ * An id is deleted so much later than its copies count as too old: a statement that found one young enough, and then waited for
+ * another transaction, must not insert it behind this.
+ */
+const forgetLaterMs = 60_000;
 const insufficientPrivilege = "42501";
 
 /** `Store.purge` in Postgres. It works in steps, each of which may be the last: the next call goes on. */
@@ -168,46 +168,35 @@ export function postgresRetention(
       }
     }
 
-    /** Inboxes share their memory: what is forgotten is what nobody wants to remember any more. */
+    /** Forgets the ids of this consumer, oldest first, in small batches. Killed anywhere, the next call goes on. */
     async function cleanMemory(): Promise<void> {
-      const consumers = consumerTable(schema);
-      await run(`UPDATE ${consumers} SET retention_ms = $1 WHERE name = ${t.consumer}`, [retentionMs]);
-      const longest = `SELECT max(coalesce(retention_ms, ${usualRetentionMs})) AS ms FROM ${consumers}`;
-      const [most] = (await run(longest, [])).rows;
-      // No ring is longer than this.
-      const keptMs = Math.min(Math.max(retentionMs, Number(most?.ms)), longestRetentionMs);
-      const { rows: old } = await run(oldSlotsSql, [keptMs]);
-      // First, that nobody takes what is forgotten for new: neither now, nor when more is to be remembered one day.
+      // First of all, and committed: no copy of what is forgotten counts as new, neither now nor when more is to be remembered.
       await run(
-        `INSERT INTO ${t.state} AS s (name, forgotten_until) VALUES ('inbox', ${firstWeek})
-         ON CONFLICT (name) DO UPDATE SET forgotten_until = greatest(s.forgotten_until, excluded.forgotten_until)`,
-        [keptMs],
+        `UPDATE ${t.state} s SET forgotten_until =
+           greatest(s.forgotten_until, clock_timestamp() - $1::double precision * interval '1 millisecond')
+         WHERE name = ${t.name}`,
+        [retentionMs],
       );
-      for (const { slot } of old) {
-        const table = slotTable(schema, Number(slot));
-        if (!(await mayGoOn())) return;
-        const count = Number((await run(`SELECT count(*) AS count FROM ${table}`, [])).rows[0]?.count);
-        if (count === 0) continue;
-        // As long as it is old: it takes its time, and weeks go by.
-        const stillOld = `EXISTS (SELECT FROM (${oldSlotsSql}) AS o WHERE o.slot = ${Number(slot)})`;
-        if (!partitions) await forget(table, stillOld, [keptMs]);
-        else if (await patiently(`TRUNCATE ${table}`)) {
-          purged.removed += count;
-          purged.partitionsDropped++;
-        }
-      }
-      const where = "received_at < statement_timestamp() - $1::double precision * interval '1 millisecond'";
-      await forget(slotTable(schema, untimedSlot), where, [keptMs]);
-    }
-
-    /** In small batches. */
-    async function forget(table: string, where: string, params: readonly unknown[]): Promise<void> {
-      while (await mayGoOn()) {
+      const keptMs = retentionMs + Math.min(forgetLaterMs, retentionMs);
+      // Where the last batch ended: what it left behind in the index is dead, and not to be read again.
+      for (let fromMs = 0; await mayGoOn(); ) {
         const startedAt = runtime.monotonic();
-        const rows = `SELECT ctid FROM ${table} WHERE ${where} LIMIT ${batch}`;
-        const { rowCount } = await run(`DELETE FROM ${table} WHERE ctid = ANY (ARRAY(${rows}))`, params);
-        purged.removed += rowCount;
-        if (rowCount === 0) return;
+        const { rows } = await run(
+          `WITH old AS MATERIALIZED (
+             SELECT ctid, since FROM ${t.memory}
+             WHERE consumer = ${t.consumer} AND since >= to_timestamp($1::double precision / 1000)
+               AND since < statement_timestamp() - $2::double precision * interval '1 millisecond'
+             ORDER BY since LIMIT ${batch}
+           ), gone AS (
+             DELETE FROM ${t.memory} WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING 1
+           )
+           SELECT (SELECT count(*) FROM gone) AS gone, count(*) AS found, floor(extract(epoch FROM max(since)) * 1000) AS up_to
+           FROM old`,
+          [fromMs, keptMs],
+        );
+        purged.removed += Number(rows[0]?.gone);
+        if (Number(rows[0]?.found) < batch) return;
+        fromMs = Number(rows[0]?.up_to);
         await sleep(runtime, rest * (runtime.monotonic() - startedAt), signal);
       }
     }
