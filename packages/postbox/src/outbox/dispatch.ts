@@ -38,6 +38,7 @@ async function dispatch(
   runtime: Runtime,
   report: Report,
 ): Promise<Dispatched> {
+  if (batch.length === 0) return { undecided: [] };
   const open = new Set(batch);
   /** Given back without an outcome. A confirmation that comes later still counts; any other outcome is that of the next try. */
   const unknown = new Set<Row>();
@@ -81,9 +82,9 @@ async function dispatch(
     };
     const first = await dispatch(undecided.slice(0, half), sender, timeoutMs, runtime, watching);
     const rest = undecided.slice(half);
+    if (first.down !== undefined) return { ...first, undecided: [...first.undecided, ...rest] };
     // What is behind a failed one of its key is not sent.
     const isBehind = ({ message: { key } }: Row) => key !== undefined && failedKeys.has(key);
-    if (first.down !== undefined) return { ...first, undecided: [...first.undecided, ...rest] };
     const second = await dispatch(
       rest.filter((row) => !isBehind(row)),
       sender,
@@ -91,7 +92,7 @@ async function dispatch(
       runtime,
       report,
     );
-    return { ...second, undecided: [...second.undecided, ...rest.filter(isBehind)] };
+    return { ...second, undecided: [...first.undecided, ...rest.filter(isBehind), ...second.undecided] };
   }
 }
 

@@ -68,6 +68,7 @@ export function createReader(options: ReaderOptions): Reader {
   /** The highest position that was found, or known to be drawn. */
   let highest = 0;
   let server: string | undefined;
+  let drawn = 0;
   /** Where the next read begins: lanes that the bytes of the last one did not reach come first. */
   let start = 0;
   /** Each halves what a read may bring: one that took too long would take too long again. */
@@ -109,14 +110,17 @@ export function createReader(options: ReaderOptions): Reader {
       const reads = asked.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit }));
       found = await box.read(reads, { maxBytes: maxBytes() });
       if (found.rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
-      if (server !== undefined && found.server !== undefined && found.server !== server) {
-        server = found.server;
+      const isOther = server !== undefined && found.server !== server;
+      // Positions that were drawn are not drawn again, unless the database was put back to an earlier state.
+      const wentBack = found.drawn > 0 && found.drawn < drawn;
+      server = found.server;
+      drawn = found.drawn;
+      if (isOther || wentBack) {
         highest = 0;
         late.forget();
-        options.serverChanged(server);
+        options.serverChanged(server ?? "unknown");
         return "some";
       }
-      server = found.server;
       before = await late.takeIn(found.open, highest, signal);
       rows = stillAsked(asked, found.rows);
     } finally {

@@ -280,6 +280,8 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
           continue;
         }
         next.queued = false;
+        // All of it was confirmed meanwhile.
+        if (next.queue.length === 0) continue;
         const most = keepsOrder ? next.queue.length : 1;
         let taken = 0;
         while (taken < most && room() && !isSuspect(next.queue[taken] as Row, from)) put(next.queue[taken++] as Row);
@@ -427,7 +429,10 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       if (place < 0) return false;
       (state?.queue ?? ready).splice(place, 1);
       letGo(row);
-      if (state !== undefined) tidy(key as string, state);
+      if (state !== undefined) {
+        if (state.queue.length === 0) suspects = suspects.filter((entry) => entry !== state);
+        tidy(key as string, state);
+      }
       return true;
     },
 

@@ -1,6 +1,7 @@
-import { constant } from "postbox";
+import { constant, type Message, type Sender } from "postbox";
 import { describe, expect } from "vitest";
 import { faultySender, type SendFault } from "../faulty-sender.js";
+import { gate } from "../gate.js";
 import { testMessage } from "../messages.js";
 import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
@@ -73,6 +74,92 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         expect((await harness.contents("outbox")).parked).toHaveLength(1);
       });
     }
+
+    for (const keepsOrder of [true, false]) {
+      const suffix = keepsOrder ? "" : ", on a sender that does not keep order";
+      fact(
+        `what a sender throws over one message is the failure of that message, and no outage${suffix}`,
+        async (harness) => {
+          const inner = recordingSender({ keepsOrder });
+          const sender: Sender = {
+            ...inner,
+            async send(batch, settled, signal) {
+              if (batch.some(({ id }) => id === "bad")) throw new TypeError("cannot read properties of undefined");
+              await inner.send(batch, settled, signal);
+            },
+          };
+          const good = Array.from({ length: 20 }, (_, index) => testMessage(`good-${index}`, { key: `${index % 5}` }));
+          await commit(harness, ...good.slice(0, 10), ...inKey("k", "bad", "behind"), ...good.slice(10));
+          const relay = relayOn(harness.store, sender, { maxAttempts: 2, backoff: constant(1) });
+          await whileRunning(relay, async () => {
+            await relay.log.until("message.parked");
+            await relay.log.until("message.sent", 21);
+          });
+          expect(relay.log.of("breaker.opened")).toEqual([]);
+          expect(inner.ids().sort()).toEqual([...good.map(({ id }) => id), "behind"].sort());
+          for (const key of ["0", "1", "2", "3", "4"]) {
+            const sent = inner.messages.filter((message) => message.key === key).map(({ id }) => id);
+            expect(sent).toEqual(good.filter((message) => message.key === key).map(({ id }) => id));
+          }
+          const { parked, ...rest } = await harness.contents("outbox");
+          const { parked: _, ...empty } = emptyBox;
+          expect(rest).toEqual(empty);
+          expect(parked).toEqual([{ id: "bad", error: expect.stringContaining("cannot read properties") }]);
+        },
+      );
+    }
+
+    fact("a confirmation that comes after its timeout counts: the message is not sent again", async (harness) => {
+      const late = gate();
+      const sent: string[] = [];
+      const sender: Sender = {
+        name: "slow",
+        keepsOrder: false,
+        async send(batch, settled, signal) {
+          for (const { id } of batch) sent.push(id);
+          void late.opened.then(() => confirmAll(batch, settled));
+          await new Promise<void>((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+        },
+      };
+      await commit(harness, ...inKey("a", "a1", "a2"), testMessage("alone"));
+      const relay = relayOn(harness.store, sender, { publishTimeoutMs: 100, backoff: constant(anHourMs) });
+      await whileRunning(relay, async () => {
+        await relay.log.until("breaker.opened");
+        expect(sent.sort()).toEqual(["a1", "alone"]);
+        late.open();
+        await relay.log.until("message.sent", 2);
+      });
+      expect(sent.sort()).toEqual(["a1", "alone"]);
+      expect((await harness.contents("outbox")).pending).toEqual(["a2"]);
+    });
+
+    fact(
+      "a broker that confirms more slowly than the timeout gets more time, and everything is settled",
+      async (harness) => {
+        let timeouts = 0;
+        const sender: Sender = {
+          name: "slow",
+          keepsOrder: false,
+          async send(batch, settled, signal) {
+            // Confirms when the third try runs into its timeout, or later.
+            await new Promise<void>((resolve, reject) => {
+              if (timeouts >= 2) return resolve();
+              signal.addEventListener("abort", () => {
+                timeouts++;
+                reject(signal.reason);
+              });
+            });
+            confirmAll(batch, settled);
+          },
+        };
+        await commit(harness, testMessage("a"), testMessage("b"));
+        const relay = relayOn(harness.store, sender, { publishTimeoutMs: 50, backoff: constant(1) });
+        await whileRunning(relay, async () => void (await relay.log.until("message.sent", 2)));
+        const told = relay.log.of("breaker.opened").map(({ error }) => /within (\d+) ms/.exec(error.message)?.[1]);
+        expect(told).toEqual(["50", "100"]);
+        expect(await harness.contents("outbox")).toEqual(emptyBox);
+      },
+    );
 
     fact("one that fails among a thousand keys holds up nobody but its own", async (harness) => {
       const inner = recordingSender({ keepsOrder: false });
@@ -194,4 +281,8 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(relay.log.of("relay.failed")[0]?.error.message).toContain("did not confirm 1 messages within 30 ms");
     });
   });
+}
+
+function confirmAll(batch: readonly Message[], settled: Parameters<Sender["send"]>[1]): void {
+  for (const index of batch.keys()) settled(index, { status: "sent" });
 }

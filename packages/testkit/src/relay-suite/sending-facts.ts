@@ -19,6 +19,31 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents("outbox")).toEqual(emptyBox);
     });
 
+    for (const order of ["key", "total", "none"] as const) {
+      fact(
+        `reads no more bytes than it may have in flight while the sender takes nothing (${order})`,
+        async (harness) => {
+          const open = gate();
+          const sender = recordingSender({ keepsOrder: false, before: () => open.opened });
+          const large = Array.from({ length: 60 }, (_, n) =>
+            testMessage(`${n}`, { key: `${n}`, data: new Uint8Array(100_000) }),
+          );
+          for (let n = 0; n < 60; n += 10) await commit(harness, ...large.slice(n, n + 10));
+          const relay = relayOn(harness.store, sender, { order, maxInFlightBytes: 500_000, publishTimeoutMs: 900 });
+          const read = () => relay.log.of("relay.read").reduce((sum, { count }) => sum + count, 0);
+          await whileRunning(relay, async () => {
+            await relay.log.until("breaker.opened");
+            // Five in flight, and as many buffered, each time with the one that reaches the limit.
+            expect(read()).toBeLessThanOrEqual(20);
+            open.open();
+            await relay.log.until("message.sent", 60);
+          });
+          expect(new Set(sender.ids()).size).toBe(60);
+          expect(await harness.contents("outbox")).toEqual(emptyBox);
+        },
+      );
+    }
+
     fact("keeps what it has sent where it is asked to", async (harness) => {
       await commit(harness, testMessage("1"), testMessage("2"));
       const relay = relayOn(harness.store, recordingSender(), { mode: "keep" });

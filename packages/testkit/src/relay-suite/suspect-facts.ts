@@ -1,8 +1,8 @@
-import { constant, type Message, type Runtime, type Sender, TransportDownError } from "postbox";
+import { constant, type Message, type RelayOptions, type Runtime, type Sender, TransportDownError } from "postbox";
 import { describe, expect } from "vitest";
 import { faultySender } from "../faulty-sender.js";
 import { gate } from "../gate.js";
-import { testMessage } from "../messages.js";
+import { testMessage, testMessages } from "../messages.js";
 import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
 import { emptyBox, type StoreHarness } from "../store-suite/store-harness.js";
@@ -94,6 +94,32 @@ export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(new Set(relay.log.of("message.suspected").map(({ crashes }) => crashes))).toEqual(new Set([1]));
     });
 
+    fact(
+      "only what can have been in flight is suspected after a death, however much is stored",
+      "processes",
+      async (harness) => {
+        const stuck = gate();
+        const deadly: Sender = {
+          ...recordingSender(),
+          async send() {
+            stuck.open();
+            return new Promise(() => {});
+          },
+        };
+        for (let n = 0; n < 4; n++) await commit(harness, ...testMessages(`m${n}`, 250));
+        const { die } = await mortal(harness, deadly, "key", { maxInFlight: 5 });
+        await stuck.opened;
+        await die();
+        const sink = recordingSender();
+        const relay = relayOn(harness.another(), sink, { maxInFlight: 5 });
+        await whileRunning(relay, () => sink.until(1000));
+        const suspected = relay.log.of("message.suspected").length;
+        expect(suspected).toBeGreaterThan(0);
+        // In flight, and twice as many that may have been sent and not settled.
+        expect(suspected).toBeLessThanOrEqual(15);
+      },
+    );
+
     fact("nobody is suspected after a relay that stopped, or by an ordinary failure", async (harness) => {
       const inner = recordingSender();
       let refusals = 3;
@@ -140,7 +166,12 @@ async function diesWhen<Tx>(harness: StoreHarness<Tx>, sender: Sender, event: "r
   await die();
 }
 
-async function mortal<Tx>(harness: StoreHarness<Tx>, sender: Sender, order: "key" | "total") {
+async function mortal<Tx>(
+  harness: StoreHarness<Tx>,
+  sender: Sender,
+  order: "key" | "total",
+  options: RelayOptions = {},
+) {
   const process = await harness.process?.();
   if (process === undefined) throw new Error("the feature 'processes' needs harness.process()");
   let dead = false;
@@ -151,7 +182,7 @@ async function mortal<Tx>(harness: StoreHarness<Tx>, sender: Sender, order: "key
     },
     failpoint: () => (dead ? new Promise(() => {}) : undefined),
   };
-  const relay = relayOn(process.store, sender, { order, runtime, backoff: constant(1) });
+  const relay = relayOn(process.store, sender, { order, runtime, backoff: constant(1), ...options });
   relay.start();
   const die = async () => {
     dead = true;

@@ -1,8 +1,8 @@
-import type { WriterRange } from "postbox";
+import type { Row, WriterRange } from "postbox";
 import { describe, expect } from "vitest";
 import { gate } from "../gate.js";
 import { testMessage, testMessages } from "../messages.js";
-import { commit, ids, outbox, ownBox, rowOf } from "./box-access.js";
+import { commit, ids, leaseMs, outbox, ownBox, rowOf } from "./box-access.js";
 import type { StoreFact } from "./store-facts.js";
 
 /** Reading, and what becomes of a row once it is settled. */
@@ -64,6 +64,43 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(before.open.flatMap(numbersOf).some((number) => !isIn(after.open, number))).toBe(true);
       expect((await box.read([{ lane, after: upTo, limit: 10 }])).rows).toEqual([]);
     });
+  });
+
+  describe("identity", () => {
+    fact(
+      "a row is the one that was read only if its message is, too: its position may be another's after a failover",
+      async (harness) => {
+        const { box, lanes, read } = await ownBox(harness);
+        await commit(harness, ...testMessages("m", 3, { key: "k" }));
+        const [first, second] = await read();
+        await box.settle(lanes, [{ row: second as Row, to: "wait", attempts: 1, retryInMs: 0, error: "no" }]);
+        const before = await read();
+        const others = before.map((row) => ({
+          ...row,
+          message: testMessage("lost in the failover", { key: "k" }),
+          crashes: 3,
+        }));
+        expect(others.map(({ waiting }) => waiting).sort()).toEqual([false, false, true]);
+        await box.suspect(lanes, others);
+        for (const what of [
+          { to: "sent" },
+          { to: "pending", attempts: 2, error: "no" },
+          { to: "wait", attempts: 2, retryInMs: 60_000, error: "no" },
+          { to: "parked", attempts: 2, error: "no", hold: true },
+          { to: "dropped", attempts: 2, error: "no" },
+        ] as const) {
+          const { standing } = await box.settle(
+            lanes,
+            others.map((row) => ({ row, ...what })),
+            { keep: true },
+          );
+          expect(standing.size).toBe(lanes.length);
+        }
+        expect(await read()).toEqual(before);
+        await box.settle(lanes, [{ row: first as Row, to: "sent" }]);
+        expect(ids(await read()).sort()).toEqual(["m-1", "m-2"]);
+      },
+    );
   });
 
   describe("suspect", () => {
@@ -128,6 +165,68 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
         const after = await box.read(every);
         expect(ids(after.rows).sort()).toEqual(["early", "later"]);
         expect(candidates.some((number) => !isIn(after.open, number))).toBe(true);
+      },
+    );
+
+    fact(
+      "stops at the bytes it may bring, always with a first row, and tells which lanes have more",
+      async (harness) => {
+        const { box } = await ownBox(harness);
+        const large = { data: new Uint8Array(10_000) };
+        await commit(
+          harness,
+          ...testMessages("a", 4, { key: "a", ...large }),
+          ...testMessages("b", 4, { key: "b", ...large }),
+        );
+        const { rows: all } = await box.read(Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 })));
+        const [a, b] = [rowOf(all, "a-0").lane, rowOf(all, "b-0").lane];
+        const empty = [...Array(64).keys()].find((lane) => lane !== a && lane !== b) as number;
+        const lanes = [empty, a, b].map((lane) => ({ lane, limit: 10 }));
+        const some = await box.read(lanes, { maxBytes: 15_000 });
+        expect(ids(some.rows)).toEqual(["a-0", "a-1"]);
+        expect([a, b].every((lane) => some.more.has(lane))).toBe(true);
+        expect(some.more.has(empty)).toBe(false);
+        expect(ids((await box.read(lanes, { maxBytes: 1 })).rows)).toEqual(["a-0"]);
+        const rest = await box.read(lanes, { maxBytes: 1_000_000 });
+        expect(rest.rows).toHaveLength(8);
+        expect(rest.more).toEqual(new Set());
+        const gaps = [a, b].map((lane) => ({ lane, after: 0, upTo: Number.MAX_SAFE_INTEGER, known: [] }));
+        const late = await box.late(gaps, 100, { maxBytes: 15_000 });
+        expect(ids(late.rows)).toEqual(["a-0", "a-1"]);
+        expect(late.more).toBe(true);
+        expect((await box.late(gaps, 100)).more).toBe(false);
+        await box.settle(
+          await box.renew("relay-1", leaseMs, "key").then(({ lanes: own }) => own),
+          rest.rows.map((row) => ({ row, to: "wait", attempts: 1, retryInMs: 0, error: "no" })),
+        );
+        expect(await box.due(lanes, { maxBytes: 15_000 })).toHaveLength(2);
+        expect(await box.due(lanes, { maxBytes: 1 })).toHaveLength(1);
+        expect(ids(await box.due(lanes, { except: ["a"] }))).toEqual(["b-0", "b-1", "b-2", "b-3"]);
+      },
+    );
+
+    fact(
+      "tells how far positions were drawn: what appears below comes from an open transaction",
+      "concurrentTransactions",
+      async (harness) => {
+        const { box } = await ownBox(harness);
+        const every = Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 }));
+        const { drawn: before } = await box.read(every);
+        const [appended, mayEnd] = [gate(), gate()];
+        const slow = harness.store.transaction(async (tx) => {
+          await harness.store.append(tx, outbox, [testMessage("early")]);
+          appended.open();
+          await mayEnd.opened;
+        });
+        await appended.opened;
+        const { rows, drawn, more, open } = await box.read(every);
+        expect([rows, more]).toEqual([[], new Set()]);
+        expect(drawn).toBe(before + 1);
+        expect(open.length).toBeGreaterThan(0);
+        mayEnd.open();
+        await slow;
+        expect((await box.read(every.map((read) => ({ ...read, after: drawn })))).rows).toEqual([]);
+        expect(ids((await box.read(every)).rows)).toEqual(["early"]);
       },
     );
 

@@ -1,5 +1,6 @@
-import { disposable, testMessage } from "@postbox/testkit";
+import { disposable, recordingSender, telemetryLog, testMessage } from "@postbox/testkit";
 import pg from "pg";
+import { createRelay } from "postbox";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { postgresStore } from "./index.js";
 
@@ -35,13 +36,46 @@ it("tells of an open transaction that has a higher number than any that has ende
     const every = Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 }));
     const { rows, open } = await box.read(every);
     expect(rows.map(({ message }) => message.id)).toEqual(["later"]);
-    expect([...open]).toEqual([Number(own[0].number)]);
+    const number = Number(own[0].number);
+    expect(open).toEqual([{ from: number, to: number + 1 }]);
     await first.query("COMMIT");
     const after = await box.read(every);
     expect(after.rows).toHaveLength(2);
-    expect([...after.open]).toEqual([]);
+    expect(after.open).toEqual([]);
   } finally {
     first.release();
     second.release();
   }
+});
+
+it.each(["key", "total"] as const)("bears a bulk load with a subtransaction per row (order %s)", async (order) => {
+  const schema = `bulk_${order}`;
+  const store = postgresStore({ pool, schema });
+  await store.migrate();
+  await pool.query(`CREATE TABLE ${schema}.loaded (n integer)`);
+  const append = (id: string) => store.transaction((tx) => store.append(tx, "outbox", [testMessage(id)]));
+  const sender = recordingSender();
+  const log = telemetryLog();
+  const relay = createRelay(store, sender, { order, pollIntervalMs: 20, telemetry: log.telemetry });
+  relay.start();
+  const client = await pool.connect();
+  try {
+    await append("before");
+    await sender.until(1);
+    await client.query("BEGIN");
+    await client.query(`DO $$ BEGIN
+      FOR i IN 1..150000 LOOP
+        BEGIN INSERT INTO ${schema}.loaded VALUES (i); EXCEPTION WHEN division_by_zero THEN NULL; END;
+      END LOOP; END $$`);
+    await append("meanwhile");
+    if (order === "key") await sender.until(2);
+    await client.query("COMMIT");
+    await append("after");
+    await sender.until(3);
+  } finally {
+    client.release();
+    await relay.stop();
+  }
+  expect(sender.ids()).toEqual(["before", "meanwhile", "after"]);
+  expect(log.of("relay.failed")).toEqual([]);
 });

@@ -40,7 +40,7 @@ export function postgresBox(
 
   async function query(verb: keyof typeof statements, params: readonly unknown[], signal?: AbortSignal) {
     try {
-      await checkSchema(run);
+      await checkSchema((text, given) => run(text, given, signal));
       return (await run(statements[verb].call, params, signal)).rows;
     } catch (thrown) {
       if (signal?.aborted) throw signal.reason;
