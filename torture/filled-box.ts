@@ -1,7 +1,19 @@
 import type { Pool } from "pg";
 
 /** How much is in each table of the box, and of the inbox's memory. */
-export const size = {
+export interface Size {
+  readonly pending: number;
+  readonly wait: number;
+  readonly holds: number;
+  readonly crowd: number;
+  readonly queue: number;
+  readonly later: number;
+  readonly others: number;
+  readonly remembered: number;
+}
+
+/** More than any outbox should ever have to bear. */
+export const size: Size = {
   pending: 1_000_000,
   wait: 100_000,
   holds: 6_400,
@@ -23,10 +35,10 @@ const message = `n::text AS id, '/orders' AS source, 'shop.orders.v1.OrderPlaced
 const columns = "id, source, type, content_type, topic, extensions, headers, data";
 
 /**
- * Fills a fresh schema with more than any outbox should ever have to bear. Nothing is analyzed or vacuumed, neither now
+ * Fills a fresh schema. Nothing is analyzed or vacuumed, neither now
  * nor by itself later: what the planner knows is up to the test.
  */
-export async function fillBox(pool: Pool, schema: string): Promise<void> {
+export async function fillBox(pool: Pool, schema: string, of: Size = size): Promise<void> {
   const box = `${schema}.outbox`;
   for (const table of ["pending", "wait", "hold", "scheduled", "parked", "overflow"]) {
     await pool.query(`ALTER TABLE ${box}_${table} SET (autovacuum_enabled = false)`);
@@ -35,15 +47,15 @@ export async function fillBox(pool: Pool, schema: string): Promise<void> {
 
   await pool.query(`
     INSERT INTO ${box}_pending (lane, key, ${columns})
-    SELECT n % 64, 'k' || n % ${keys}, ${message} FROM generate_series(1, ${size.pending}) AS n`);
+    SELECT n % 64, 'k' || n % ${keys}, ${message} FROM generate_series(1, ${of.pending}) AS n`);
   const wait = (lane: string, key: string, count: number, from: number) => `
     INSERT INTO ${box}_wait (lane, position, attempts, key, hold_key, ${columns})
     SELECT ${lane}, -n, 1, ${key}, ${key}, ${message}
     FROM generate_series(${from + 1}, ${from + count}) AS n`;
-  await pool.query(wait("n % 64", `'h' || n % ${size.holds}`, size.wait, 0));
-  await pool.query(wait(`${crowdedLane}`, "'c' || n % 1000", size.crowd, 1_000_000));
-  await pool.query(wait(`${queueLane}`, "'queue'", size.queue, 2_000_000));
-  await pool.query(wait(`${laterLane}`, "'later' || n", size.later, 3_000_000));
+  await pool.query(wait("n % 64", `'h' || n % ${of.holds}`, of.wait, 0));
+  await pool.query(wait(`${crowdedLane}`, "'c' || n % 1000", of.crowd, 1_000_000));
+  await pool.query(wait(`${queueLane}`, "'queue'", of.queue, 2_000_000));
+  await pool.query(wait(`${laterLane}`, "'later' || n", of.later, 3_000_000));
   await pool.query(`
     INSERT INTO ${box}_hold (lane, key, due_at)
     SELECT lane, hold_key, now() + interval '1 minute' * CASE WHEN hold_key LIKE 'later%' THEN 60 ELSE -1 END
@@ -54,13 +66,13 @@ export async function fillBox(pool: Pool, schema: string): Promise<void> {
   ]) {
     await pool.query(`
       INSERT INTO ${box}_${table} (lane, position, ${more}, key, ${columns})
-      SELECT n % 64, -10000000 - n, ${values}, 'k' || n, ${message} FROM generate_series(1, ${size.others}) AS n`);
+      SELECT n % 64, -10000000 - n, ${values}, 'k' || n, ${message} FROM generate_series(1, ${of.others}) AS n`);
   }
   await pool.query(`
     INSERT INTO ${box}_scheduled (lane, due_at, key, ${columns})
-    SELECT n % 64, now() + interval '1 second' * (n - 1000), 'k' || n, ${message} FROM generate_series(1, ${size.others}) AS n`);
+    SELECT n % 64, now() + interval '1 second' * (n - 1000), 'k' || n, ${message} FROM generate_series(1, ${of.others}) AS n`);
   await pool.query(`
     INSERT INTO ${schema}.inbox_message (consumer, id, type, source, topic, since)
     SELECT 'billing', n::text, 'shop.orders.v1.OrderPlaced', '/orders', 'shop.orders.v1', now() - interval '1 second' * n
-    FROM generate_series(1, ${size.remembered}) AS n`);
+    FROM generate_series(1, ${of.remembered}) AS n`);
 }

@@ -231,7 +231,7 @@ export function dueFunction(t: Tables): PlannedFunction {
           ) AS due
           CROSS JOIN LATERAL (
             SELECT * FROM (
-              SELECT x.* FROM ${t.wait} x WHERE (x.lane + 0) = l.lane AND x.hold_key = due.key ORDER BY x.position LIMIT $3
+              SELECT x.* FROM ${t.wait} x WHERE (x.lane + 0) = l.lane AND x.hold_key = due.key ORDER BY (x.position + 0) LIMIT $3
             ) AS first LIMIT due.share
           ) AS w
         ) AS r

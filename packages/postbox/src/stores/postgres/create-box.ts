@@ -39,8 +39,8 @@ const vacuumSoon = ["", "toast."]
  * - `turn` counts how often an operator has put a row back to its place: a relay settles the row of the turn that it read.
  * - `changes` counts the same for a hold: a settle deletes only the hold that it saw.
  * - `holds` marks the parked rows that hold their key.
- * - `(lane + 0)` in an index keeps it from serving a condition on `lane` alone: of two indexes that begin with `lane`, stale
- *   statistics could choose the wrong one.
+ * - `(lane + 0)` and `(position + 0)` keep an index from serving a condition on `lane` or `position`: of two indexes that could,
+ *   stale statistics choose the wrong one.
  * - The database checks rows when they are appended, and only then: any row of `pending` can be parked.
  * - `done` has no unique index, since a replay keeps the id. It is partitioned by time; rows without a partition go to `overflow`.
  */
@@ -75,7 +75,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       turn integer NOT NULL DEFAULT 0,
       PRIMARY KEY (lane, position)
     ) WITH (${vacuumSoon});
-    CREATE INDEX ON ${t.wait} ((lane + 0), hold_key, position);
+    CREATE INDEX ON ${t.wait} ((lane + 0), hold_key, (position + 0));
 
     CREATE TABLE ${t.hold} (
       lane integer NOT NULL,

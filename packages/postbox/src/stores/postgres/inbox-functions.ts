@@ -1,13 +1,14 @@
 import { sameTransaction } from "../../transactions/open-transaction.js";
 import { isOld, memory, memoryColumns, since } from "./inbox-sql.js";
 import { inboxTable, tablesNamed } from "./names.js";
+import { plannedByKey } from "./planned-function.js";
 
 /*
  * What runs in every handler's transaction, as functions of the schema: a user's library prepares no statement there, and to plan
  * these takes longer than to run them. A function's plans are kept for as long as the session, also behind a pooler.
  */
 
-const body = "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$";
+const body = `LANGUAGE plpgsql ${plannedByKey} AS $function$`;
 const end = "$function$;";
 
 export function createInboxFunctions(schema: string): string {
@@ -50,13 +51,14 @@ function remember(schema: string): string {
 
 /**
  * Takes the row $3 of lane $1 out of the box, as handled, if $2 is still the lane's epoch: as in a settle, the lane is locked against
- * a take-over until the transaction ends. $4 is its turn, if it waits; $5 to $7 say whose message was handled, which, and by what handler.
+ * a take-over until the transaction ends. $4 is its turn, if it waits; $5 to $7 say whose message was handled, which, and by what handler; $8 is the
+ * message's own id, since its position may be another's after a failover.
  * A hold that only this row can stand under goes with it; that of a key is for a settle to end, which sees who else waits.
  */
 function handled(schema: string): string {
   const t = tablesNamed(schema, "inbox");
   return `
-    CREATE FUNCTION "${schema}".inbox_handled(integer, bigint, bigint, integer, text, text, text)
+    CREATE FUNCTION "${schema}".inbox_handled(integer, bigint, bigint, integer, text, text, text, text)
       RETURNS boolean ${body}
     DECLARE
       held text;
@@ -66,9 +68,10 @@ function handled(schema: string): string {
         RETURN false;
       END IF;
       IF $4 IS NULL THEN
-        DELETE FROM ${t.pending} r WHERE r.lane = $1 AND r.position = $3;
+        DELETE FROM ${t.pending} r WHERE r.lane = $1 AND r.position = $3 AND r.id = $8;
       ELSE
-        DELETE FROM ${t.wait} r WHERE r.lane = $1 AND r.position = $3 AND r.turn = $4 RETURNING r.hold_key INTO held;
+        DELETE FROM ${t.wait} r WHERE r.lane = $1 AND r.position = $3 AND r.id = $8 AND r.turn = $4
+        RETURNING r.hold_key INTO held;
       END IF;
       IF NOT FOUND THEN
         RETURN false;
@@ -90,7 +93,7 @@ export function rememberSql(schema: string): string {
 }
 
 export function handledSql(schema: string): string {
-  const types = ["integer", "bigint", "bigint", "integer", "text", "text", "text"];
+  const types = ["integer", "bigint", "bigint", "integer", "text", "text", "text", "text"];
   return `SELECT "${schema}".inbox_handled(${params(types)}) AS handled WHERE ${sameTransaction}`;
 }
 

@@ -8,7 +8,6 @@
 /**
  * With these settings, the only way to rows of a table is an index whose leading columns the statement names, or a ctid. Nested
  * loops are off because the ones that are needed (LATERAL) have no alternative, while joins of what was already found are hashed.
- * `lock_timeout` ends a statement on the server that waits for a lock, also if its client is gone.
  */
 const settings: Readonly<Record<string, string>> = {
   search_path: "pg_catalog, pg_temp",
@@ -24,10 +23,10 @@ const settings: Readonly<Record<string, string>> = {
   enable_tidscan: "on",
   enable_material: "on",
   jit: "off",
-  lock_timeout: "'5s'",
 };
 
-const clauses = Object.entries(settings)
+/** The clauses of a function's definition that fix its plans. */
+export const plannedByKey = Object.entries(settings)
   .map(([name, value]) => `SET ${name} = ${value}`)
   .join(" ");
 
@@ -49,13 +48,14 @@ export interface FunctionParts {
   readonly body: string;
 }
 
+/** It waits no longer than five seconds for a lock, also if its client is gone. */
 export function plannedFunction({ name, params, returns, declare = "", body }: FunctionParts): PlannedFunction {
   // Some of them are words of SQL.
   const columns = returns.map((column) => column.replace(/^\w+/, '"$&"'));
   return {
     create: `
     CREATE FUNCTION ${name}(${params.join(", ")}) RETURNS TABLE (${columns.join(", ")})
-    LANGUAGE plpgsql ${clauses} AS $function$
+    LANGUAGE plpgsql ${plannedByKey} SET lock_timeout = '5s' AS $function$
     #variable_conflict use_column
     DECLARE
       ${declare}

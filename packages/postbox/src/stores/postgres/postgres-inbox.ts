@@ -112,7 +112,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     async handled(tx, arrival, row, epoch) {
       const { firstLane } = await statements(arrival.consumer);
       const where = [firstLane + row.lane, epoch, row.position, row.waiting ? (row.turn ?? 0) : null];
-      const what = [arrival.consumer, arrival.id, arrival.handler ?? null];
+      const what = [arrival.consumer, arrival.id, arrival.handler ?? null, row.message.id];
       return onlyValue(await write(tx, handled, [...where, ...what])) === true;
     },
   };
