@@ -175,7 +175,12 @@ describe("a RabbitMQ of its own", () => {
   });
 
   describe("whose limits are lower than the sender's", () => {
-    const limit = (bytes: number) => server.control("eval", `application:set_env(rabbit, max_message_size, ${bytes}).`);
+    const limit = (bytes: number) =>
+      // RabbitMQ 3 reads the first, RabbitMQ 4 the second.
+      server.control(
+        "eval",
+        `application:set_env(rabbit, max_message_size, ${bytes}), persistent_term:put(max_message_size, ${bytes}).`,
+      );
 
     it("refuses one message for good, and says why", async () => {
       const by = sender();
