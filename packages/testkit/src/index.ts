@@ -19,6 +19,7 @@ export {
 export { type RecordingOptions, type RecordingSender, recordingSender } from "./recording-sender.js";
 export { relaySuite } from "./relay-suite.js";
 export { type Cuttable, cuttable } from "./servers/cuttable.js";
+export { type DebianRoot, debianRoot } from "./servers/debian-root.js";
 export { type DisposableRabbitmq, type DisposableServer, disposable } from "./servers/disposable.js";
 export { type Finding, type FoundService, findServices, type MissingService } from "./servers/find-services.js";
 export { freePort } from "./servers/free-port.js";

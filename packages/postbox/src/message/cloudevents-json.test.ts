@@ -1,6 +1,6 @@
 import { CloudEvent, HTTP } from "cloudevents";
 import fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import {
   fromCloudEventBatchJson,
   fromCloudEventJson,
@@ -22,6 +22,23 @@ const message = createMessage({
 });
 
 describe("CloudEvents JSON", () => {
+  it("refuses an event with more members than any event has, before it parses it", () => {
+    const event = (members: number, data = "1") => {
+      const more = Array.from({ length: members - 5 }, (_, index) => `"x${index}":"{,"`).join();
+      return `{"specversion":"1.0","id":"1","source":"/","type":"a.b",${more},"data":${data}}`;
+    };
+    const parse = vi.spyOn(JSON, "parse");
+    onTestFinished(() => parse.mockRestore());
+    expect(() => fromCloudEventJson(event(1001))).toThrow("it has more than 1000 members");
+    expect(parse).not.toHaveBeenCalled();
+    expect(() => fromCloudEventBatchJson(`[${event(1001)}]`)).toThrow("it has more than 1000 members");
+    // Members of the data are not those of the event.
+    const data = JSON.stringify(Object.fromEntries(Array.from({ length: 5000 }, (_, index) => [`"y${index}`, [1, 2]])));
+    const read = fromCloudEventJson(event(1000, data));
+    expect(Object.keys(read.extensions)).toHaveLength(995);
+    expect(Buffer.from(read.data).toString()).toBe(data);
+  });
+
   it("gives back the same message, its JSON data byte for byte", () => {
     const text = toCloudEventJson(message);
     expect(JSON.parse(text)).toMatchObject({ specversion: "1.0", partitionkey: "order-1", retries: 3, urgent: true });

@@ -1,6 +1,6 @@
 import { PermanentError } from "../errors.js";
 import { isJson } from "./codec.js";
-import { elementsOf, membersOf } from "./json-slices.js";
+import { elementsOf, hasMoreMembersThan, membersOf } from "./json-slices.js";
 import { createMessage, type Extensions, type ExtensionValue, type Message } from "./message.js";
 
 /** What the JSON form has no place for: it travels beside the event, in the transport's own headers. */
@@ -30,14 +30,18 @@ export function toCloudEventBatchJson(messages: readonly Message[]): string {
 
 /** Reads one structured event. What is no CloudEvents 1.0 JSON throws a `PermanentError`. */
 export function fromCloudEventJson(text: string, beside: BesideTheEvent = {}): Message {
-  parse(text);
-  return readEvent(text, beside);
+  checkMembers(text);
+  return readEvent(text, parse(text), beside);
 }
 
 /** Reads a batch. One bad event fails the whole call: a batch is one unit on the wire. */
 export function fromCloudEventBatchJson(text: string, beside: BesideTheEvent = {}): Message[] {
-  if (!Array.isArray(parse(text))) throw notCloudEvent("a batch is a JSON array");
-  return elementsOf(text).map((element) => readEvent(element, beside));
+  const events = parse(text);
+  if (!Array.isArray(events)) throw notCloudEvent("a batch is a JSON array");
+  return elementsOf(text).map((element, index) => {
+    checkMembers(element);
+    return readEvent(element, events[index], beside);
+  });
 }
 
 function dataMember(message: Message): string {
@@ -49,8 +53,15 @@ function dataMember(message: Message): string {
   return `"data_base64":"${Buffer.from(message.data).toString("base64")}"`;
 }
 
-function readEvent(text: string, beside: BesideTheEvent): Message {
-  const event: unknown = JSON.parse(text);
+/** An object with a million members takes the engine seconds to read, and longer to copy. */
+function checkMembers(text: string): void {
+  if (hasMoreMembersThan(text, mostMembers)) throw notCloudEvent(`it has more than ${mostMembers} members`);
+}
+
+/** Attributes, extensions and data. More than any broker carries as headers. */
+const mostMembers = 1000;
+
+function readEvent(text: string, event: unknown, beside: BesideTheEvent): Message {
   if (typeof event !== "object" || event === null || Array.isArray(event))
     throw notCloudEvent("an event is a JSON object");
   const { specversion, id, source, type, subject, time, datacontenttype, dataschema, data, data_base64, ...rest } =

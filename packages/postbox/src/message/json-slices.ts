@@ -1,7 +1,26 @@
 /*
  * Finds the source text of the parts of a JSON document, so that they can be passed on byte for byte.
- * Both functions expect a text that JSON.parse has accepted already; that is why so little of JSON is checked here.
+ * `membersOf` and `elementsOf` expect a text that JSON.parse has accepted already; that is why so little of JSON is checked here.
  */
+
+/** Whether a JSON object has more members than `most`, those of its values not counted. Takes any text, and reads no further than it has to. */
+export function hasMoreMembersThan(text: string, most: number): boolean {
+  // A member with its comma takes five characters.
+  if (text.length < 5 * most) return false;
+  let [depth, members, inString] = [0, 1, false];
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === backslash) at++;
+    else if (code === quote) inString = !inString;
+    else if (inString) continue;
+    else if (code === openBrace || code === openBracket) depth++;
+    else if (code === closeBrace || code === closeBracket) depth--;
+    else if (code === comma && depth === 1 && ++members > most) return true;
+  }
+  return false;
+}
+
+const [quote, comma, backslash, openBracket, closeBracket, openBrace, closeBrace] = [34, 44, 92, 91, 93, 123, 125];
 
 /** The text of each member's value of a JSON object. Of a repeated name the last counts, as in JSON.parse. */
 export function membersOf(text: string): ReadonlyMap<string, string> {

@@ -1,4 +1,5 @@
 import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { connect } from "amqplib";
 import { expect, test } from "vitest";
 import { disposable } from "./disposable.js";
@@ -23,7 +24,8 @@ test("a RabbitMQ keeps what was confirmed through a kill and a restart, and leav
     const message = await (await after.createChannel()).get("survivor");
     expect(message).toMatchObject({ content: Buffer.from("7") });
     await after.close();
-    folder = (await server.control("eval", 'os:getenv("HOME").')).trim().replaceAll('"', "");
+    const home = (await server.control("eval", 'os:getenv("HOME").')).trim().replaceAll('"', "");
+    folder = join(process.env.POSTBOX_TEST_RABBITMQ_ROOT ?? "/", home);
     expect(existsSync(folder)).toBe(true);
   } finally {
     await server.stop();

@@ -44,14 +44,15 @@ export interface DisposableRabbitmq extends DisposableServer {
  * Nothing of it is left behind, whether `stop` is called, starting fails, or this process is killed.
  *
  * The PostgreSQL comes with npm. A PgBouncer must be installed; it stands in front of the PostgreSQL at `upstream`. So must a
- * RabbitMQ; it may be given lines of configuration beside its own.
+ * RabbitMQ; it may be given lines of configuration beside its own. `POSTBOX_TEST_RABBITMQ_ROOT` names the root of another system whose
+ * RabbitMQ is run instead, by `chroot`.
  */
 export function disposable(name: "rabbitmq", configuration?: string): Promise<DisposableRabbitmq>;
 export function disposable(name: "postgres"): Promise<DisposableServer>;
 export function disposable(name: "pgbouncer", upstream: string): Promise<DisposableServer>;
 export async function disposable(name: keyof typeof recipes, given = ""): Promise<DisposableRabbitmq> {
   const recipe = recipes[name](given);
-  const folder = createGuardedFolder();
+  const folder = createGuardedFolder(recipe.parent);
   try {
     const server = await recipe.prepare(folder);
     const port = await freePort();

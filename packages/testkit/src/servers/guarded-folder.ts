@@ -32,7 +32,7 @@ export interface Running {
 }
 
 /**
- * A temporary folder with a process of its own that removes it, and whatever runs in it, when `release` is called or
+ * A temporary folder in `parent` with a process of its own that removes it, and whatever runs in it, when `release` is called or
  * this process ends in whatever way (see `guard.js`).
  */
 export interface GuardedFolder {
@@ -47,8 +47,8 @@ export interface GuardedFolder {
   release(): Promise<void>;
 }
 
-export function createGuardedFolder(): GuardedFolder {
-  const path = mkdtempSync(join(tmpdir(), "postbox-"));
+export function createGuardedFolder(parent = tmpdir()): GuardedFolder {
+  const path = mkdtempSync(join(parent, "postbox-"));
   const guard = spawn(process.execPath, [fileURLToPath(new URL("./guard.js", import.meta.url)), path], {
     // In a process group of its own: a Ctrl-C meant for us must not reach the guard while it has work to do.
     detached: true,

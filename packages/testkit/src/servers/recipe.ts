@@ -2,6 +2,8 @@ import type { Command, GuardedFolder } from "./guarded-folder.js";
 
 /** How a kind of server runs in a folder of its own. */
 export interface Recipe {
+  /** Where its folder is made. Defaults to the system's folder for temporary files. */
+  readonly parent?: string;
   /** Everything before the first start. Called once. */
   prepare(folder: GuardedFolder): Promise<PreparedServer>;
 }

@@ -27,6 +27,8 @@ export interface Batch {
   confirmed(): Promise<void>;
   /** The broker has closed the channel for one exchange: all that have no outcome have failed, and those to it by their own fault. */
   failAt(code: number, reason: string): void;
+  /** The broker has closed the channel for a body larger than this: all that have no outcome have failed, and larger ones for good. */
+  rejectLarger(maxBytes: number): void;
   /** The broker has closed the channel for this one message: it will never take it. */
   rejectOnly(reason: string): void;
   end(): void;
@@ -68,8 +70,11 @@ export function createBatch(
   /** What can be said of a message before it is sent. */
   function refusal({ id }: Message, { exchange }: Route, missing: ReadonlySet<string>, { content }: AmqpMessage) {
     if (missing.has(exchange)) return failed(noExchange(id, exchange));
-    if (content.length <= maxMessageBytes) return undefined;
-    const text = `message ${id} has ${content.length} bytes, ${place} takes ${maxMessageBytes}; send a reference instead`;
+    return content.length > maxMessageBytes ? tooLarge(id, content.length, maxMessageBytes) : undefined;
+  }
+
+  function tooLarge(id: string, bytes: number, most: number): Outcome {
+    const text = `message ${id} has ${bytes} bytes, ${place} takes ${most}; send a reference instead`;
     return rejected(new PostboxError("message-too-large", text));
   }
 
@@ -147,6 +152,15 @@ export function createBatch(
         report(index, "refused" in to ? to.refused : atExchange(messages[index] as Message, to, code, reason));
       }
     },
+    rejectLarger(maxBytes) {
+      for (const [index, message] of messages.entries()) {
+        if (reported[index] === 1) continue;
+        const found = ready(index, new Set());
+        if ("refused" in found) report(index, found.refused);
+        else if (found.amqp.content.length <= maxBytes) report(index, bystander(message, "it was too large"));
+        else report(index, tooLarge(message.id, found.amqp.content.length, maxBytes));
+      }
+    },
     rejectOnly(reason) {
       const text = `${place} does not take message ${messages[0]?.id}: ${reason}; change the message, or the broker's limits`;
       report(0, rejected(new PostboxError("publish-failed", text)));
@@ -183,7 +197,11 @@ function atExchange({ id }: Message, { exchange }: Route, code: number, reason: 
     const text = `the user may not publish message ${id} to exchange ${exchange}: ${reason}; grant the right to write there`;
     return failed(new PostboxError("publish-failed", text));
   }
-  const text = `message ${id} was on a channel that the broker closed for another one: ${reason}`;
+  return bystander({ id }, reason);
+}
+
+function bystander({ id }: Pick<Message, "id">, reason: string): Outcome {
+  const text = `message ${id} was on a channel that the broker closed for another one: ${reason}; it is sent again`;
   return { status: "failed", error: new PostboxError("publish-failed", text), uncounted: true };
 }
 

@@ -20,7 +20,10 @@ export interface RabbitmqSenderOptions extends RabbitmqConnectionOptions {
   readonly mode?: ContentMode;
   /** How long the broker has to confirm what goes there in one call. After that its connection is given up. Defaults to 30,000. */
   readonly publishTimeoutMs?: number;
-  /** The broker's `max_message_size`: a larger body is rejected before it is sent. Defaults to 16 MiB. */
+  /**
+   * The broker's `max_message_size`: a larger body is rejected before it is sent. If the broker takes less, the sender learns its limit from
+   * the first body that is refused. Defaults to 16 MiB, as RabbitMQ 4 does; RabbitMQ 3 takes 128 MiB.
+   */
   readonly maxMessageBytes?: number;
   /** Listens to what happens to the connection. Defaults to nobody. */
   readonly telemetry?: Telemetry;
@@ -50,7 +53,8 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
   checkOptions("rabbitmqSender", options, rules, ["url"]);
   const { route = routeOf, mode = "binary", publishTimeoutMs = 30_000, maxMessageBytes = 16 * 1024 * 1024 } = options;
   const place = placeOf(options.url);
-  const batchOptions = { place, route, mode, maxMessageBytes };
+  /** Lower than asked for, once the broker has told its own limit. */
+  let mostBytes = maxMessageBytes;
   const runtime = runtimeWith();
   const watch = createWatch("sender", place, quiet(options.telemetry));
   const links = createLinks(options, watch);
@@ -105,7 +109,7 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
       signal.throwIfAborted();
       if (messages.length === 0) return;
       const link = await ready(signal);
-      const batch = createBatch(link, messages, batchOptions, settled);
+      const batch = createBatch(link, messages, { place, route, mode, maxMessageBytes: mostBytes }, settled);
       try {
         await within(signal, carry(link, batch), publishTimeoutMs);
         if (batch.unreported === 0) return;
@@ -114,6 +118,11 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
         // Only the channel was closed, and the broker is well: for an exchange that was deleted or may not be written to, or for what it will not take.
         const { code, message: said = "" } = link.reason ?? {};
         if (code === 404 || code === 403) return batch.failAt(code, said);
+        const limit = code === 406 ? /larger than (?:configured )?max size (\d+)/.exec(said)?.[1] : undefined;
+        if (limit !== undefined) {
+          mostBytes = Math.min(mostBytes, Number(limit));
+          return batch.rejectLarger(mostBytes);
+        }
         if (code === 406 && messages.length === 1) return batch.rejectOnly(said);
         const why = watch.blocked ?? link.reason?.message ?? "no answer";
         const text = `${place} has not confirmed ${batch.unreported} of ${messages.length} messages: ${why}`;

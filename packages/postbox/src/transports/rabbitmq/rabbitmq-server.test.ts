@@ -4,7 +4,13 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } 
 import { ConfigError, TransportDownError } from "../../errors.js";
 import { defineEvent } from "../../event/define-event.js";
 import type { Delivery, Outcome } from "../../transport.js";
-import { type RabbitmqReceiverOptions, type RabbitmqSenderOptions, rabbitmqReceiver, rabbitmqSender } from "./index.js";
+import {
+  type RabbitmqReceiverOptions,
+  type RabbitmqSenderOptions,
+  rabbitmqParkingLot,
+  rabbitmqReceiver,
+  rabbitmqSender,
+} from "./index.js";
 
 /** What can only be done to a broker that nobody else uses. */
 describe("a RabbitMQ of its own", () => {
@@ -175,23 +181,111 @@ describe("a RabbitMQ of its own", () => {
   });
 
   describe("whose limits are lower than the sender's", () => {
-    const limit = (bytes: number) => server.control("eval", `application:set_env(rabbit, max_message_size, ${bytes}).`);
+    const limit = (bytes: number) =>
+      // RabbitMQ 3 reads the first, RabbitMQ 4 the second.
+      server.control(
+        "eval",
+        `application:set_env(rabbit, max_message_size, ${bytes}), persistent_term:put(max_message_size, ${bytes}).`,
+      );
 
-    it("refuses one message for good, and says why", async () => {
-      const by = sender();
-      await by.setup([event]);
+    it("refuses one message for good, says why, and is not sent such a one again", async () => {
+      const received: string[] = [];
+      receive("sizes", async ({ message: { id }, ack }) => {
+        received.push(id);
+        await ack();
+      });
+      const first = sender();
+      await expect.poll(async () => (await send(first, "m0").catch(() => []))[0]?.status).toBe("sent");
       await limit(1000);
       onTestFinished(async () => {
         await limit(134_217_728);
       });
-      const large = { ...message("large"), data: new Uint8Array(2000) };
-      const outcomes: Outcome[] = [];
-      // The channel that the broker sees the limit on is opened anew.
-      await by.close();
-      const another = sender();
-      await another.send([large], (_, outcome) => outcomes.push(outcome), new AbortController().signal);
-      expect(outcomes).toMatchObject([{ status: "rejected", error: { code: "publish-failed" } }]);
-      expect(String((outcomes[0] as { error: Error }).error)).toMatch(/larger than configured max size/);
+      // The limit is that of channels opened from now on.
+      const by = sender();
+      const large = (id: string) => ({ ...message(id), data: new Uint8Array(2000) });
+      const outcomes: (Outcome | undefined)[] = [];
+      const batch = [message("m1"), large("m2"), message("m3")];
+      await by.send(batch, (index, outcome) => (outcomes[index] = outcome), new AbortController().signal);
+      expect(outcomes[1]).toMatchObject({ status: "rejected", error: { code: "message-too-large" } });
+      expect(String((outcomes[1] as { error: Error }).error)).toMatch(/has 2000 bytes.*takes 1000/);
+      for (const outcome of [outcomes[0], outcomes[2]]) {
+        if (outcome?.status !== "sent") expect(outcome).toMatchObject({ status: "failed", uncounted: true });
+      }
+      expect(await send(by, "m4")).toEqual([{ status: "sent" }]);
+      const { since } = by.health();
+      const again: (Outcome | undefined)[] = [];
+      const second = [large("m5"), message("m6")];
+      await by.send(second, (index, outcome) => (again[index] = outcome), new AbortController().signal);
+      expect(again.map((outcome) => outcome?.status)).toEqual(["rejected", "sent"]);
+      expect(by.health().since).toEqual(since);
+      await expect.poll(() => received).toContain("m6");
+      expect(received).not.toContain("m2");
+    });
+  });
+
+  describe.each(["quorum", "classic"] as const)("with policies of an operator, %s", (queueType) => {
+    const policy = async (queue: string, definition: object) => {
+      const pattern = `^${queue.replaceAll(".", "\\.")}$`;
+      await server.control("set_policy", "--apply-to", "queues", queue, pattern, JSON.stringify(definition));
+      onTestFinished(async () => {
+        await server.control("clear_policy", queue);
+      });
+    };
+    /** A queue that is bound, and has no consumer. */
+    const prepared = async (queue: string) => {
+      const { health, stop } = receive(queue, (delivery) => delivery.ack(), queueType);
+      await expect.poll(() => health().status).toBe("connected");
+      await stop();
+      // Queues of other tests get everything, too.
+      onTestFinished(async () => {
+        const connection = await connect(server.url);
+        const channel = await connection.createChannel();
+        for (const name of [queue, `${queue}.parked`]) await channel.deleteQueue(name);
+        await connection.close();
+      });
+    };
+
+    it.each([
+      ["refuses what is sent", {}],
+      // In a quorum queue, a policy's overflow is stronger than the queue's own.
+      ["parks what it drops, or refuses what is sent, if it says drop-head", { overflow: "drop-head" }],
+    ])("a limit of length %s, and loses nothing", async (_, overflow) => {
+      const queue = `length.${queueType}`;
+      await prepared(queue);
+      await policy(queue, { "max-length": 5, ...overflow });
+      const by = sender();
+      const sent = new Set<string>();
+      for (let n = 0; n < 60; n++) {
+        const [outcome] = await send(by, `m${n}`);
+        if (outcome?.status === "sent") sent.add(`m${n}`);
+        else expect(outcome).toMatchObject({ status: "failed", error: { code: "publish-failed" } });
+      }
+      expect(sent.size).toBeGreaterThanOrEqual(5);
+      if (!("overflow" in overflow)) expect(sent.size).toBeLessThan(60);
+      const lot = rabbitmqParkingLot({ url: server.url, queue });
+      const parked = await lot.list({ limit: 100 });
+      for (const { reason } of parked) expect(reason).toBe("the queue was full");
+      const handled = new Set<string | undefined>(parked.map(({ id }) => id));
+      receive(
+        queue,
+        async ({ message: { id }, ack }) => {
+          await ack();
+          handled.add(id);
+        },
+        queueType,
+      );
+      await expect.poll(() => [...sent].every((id) => handled.has(id))).toBe(true);
+    });
+
+    it("what expires by a time to live is parked, with its reason, whatever a policy says of dead letters", async () => {
+      const queue = `expiry.${queueType}`;
+      await prepared(queue);
+      await policy(queue, { "message-ttl": 20, "dead-letter-exchange": "amq.fanout" });
+      const by = sender();
+      expect(await send(by, "m1")).toEqual([{ status: "sent" }]);
+      const lot = rabbitmqParkingLot({ url: server.url, queue });
+      await expect.poll(() => lot.count()).toBe(1);
+      expect(await lot.list({ limit: 1 })).toEqual([{ id: "m1", reason: expect.stringContaining("expired") }]);
     });
   });
 

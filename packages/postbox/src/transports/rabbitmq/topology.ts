@@ -10,7 +10,8 @@ import { close } from "./connection.js";
  *                        first in a queue can expire
  *   <queue>.parked       what was given up, with its reason
  *
- * None of them drops a message to make room: a full one refuses what is published, and the publisher learns of it.
+ * None of them drops a message to make room, unless a policy says so: a full one refuses what is published, and the publisher learns
+ * of it.
  */
 
 /** Whether queues and exchanges are made, only looked for, or left to somebody else. */
@@ -114,7 +115,7 @@ function deadLetters({ queueType }: QueueOptions, to: string): Record<string, un
 
 function queueArguments({ queueType }: QueueOptions, limit: number, more: Record<string, unknown> = {}) {
   const limited = queueType === "quorum" ? { "x-delivery-limit": limit } : {};
-  // An argument is stronger than a policy: a limit of length that an operator sets later drops nothing either.
+  // Also for a limit of length that an operator sets later, by a policy.
   const overflow = { "x-overflow": "reject-publish" };
   return { durable: true, arguments: { "x-queue-type": queueType, ...limited, ...overflow, ...more } };
 }

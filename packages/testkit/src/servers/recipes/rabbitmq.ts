@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { chown, mkdir } from "node:fs/promises";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { freePort } from "../free-port.js";
 import type { Command } from "../guarded-folder.js";
 import { unprivilegedAccount } from "../postgres-programs.js";
@@ -9,10 +9,10 @@ import type { Recipe } from "../recipe.js";
 import { rabbitmqVersion } from "../services/rabbitmq.js";
 
 /** Where Debian keeps its programs, and where an unpacked release does. Not the ones on the path: those switch to a user of their own. */
-function programs(): string {
+function programs(root: string): string {
   const released = process.env.RABBITMQ_HOME;
   const folders = ["/usr/lib/rabbitmq/bin", ...(released === undefined ? [] : [join(released, "sbin")])];
-  const found = folders.find((folder) => existsSync(join(folder, "rabbitmq-server")));
+  const found = folders.find((folder) => existsSync(join(root, folder, "rabbitmq-server")));
   if (found === undefined) {
     throw new Error(
       "RabbitMQ is not installed; install the package rabbitmq-server, or set RABBITMQ_HOME to a release",
@@ -21,13 +21,28 @@ function programs(): string {
   return found;
 }
 
-/** A RabbitMQ of this machine, with `configuration` (lines of rabbitmq.conf) beside its own. */
+/** A RabbitMQ of this machine, or of the system at `POSTBOX_TEST_RABBITMQ_ROOT`, with `configuration` (lines of rabbitmq.conf) beside its own. */
 export function rabbitmq(configuration: string): Recipe {
+  const root = process.env.POSTBOX_TEST_RABBITMQ_ROOT ?? "/";
   return {
+    // It sees nothing outside of its root.
+    ...(root !== "/" && { parent: join(root, "tmp") }),
     prepare: async (folder) => {
-      const from = programs();
+      const from = programs(root);
       const account = unprivilegedAccount();
       const own = (name: string) => join(folder.path, name);
+      const seen = (path: string) => join("/", relative(root, path));
+      /** Only the superuser may change the root. RabbitMQ reads /proc, which is mounted for this process and its children alone. */
+      const within = (program: string, args: readonly string[]) =>
+        root === "/"
+          ? { file: program, args, account }
+          : {
+              file: "unshare",
+              args: [
+                ...["--mount", "sh", "-ec", 'mount --bind /proc "$1/proc"; shift; exec chroot "$@"', "sh", root],
+                ...[`--userspec=${account?.uid}:${account?.gid}`, root, program, ...args],
+              ],
+            };
       // Others on this machine can reach the port.
       const password = randomBytes(16).toString("hex");
       const erlangPort = await freePort();
@@ -43,20 +58,18 @@ export function rabbitmq(configuration: string): Recipe {
       /** Erlang's name server would be started on demand, listen everywhere, and stay. With a fixed port nobody asks it. */
       const erlang = `-start_epmd false -erl_epmd_port ${erlangPort} -kernel inet_dist_use_interface {127,0,0,1}`;
       const environment = {
-        HOME: folder.path,
+        HOME: seen(folder.path),
         RABBITMQ_NODENAME: `postbox${erlangPort}@localhost`,
-        RABBITMQ_CONF_ENV_FILE: own("environment"),
-        RABBITMQ_CONFIG_FILE: own("rabbitmq.conf"),
-        RABBITMQ_ENABLED_PLUGINS_FILE: own("plugins"),
-        RABBITMQ_MNESIA_BASE: own("data"),
-        RABBITMQ_LOG_BASE: own("logs"),
+        RABBITMQ_CONF_ENV_FILE: seen(own("environment")),
+        RABBITMQ_CONFIG_FILE: seen(own("rabbitmq.conf")),
+        RABBITMQ_ENABLED_PLUGINS_FILE: seen(own("plugins")),
+        RABBITMQ_MNESIA_BASE: seen(own("data")),
+        RABBITMQ_LOG_BASE: seen(own("logs")),
         RABBITMQ_LOGS: "-",
       };
       return {
         command: (port): Command => ({
-          file: join(from, "rabbitmq-server"),
-          args: [],
-          account,
+          ...within(join(from, "rabbitmq-server"), []),
           env: {
             ...environment,
             RABBITMQ_NODE_IP_ADDRESS: "127.0.0.1",
@@ -71,9 +84,7 @@ export function rabbitmq(configuration: string): Recipe {
         url: (port) => `amqp://guest:${password}@127.0.0.1:${port}`,
         probe: rabbitmqVersion,
         control: (args): Command => ({
-          file: join(from, "rabbitmqctl"),
-          args: ["--node", environment.RABBITMQ_NODENAME, ...args],
-          account,
+          ...within(join(from, "rabbitmqctl"), ["--node", environment.RABBITMQ_NODENAME, ...args]),
           env: { ...environment, ERL_AFLAGS: `${erlang} -dist_listen false` },
         }),
       };
