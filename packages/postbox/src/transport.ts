@@ -40,7 +40,8 @@ export type Outcome =
  *   authentication fails, it may reject with a `ConfigError`. A relay waits and tries again after either.
  * - Whatever a user's function (a route, a mapping) or an encoding throws for one message is that message's `rejected`
  *   outcome: the others are sent.
- * - When `signal` is aborted it gives up soon and rejects.
+ * - When `signal` is aborted it gives up soon and rejects. A message that the broker confirms after that is still reported as
+ *   `sent`, if the sender can: it need not be sent again then.
  */
 export interface Sender {
   readonly name: string;

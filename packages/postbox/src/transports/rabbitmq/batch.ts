@@ -14,7 +14,7 @@ export interface BatchOptions {
   readonly maxMessageBytes: number;
 }
 
-/** Messages on their way over one link: each is reported once, and none after the end. */
+/** Messages in flight over one link: each is reported once, and after the end only as sent. */
 export interface Batch {
   readonly exchanges: ReadonlySet<string>;
   /** Whether anything was published: what was not has certainly not arrived. */
@@ -31,6 +31,7 @@ export interface Batch {
   rejectLarger(maxBytes: number): void;
   /** The broker has closed the channel for this one message: it will never take it. */
   rejectOnly(reason: string): void;
+  /** Publishes no more. */
   end(): void;
 }
 
@@ -61,7 +62,8 @@ export function createBatch(
   }
 
   function report(index: number, outcome: Outcome): void {
-    if (over) return;
+    // After the end only a confirmation counts: it saves sending the message again.
+    if (over && outcome.status !== "sent") return;
     reported[index] = 1;
     unreported--;
     settled(index, outcome);

@@ -2,8 +2,19 @@ import { describeOnEach, testMessage } from "@postbox/testkit";
 import { expect, it, onTestFinished } from "vitest";
 import { rabbitmqStages, sending } from "../../../fixtures/rabbitmq-stage.js";
 import { TransportDownError } from "../../errors.js";
+import type { Outcome } from "../../transport.js";
 import { fromAmqp } from "./amqp-message.js";
 import { type RabbitmqSenderOptions, rabbitmqSender } from "./index.js";
+
+/** What a queue holds once nothing more arrives: what was published is there within a moment, and nothing is published any more. */
+async function settledCount(arrived: () => Promise<number>): Promise<number> {
+  for (let last = -1; ; ) {
+    const now = await arrived();
+    if (now === last) return now;
+    last = now;
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}
 
 /** What only a sender of RabbitMQ can get wrong: its exchanges, its headers and its credentials. */
 describeOnEach("rabbitmq", ({ url }) => {
@@ -44,6 +55,23 @@ describeOnEach("rabbitmq", ({ url }) => {
     for (const outcome of [outcomes[0], outcomes[2]]) {
       if (outcome?.status !== "sent") expect(outcome).toMatchObject({ status: "failed", uncounted: true });
     }
+  });
+
+  it("reports a message as sent that the broker confirms after the call was given up, so that it is not sent again", async () => {
+    const { queue, channel, message } = await stage();
+    const by = sender();
+    await sending(by, [message("first")]).sent;
+    const stop = new AbortController();
+    const reported: unknown[] = ["sent"];
+    const messages = Array.from({ length: 300 }, (_, index) => message(`m${index}`));
+    const settled = (_: number, { status }: Outcome) => {
+      reported.push(status);
+      // In the middle: others are published, and not confirmed yet.
+      stop.abort(new Error("too late"));
+    };
+    await expect(by.send(messages, settled, stop.signal)).rejects.toThrow("too late");
+    const arrived = async () => (await channel.checkQueue(queue)).messageCount;
+    await expect.poll(async () => [reported.length, new Set(reported).size]).toEqual([await settledCount(arrived), 1]);
   });
 
   it("makes the exchanges of events", async () => {
