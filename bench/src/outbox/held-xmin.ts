@@ -21,7 +21,8 @@ export const heldXmin: Benchmark = {
   },
 };
 
-async function whileOldTransaction(box: Box, work: () => Promise<number>): Promise<number> {
+/** Runs `work` while an old transaction keeps vacuum from removing anything. */
+export async function whileOldTransaction(box: Box, work: () => Promise<number>): Promise<number> {
   // The drain empties the table first, and that would wait for a transaction that has touched it: this one has not.
   const client = await box.pool.connect();
   try {

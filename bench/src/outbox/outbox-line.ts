@@ -9,9 +9,10 @@ import { knownRelayOptions } from "./relay-options.js";
 export async function outboxLine(
   box: Box,
   called: () => void,
-  options: { readonly hint?: boolean; readonly pollIntervalMs?: number },
+  /** `among`: dead rows stay where they are. */
+  options: { readonly hint?: boolean; readonly pollIntervalMs?: number; readonly among?: "dead rows" },
 ): Promise<Line> {
-  await box.empty();
+  if (options.among === undefined) await box.empty();
   const { hint, pollIntervalMs } = options;
   const outbox = createOutbox(box.store, { source: "/bench", ...(hint && { hint }) } as OutboxOptions);
   const sender = countingSender({ expected: Number.POSITIVE_INFINITY, onSend: called });
