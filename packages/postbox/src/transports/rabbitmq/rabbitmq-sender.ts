@@ -21,8 +21,8 @@ export interface RabbitmqSenderOptions extends RabbitmqConnectionOptions {
   /** How long the broker has to confirm what goes there in one call. After that its connection is given up. Defaults to 30,000. */
   readonly publishTimeoutMs?: number;
   /**
-   * The broker's `max_message_size`: a larger body is rejected before it is sent. If the broker takes less, the sender learns its limit from
-   * the first body that is refused. Defaults to 16 MiB, as RabbitMQ 4 does; RabbitMQ 3 takes 128 MiB.
+   * The broker's `max_message_size`, which is 16 MiB in RabbitMQ 4 and 128 MiB in RabbitMQ 3: a larger body is rejected before it is sent. If
+   * the broker takes less, the sender learns its limit from the first body that is refused. Defaults to 16 MiB.
    */
   readonly maxMessageBytes?: number;
   /** Listens to what happens to the connection. Defaults to nobody. */
