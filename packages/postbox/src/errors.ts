@@ -39,6 +39,7 @@ export type ErrorCode =
   | "transaction-conflict"
   | "transaction-contended"
   | "transaction-lost"
+  | "transaction-ended"
   | "transaction-foreign"
   | "collecting-ended"
   | "not-a-transaction"

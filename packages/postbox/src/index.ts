@@ -155,8 +155,10 @@ export type {
   Row,
   Settled,
   Settlement,
+  SessionId,
   SettleOptions,
   TakenLane,
   TransactionLibrary,
+  TransactionSession,
 } from "./store.js";
 export type { Delivery, Kept, Origin, Outcome, Receiver, Sender, Subscription, TransportHealth } from "./transport.js";
