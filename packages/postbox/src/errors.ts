@@ -40,6 +40,7 @@ export type ErrorCode =
   | "transaction-conflict"
   | "transaction-contended"
   | "transaction-lost"
+  | "transaction-ended"
   | "transaction-foreign"
   | "collecting-ended"
   | "not-a-transaction"

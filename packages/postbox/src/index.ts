@@ -159,9 +159,11 @@ export type {
   Row,
   Settled,
   Settlement,
+  SessionId,
   SettleOptions,
   TakenLane,
   TransactionLibrary,
+  TransactionSession,
   WriterRange,
 } from "./store.js";
 export type { Delivery, Kept, Origin, Outcome, Receiver, Sender, Subscription, TransportHealth } from "./transport.js";

@@ -27,6 +27,7 @@ export const object: OptionRule = {
   expected: "an object",
   test: (value) => typeof value === "object" && value !== null && !Array.isArray(value),
 };
+export const signal: OptionRule = { expected: "an AbortSignal", test: (value) => value instanceof AbortSignal };
 export const list: OptionRule = { expected: "an array", test: (value) => Array.isArray(value) };
 
 export function oneOf(...values: readonly string[]): OptionRule {

@@ -15,6 +15,11 @@ export type IsolationLevel = "read committed" | "repeatable read" | "serializabl
 export interface TransactionOptions {
   /** Defaults to the database's own default. */
   readonly isolation?: IsolationLevel;
+  /**
+   * When it is aborted, and `work` does not end soon after, the transaction is ended by force: the database rolls it back and frees
+   * its locks, its handle can do nothing more, and the call rejects with the signal's reason, while `work` may still run.
+   */
+  readonly signal?: AbortSignal;
 }
 
 export interface AppendOptions {
@@ -381,13 +386,30 @@ export type Executor = (
   params: readonly unknown[],
 ) => Promise<{ readonly rows: readonly Record<string, unknown>[]; readonly rowCount: number }>;
 
+/** A session of a database: its number, which another one may have later, and when it began; and when its transaction did, if known. */
+export interface SessionId {
+  readonly pid: number;
+  readonly startedAt: string;
+  readonly begunAt?: string;
+}
+
+/** Where a transaction runs, so that it can be ended from outside. */
+export interface TransactionSession {
+  /** Undefined where the database did not say. */
+  readonly id: Promise<SessionId | undefined>;
+  /** Closes its connection at this end, where the library shows it. */
+  close?(): void;
+}
+
 /** How a SQL store works inside the transactions of one library (`pg`, Drizzle …). An adapter is this and no more. */
 export interface TransactionLibrary<Tx> {
   readonly name: string;
   /** The executor of an open transaction. For anything else (a pool, an ended one) throws `not-a-transaction`. */
   executor(tx: Tx): Executor;
-  /** `Store.transaction` in that library's own way. */
+  /** `Store.transaction` in that library's own way. If `signal` is aborted at the end, its connection is not used again. */
   begin<R>(work: (tx: Tx) => Promise<R>, options?: TransactionOptions): Promise<R>;
+  /** The session of a transaction that `begin` has just opened. Without it, a transaction cannot be ended by force. */
+  session?(tx: Tx): TransactionSession;
 }
 
 /** The transaction of `store` that surrounds the caller, for repositories deep in user code. Throws outside of one. */

@@ -139,8 +139,8 @@ function cameBefore({ attempt, redelivered }: Delivery): boolean {
   return redelivered === true || attempt > 1;
 }
 
-/** The codes of refusals: what these are about is known already, or cannot be. */
-const known: ReadonlySet<string> = new Set(["message-differs", "message-too-old"]);
+/** The message is known already, or cannot be: refused for that, or its handler has committed its id with a COMMIT of its own. */
+const known: ReadonlySet<string> = new Set(["message-differs", "message-too-old", "transaction-ended"]);
 
 function asideOf(verdict: Verdict): Aside {
   const error = storedError(verdict.error.message);

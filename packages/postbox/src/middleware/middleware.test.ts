@@ -166,7 +166,7 @@ it("transaction opens one of the isolation it was made with", async () => {
     .on(Placed, () => {});
   await w.publisher.publish(Placed, { n: 1 });
   await settle(router, w);
-  expect(asked).toEqual([{ isolation: "serializable" }]);
+  expect(asked).toMatchObject([{ isolation: "serializable" }]);
 });
 
 describe("outputs", () => {

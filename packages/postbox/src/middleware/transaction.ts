@@ -15,8 +15,9 @@ const mostTries = 10;
 /**
  * BEGIN … COMMIT around everything inside. What fails for others that ran beside it (a deadlock, a serialization failure) is
  * run again, all of it, up to ten times. A failure inside, or a handler that was told to give up (`context.signal`),
- * rolls everything back. The message is acked after the COMMIT; when the process dies between the two, it is delivered
- * again, which `inbox(store)` notices.
+ * rolls everything back. A handler that was told and does not end loses its transaction by force (`delivery.abandoned`): nothing that
+ * it still does can commit, so it is not waited for. The message is acked after the COMMIT; when the process dies between the two, it
+ * is delivered again, which `inbox(store)` notices.
  */
 export function transaction<Tx>(
   store: Store<Tx>,
@@ -29,23 +30,37 @@ export function transaction<Tx>(
     adds: ["tx"],
     refuses: ["tx", "delivery"],
     store,
-    async run({ kept, runtime, signal }: BaseContext, next: (added: InTransaction<Tx>) => Promise<Outputs>) {
+    endsInside: true,
+    async run(
+      { kept, runtime, signal, telemetry, consumer, message }: BaseContext,
+      next: (added: InTransaction<Tx>) => Promise<Outputs>,
+    ) {
+      const txOptions = { ...options, signal };
       for (let tries = 1; ; tries++) {
-        let begun = false;
+        let [begun, running] = [false, false];
         try {
           const outputs = await store.transaction(async (tx) => {
             begun = true;
             if (runtime.failpoint) await runtime.failpoint("transaction.begun");
-            const returned = await next({ tx });
+            running = true;
+            const returned = await next({ tx }).finally(() => {
+              running = false;
+            });
             // Whoever waited has been told that this failed, so it must not commit after all.
             signal.throwIfAborted();
             return returned;
-          }, options);
+          }, txOptions);
           if (kept !== undefined) kept.committed = kept.handled;
           if (runtime.failpoint) await runtime.failpoint("transaction.committed");
           return outputs;
         } catch (error) {
           if (!begun) throw unavailable(store, error);
+          if (running) {
+            // Ended by force, which its library may tell as a lost connection.
+            const reason: unknown = signal.aborted ? signal.reason : error;
+            telemetry({ name: "delivery.abandoned", consumer, id: message.id, error: PostboxError.from(reason) });
+            throw reason;
+          }
           if (store.isUnavailable(error)) throw lost(store, error);
           if (!store.isConflict(error) || signal.aborted) throw error;
           if (tries >= mostTries) throw contended(error);

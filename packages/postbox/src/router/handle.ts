@@ -78,7 +78,7 @@ function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
         const ending = before?.ended();
         return ending === undefined ? start(added) : ending.then(() => start(added));
       };
-      return running(started(current, context, next), () => before);
+      return running(started(current, context, next), current.endsInside ? undefined : () => before);
     },
     innermost,
   );

@@ -21,6 +21,8 @@ export interface Middleware<Name extends string = string, Needs = None, Adds = N
   /** The store whose transaction it opens or works in, so that two stores with one handle type are told apart. */
   readonly store?: object;
   run(context: BaseContext & Needs, next: Next<Adds>): Promise<Outputs>;
+  /** When `run` has settled, what still runs inside can have no more effect, and is not waited for. Defaults to false. */
+  readonly endsInside?: boolean;
   /** Makes a keeper for one run of a router. At most one middleware of a router has it. */
   keeper?(options: KeeperOptions): Keeper;
   /** Carries the types only. */

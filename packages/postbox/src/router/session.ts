@@ -215,8 +215,12 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   };
 }
 
-/** What is thrown for the same message in the same way every time: wrong use, and outputs that cannot be published. */
+/**
+ * What is thrown for the same message in the same way every time: wrong use, and outputs that cannot be published. A handler that
+ * ends its own transaction may commit a part of its work each time.
+ */
 const hopeless: ReadonlySet<string> = new Set([
+  "transaction-ended",
   "data-invalid",
   "data-not-encodable",
   "content-type-unknown",

@@ -16,7 +16,7 @@ import type {
   Status,
 } from "../admin.js";
 import { ConfigError, PostboxError } from "../errors.js";
-import { callback, checkOptions, count, flag, type OptionRule, oneOf, positive } from "../options.js";
+import { callback, checkOptions, count, flag, type OptionRule, oneOf, positive, signal } from "../options.js";
 import { type ChangeBounds, readConfirmToken } from "./confirm-token.js";
 import { type PageCursor, readPageCursor } from "./page-cursor.js";
 
@@ -74,7 +74,6 @@ const someStatuses: OptionRule = {
   expected: `${oneStatus.expected}, or an array of these`,
   test: (value) => (Array.isArray(value) ? value.length > 0 && value.every(oneStatus.test) : oneStatus.test(value)),
 };
-const signal: OptionRule = { expected: "an AbortSignal", test: (value) => value instanceof AbortSignal };
 
 export function wholeUpTo(most: number, least = 1): OptionRule {
   return {

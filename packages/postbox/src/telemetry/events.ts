@@ -67,6 +67,8 @@ export type TelemetryEvent =
       readonly error: Error;
     }
   | { readonly name: "delivery.parked"; readonly consumer: string; readonly id: string; readonly error: Error }
+  /** Its handler did not end in time: its transaction was rolled back by force, and what it still does is not waited for. */
+  | { readonly name: "delivery.abandoned"; readonly consumer: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.ignored"; readonly consumer: string; readonly id: string; readonly type: string }
   | { readonly name: "delivery.released"; readonly consumer: string; readonly id: string }
   | ({ readonly name: "transport.connected" } & TransportEnd)

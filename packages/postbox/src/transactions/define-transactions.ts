@@ -1,6 +1,18 @@
 import { callback, checkOptions, text } from "../options.js";
-import type { Executor, TransactionLibrary, TransactionOptions } from "../store.js";
-import { askNumber, ended, inTransaction, notATransaction, type Refusal, requireAlive } from "./open-transaction.js";
+import type { Executor, SessionId, TransactionLibrary, TransactionOptions, TransactionSession } from "../store.js";
+import {
+  askNumber,
+  type ClientState,
+  ended,
+  inTransaction,
+  isClient,
+  notATransaction,
+  orCommitRolledBack,
+  type Refusal,
+  requireAlive,
+} from "./open-transaction.js";
+import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
+import { askSession, type ClientParts, sessionOf } from "./session.js";
 
 /**
  * What can be told of a handle without asking the database: that its transaction is open; that it may be, so that the database is
@@ -17,13 +29,34 @@ export interface TransactionsDefinition<Tx> {
   look(tx: unknown): Look;
   /** Runs one statement with `$n` placeholders in the transaction. */
   query(tx: Tx, text: string, params: readonly unknown[]): ReturnType<Executor>;
+  /**
+   * The client of `pg` under a transaction, where the library shows it. Then what its function ends itself is noticed at no cost, and
+   * its connection can be closed. Defaults to none.
+   */
+  client?(tx: Tx): ClientState | undefined;
   /** Whether a statement failed since the library itself knows that its transaction has ended. Defaults to never. */
   hasEnded?(error: unknown): boolean;
   /** Opens a transaction in the library's own way: commits when `work` resolves, rolls back when it rejects. */
   begin<R>(work: (tx: Tx) => Promise<R>, options: TransactionOptions): Promise<R>;
 }
 
-const rules = { name: text, rightCall: text, look: callback, query: callback, hasEnded: callback, begin: callback };
+const rules = {
+  name: text,
+  rightCall: text,
+  look: callback,
+  query: callback,
+  client: callback,
+  hasEnded: callback,
+  begin: callback,
+};
+
+/** A transaction that was opened here, as long as its work runs. */
+interface Working {
+  /** What runs in it. */
+  readonly running: Set<Promise<unknown>>;
+  /** Where it runs and when it began, once somebody has asked. */
+  asked?: Promise<Required<SessionId> | undefined>;
+}
 
 /**
  * The transactions of a library on PostgreSQL, for `postgresStore({ pool, transactions })`. Of any library: what it cannot tell, such
@@ -32,8 +65,8 @@ const rules = { name: text, rightCall: text, look: callback, query: callback, ha
 export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): TransactionLibrary<Tx> {
   checkOptions("defineTransactions", definition, rules, ["name", "rightCall", "look", "query", "begin"]);
   const { name, rightCall, begin } = definition;
-  /** Those that were opened here, as long as their work runs, with what runs in them: nobody has to be asked about them. */
-  const working = new Map<Tx, Set<Promise<unknown>>>();
+  /** The database need not be asked about these. */
+  const working = new Map<Tx, Working>();
   /** Those that were opened here and have ended, whatever their connections do now. */
   const over = new WeakSet<object>();
 
@@ -46,15 +79,48 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
   };
 
   function within<R>(tx: Tx, statement: Promise<R>): Promise<R> {
-    const running = working.get(tx);
+    const running = working.get(tx)?.running;
     running?.add(statement);
     const done = () => void running?.delete(statement);
     statement.then(done, done);
     return statement;
   }
 
+  const clientOf = (tx: Tx): ClientParts | undefined => {
+    const client = definition.client?.(tx);
+    return isClient(client) ? (client as ClientParts) : undefined;
+  };
+
+  function session(tx: Tx): TransactionSession {
+    const execute = (text: string, params: readonly unknown[]) => within(tx, definition.query(tx, text, params));
+    const client = clientOf(tx);
+    if (client !== undefined) return sessionOf(client, execute);
+    const asked = askSession(execute).catch(() => undefined);
+    const open = working.get(tx);
+    if (open !== undefined) open.asked = asked;
+    return { id: asked };
+  }
+
+  /** Throws unless its COMMIT will be that of everything in it. One statement, whatever is to be found out. */
+  async function requireWhole(tx: Tx, { asked }: Working): Promise<void> {
+    const execute = (text: string, params: readonly unknown[]) => definition.query(tx, text, params);
+    const begun = await asked;
+    if (begun === undefined) return requireAlive(execute);
+    const now = await orCommitRolledBack(askSession(execute));
+    if (now.pid !== begun.pid || now.begunAt !== begun.begunAt) throw transactionEnded();
+  }
+
+  /** Whether what failed runs in another transaction by now. False where that cannot be told: the database refuses to answer in one that failed. */
+  async function isAnother(tx: Tx, { asked }: Working): Promise<boolean> {
+    const begun = await asked;
+    if (begun === undefined) return false;
+    const now = await askSession((text, params) => definition.query(tx, text, params)).catch(() => begun);
+    return now.pid !== begun.pid || now.begunAt !== begun.begunAt;
+  }
+
   return {
     name,
+    session,
 
     executor(tx) {
       unsure(tx);
@@ -75,21 +141,28 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
       let failure: { readonly error: unknown } | undefined;
       try {
         return await begin(async (tx) => {
-          const running = new Set<Promise<unknown>>();
-          working.set(tx, running);
+          const own: Working = { running: new Set() };
+          const client = clientOf(tx);
+          const ending = client && watchEnding(client);
+          working.set(tx, own);
           over.delete(tx as object);
           try {
             const result = await work(tx);
-            await requireAlive((text, params) => definition.query(tx, text, params));
+            if (ending?.seen()) throw transactionEnded();
+            await requireWhole(tx, own);
             return result;
-          } catch (error) {
+          } catch (thrown) {
+            const hasEnded =
+              !isEnded(thrown) && !options.signal?.aborted && (ending?.seen() || (await isAnother(tx, own)));
+            const error = hasEnded ? transactionEnded(thrown) : thrown;
             failure = { error };
             throw error;
           } finally {
+            ending?.stop();
             working.delete(tx);
             over.add(tx as object);
             // What nobody waited for: a library may send it behind its own ROLLBACK, where it would commit by itself.
-            await Promise.allSettled(running);
+            await Promise.allSettled(own.running);
           }
         }, options);
       } catch (error) {

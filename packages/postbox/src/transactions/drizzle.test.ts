@@ -39,7 +39,7 @@ describeOnEach("postgres", ({ url }) => {
   describe("on Postgres.js", () => {
     const client = postgres(url, { max: 12, onnotice: () => {} });
     const db = drizzleOnPostgresJs(client);
-    afterAll(() => client.end());
+    afterAll(() => client.end({ timeout: 1 }));
     librarySuite<TransactionOnPostgresJs>({
       name: "drizzle",
       rightCall,
@@ -49,7 +49,6 @@ describeOnEach("postgres", ({ url }) => {
       begin: (work) => db.transaction(work),
       nested: (tx, work) => tx.transaction(work),
       run: (tx, statement) => tx.execute(sql.raw(statement)),
-      survivesLostConnections: false,
     });
   });
 

@@ -2,6 +2,7 @@ import { type SQL, sql } from "drizzle-orm";
 import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions } from "./define-transactions.js";
 import { type ClientState, isClient, whyNotOpen } from "./open-transaction.js";
+import { beginSafely, type PostgresJsDatabase, type PostgresJsTransaction } from "./postgres-js.js";
 
 /** What is needed of a Drizzle transaction; those of `drizzle-orm/node-postgres` and `drizzle-orm/postgres-js` have it. */
 export interface DrizzleTransaction {
@@ -55,20 +56,62 @@ export function drizzle<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
       return { rows: result.rows, rowCount: result.rowCount ?? 0 };
     },
 
-    async begin(work, { isolation }) {
-      let client: DrizzleClient | undefined;
+    client: clientOf,
+
+    async begin(work, { isolation, signal }) {
+      const config = isolation && { isolationLevel: isolation };
+      const session = sessionOnPool<Tx>(db);
+      if (session === undefined) return (safeSession<Tx>(db) ?? db).transaction(work, config);
+      // Its own call never gives back a client whose BEGIN fails, as on a connection that was lost while it was idle.
+      const client = await session.pool.connect();
+      // Nobody listens otherwise: a connection that breaks between two statements would end the process.
+      client.on("error", ignore);
       try {
-        return await db.transaction((tx) => {
-          client = clientOf(tx);
-          // Drizzle does not listen: a connection that breaks between two statements would end the process.
-          client?.on("error", ignore);
-          return work(tx);
-        }, isolation && { isolationLevel: isolation });
+        return await session.on(client).transaction(work, config);
       } finally {
-        client?.removeListener("error", ignore);
+        client.removeListener("error", ignore);
+        client.release(signal?.aborted === true || client.getTransactionStatus() !== "I");
       }
     },
   });
+}
+
+interface DrizzlePool {
+  connect(): Promise<DrizzleClient & { release(destroy: boolean): void }>;
+}
+
+/** What Drizzle runs statements on. */
+interface DrizzleSession<Tx extends DrizzleTransaction> extends DrizzleDatabase<Tx> {
+  readonly client?: unknown;
+  readonly dialect?: unknown;
+  readonly schema?: unknown;
+  readonly options?: unknown;
+}
+
+/** The session of a database on a pool of `pg`, and how to make the same on one of its clients. Undefined for anything else. */
+function sessionOnPool<Tx extends DrizzleTransaction>(db: unknown) {
+  const session = (db as { readonly session?: DrizzleSession<Tx> }).session;
+  const pool = session?.client as (Partial<DrizzlePool> & { readonly totalCount?: number }) | undefined;
+  if (session?.dialect === undefined || typeof pool?.connect !== "function" || pool.totalCount === undefined) {
+    return undefined;
+  }
+  const Session = session.constructor as new (...args: unknown[]) => DrizzleSession<Tx>;
+  return {
+    pool: pool as DrizzlePool,
+    on: (client: unknown) => new Session(client, session.dialect, session.schema, session.options),
+  };
+}
+
+/** The session of a database on Postgres.js, with transactions that are safe from its faults. Undefined for anything else. */
+function safeSession<Tx extends DrizzleTransaction>(db: unknown): DrizzleDatabase<Tx> | undefined {
+  const session = (db as { readonly session?: DrizzleSession<Tx> }).session;
+  const client = session?.client as Partial<PostgresJsDatabase<PostgresJsTransaction>> | undefined;
+  if (session?.dialect === undefined || typeof client?.begin !== "function") return undefined;
+  const Session = session.constructor as new (...args: unknown[]) => DrizzleSession<Tx>;
+  type Begin = (work: (tx: object) => Promise<unknown>) => Promise<unknown>;
+  const begin = client.begin.bind(client) as unknown as Begin;
+  const safe = { begin: (work: Parameters<Begin>[0]) => beginSafely(begin, work) };
+  return new Session(safe, session.dialect, session.schema, session.options);
 }
 
 /** Drizzle takes raw text without parameters only, so each `$n` becomes one of its own. For our statements only. */

@@ -38,7 +38,8 @@ export function whyNotOpen(client: ClientState): Refusal | undefined {
   if (client._ending === true || client._queryable === false) return lost;
   // The status is the server's last word: behind a COMMIT or ROLLBACK on its way, a statement would commit on its own.
   const { _activeQuery: active, _queryQueue: queue, _sentQueryQueue: sent } = client;
-  if (ends(active) || queue?.some(ends) || sent?.some(ends)) return { not: "it is being ended" };
+  if (endsTransaction(active) || queue?.some(endsTransaction) || sent?.some(endsTransaction))
+    return { not: "it is being ended" };
   switch (client.getTransactionStatus()) {
     case "T":
       return undefined;
@@ -50,7 +51,7 @@ export function whyNotOpen(client: ClientState): Refusal | undefined {
 }
 
 /** With what it would have said if a statement had been on its way. */
-const lost: Refusal = { not: "its connection is closed", cause: new Error("Connection terminated") };
+export const lost: Refusal = { not: "its connection is closed", cause: new Error("Connection terminated") };
 
 const failed: Refusal = {
   not: "a statement in this transaction has failed, so the database refuses everything in it until it is rolled back",
@@ -119,14 +120,20 @@ function saysElsewhere(error: unknown): boolean {
  * this leaves.
  */
 export async function requireAlive(execute: Execute): Promise<void> {
+  await orCommitRolledBack(execute("SELECT 1", []));
+}
+
+/** The answer of the last statement before COMMIT. */
+export async function orCommitRolledBack<R>(statement: Promise<R>): Promise<R> {
   try {
-    await execute("SELECT 1", []);
+    return await statement;
   } catch (error) {
     throw sqlState(error) === failedTransaction ? commitRolledBack(error) : error;
   }
 }
 
-function ends(query: { readonly text?: string } | null | undefined): boolean {
+/** Whether a statement ends the transaction; one that only goes back to a savepoint does not. */
+export function endsTransaction(query: { readonly text?: string } | null | undefined): boolean {
   return query?.text !== undefined && ending.test(query.text.replace(comments, " "));
 }
 

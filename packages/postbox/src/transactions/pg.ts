@@ -1,6 +1,8 @@
 import type { ClientBase, Pool, PoolClient, QueryResult } from "pg";
 import type { Executor, TransactionLibrary, TransactionOptions } from "../store.js";
 import { type ClientState, commitRolledBack, isClient, notATransaction, whyNotOpen } from "./open-transaction.js";
+import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
+import { type ClientParts, sessionOf } from "./session.js";
 
 const rightCall =
   'pass the client of `await pool.connect()` after `await client.query("BEGIN")`, or the tx of store.transaction((tx) => …)';
@@ -24,26 +26,31 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
       };
     },
 
+    session: (client) =>
+      sessionOf(client as unknown as ClientParts, (text, params) =>
+        client.query(text, params as unknown[]).then(answerOf),
+      ),
+
     async begin(work, options = {}) {
       const client = await pool.connect();
       // The pool listens only to idle clients: a connection that breaks between two statements would end the process.
       client.on("error", ignore);
       let broken: Error | undefined;
+      const ending = watchEnding(client as unknown as ClientParts);
       try {
         await client.query(beginStatement(options));
         const result = await work(client);
-        if (client.getTransactionStatus() === "I") {
-          throw notATransaction(
-            { not: "its function ended it itself" },
-            "leave COMMIT and ROLLBACK to store.transaction",
-          );
-        }
+        if (ending.seen() || client.getTransactionStatus() === "I") throw transactionEnded();
+        ending.stop();
         // COMMIT of a failed transaction succeeds, and rolls back; only its tag says so.
         const { command } = await client.query("COMMIT");
         if (command !== "COMMIT") throw commitRolledBack();
         return result;
-      } catch (error) {
-        broken = await rollback(client);
+      } catch (thrown) {
+        // Before the ROLLBACK below, which is not its function's.
+        const error = ending.seen() && !isEnded(thrown) ? transactionEnded(thrown) : thrown;
+        ending.stop();
+        broken = (await rollback(client)) ?? (options.signal?.aborted ? new Error("abandoned") : undefined);
         throw error;
       } finally {
         client.removeListener("error", ignore);

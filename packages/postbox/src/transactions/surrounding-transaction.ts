@@ -1,7 +1,8 @@
 import { ConfigError } from "../errors.js";
 import { createSurrounding } from "../internal/surrounding.js";
-import { checkOptions, oneOf } from "../options.js";
-import type { Store, TransactionLibrary } from "../store.js";
+import { checkOptions, oneOf, signal as signalRule } from "../options.js";
+import type { SessionId, Store, TransactionLibrary } from "../store.js";
+import { Abandoned, untilAborted } from "./until-aborted.js";
 
 interface Held<Tx> {
   readonly tx: Tx;
@@ -27,8 +28,20 @@ export interface SurroundingTransactions<Tx> extends Pick<Store<Tx>, "transactio
 export function surroundingTransactions<Tx>(
   storeName: string,
   library: TransactionLibrary<Tx>,
+  terminate: ((session: SessionId) => Promise<void>) | undefined,
 ): SurroundingTransactions<Tx> {
   const surrounding = createSurrounding<Held<Tx>>();
+
+  /** How to end a transaction that has just begun, whatever runs in it then. Never rejects: what is not ended here, its library rolls back. */
+  function forceOn(tx: Tx): (() => Promise<void>) | undefined {
+    const session = terminate && library.session?.(tx);
+    if (session === undefined) return undefined;
+    return async () => {
+      const id = await session.id;
+      if (id !== undefined) await terminate?.(id).catch(() => {});
+      session.close?.();
+    };
+  }
 
   /** What a transaction started may outlive it and still run in its context: that one is over, not current. */
   const current = (): Tx | undefined => {
@@ -45,7 +58,7 @@ export function surroundingTransactions<Tx>(
       return true;
     },
     async transaction(work, options = {}) {
-      checkOptions("transaction", options, { isolation });
+      checkOptions("transaction", options, { isolation, signal: signalRule });
       if (current() !== undefined) {
         throw new ConfigError(
           "transaction-nested",
@@ -54,14 +67,20 @@ export function surroundingTransactions<Tx>(
         );
       }
       const afterCommit = new Set<() => void>();
-      const result = await library.begin(async (tx) => {
-        const held = { tx, open: true, afterCommit };
-        try {
-          return await surrounding.run(held, () => work(tx));
-        } finally {
-          held.open = false;
-        }
-      }, options);
+      const result = await library
+        .begin(async (tx) => {
+          const held = { tx, open: true, afterCommit };
+          const run = () => surrounding.run(held, () => work(tx));
+          const force = options.signal && forceOn(tx);
+          try {
+            return await (options.signal && force ? untilAborted(run, options.signal, force) : run());
+          } finally {
+            held.open = false;
+          }
+        }, options)
+        .catch((error: unknown) => {
+          throw error instanceof Abandoned ? error.reason : error;
+        });
       for (const task of afterCommit) task();
       return result;
     },

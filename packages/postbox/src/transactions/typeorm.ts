@@ -44,6 +44,7 @@ export function typeorm<Manager extends TypeormManager>(
     rightCall:
       "pass the manager of `dataSource.transaction(async (manager) => …)` or the tx of store.transaction((tx) => …), while its function runs",
     look,
+    client: ({ queryRunner }) => queryRunner && clientOf(queryRunner),
     async query({ queryRunner }, text, params) {
       const runner = queryRunner as QueryRunner;
       const client = clientOf(runner);

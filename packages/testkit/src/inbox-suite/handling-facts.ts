@@ -2,10 +2,12 @@ import {
   type BaseContext,
   defineMiddleware,
   type Message,
+  type Middleware,
   type Next,
   PermanentError,
   type Receiver,
   type Store,
+  timeout,
 } from "postbox";
 import { describe, expect } from "vitest";
 import { gate } from "../gate.js";
@@ -17,6 +19,7 @@ import {
   consumer,
   consuming,
   type InboxMode,
+  Keyed,
   orders,
   Placed,
   Unknown,
@@ -466,6 +469,71 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       await untilEmpty(harness);
       await stop();
       expect([causes, log.of("delivery.parked")]).toEqual([[], []]);
+      expect(await harness.effects()).toEqual(["1"]);
+    });
+
+    fact(
+      "a handler that hangs loses its transaction: it is tried again, parked in the end, and commits nothing later",
+      "concurrentTransactions",
+      async (harness) => {
+        const { broker, publisher } = orders();
+        const wakes = gate();
+        const woken: Promise<string>[] = [];
+        const { log, start, stop } = consuming(harness, {
+          mode,
+          outside: timeout(50) as unknown as Middleware<string>,
+          maxAttempts: 2,
+          concurrency: 1,
+          handle: async ({ order, tx }) => {
+            if (order !== "hangs") return;
+            await wakes.opened;
+            const late = harness.effect(tx, "late").then(
+              () => "written",
+              () => "refused",
+            );
+            woken.push(late);
+            await late;
+          },
+        });
+        await publisher.publish(Keyed, { order: "hangs", key: "k" }, { id: "hangs" });
+        start(broker.receiver());
+        const { error } = await log.until("delivery.retried");
+        expect(error).toMatchObject({ code: "handler-timeout" });
+        await log.until("delivery.parked");
+        await publisher.publish(Keyed, { order: "next", key: "k" });
+        await untilEffects(harness, 1);
+        expect((await harness.contents(box)).parked).toMatchObject([{ id: "hangs" }]);
+        expect(log.of("delivery.abandoned")).toMatchObject([{ id: "hangs" }, { id: "hangs" }]);
+        wakes.open();
+        await stop();
+        await expect.poll(() => woken.length).toBe(2);
+        expect(await Promise.all(woken)).toEqual(["refused", "refused"]);
+        expect(await harness.effects()).toEqual(["next"]);
+        expect(broker.depth(consumer)).toBe(0);
+      },
+    );
+
+    fact("a stop ends the transaction of a handler that hangs", "concurrentTransactions", async (harness) => {
+      const { broker, publisher } = orders();
+      const [begun, wakes] = [gate(), gate()];
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        shutdownTimeoutMs: 1,
+        handle: () => {
+          begun.open();
+          return wakes.opened;
+        },
+      });
+      await publisher.publish(Placed, { order: "1" }, { id: "1" });
+      start(broker.receiver());
+      await begun.opened;
+      await stop();
+      await log.until("delivery.abandoned");
+      const heir = consuming(harness, { mode });
+      heir.start(broker.receiver());
+      await untilEffects(harness, 1);
+      await heir.stop();
+      wakes.open();
       expect(await harness.effects()).toEqual(["1"]);
     });
 

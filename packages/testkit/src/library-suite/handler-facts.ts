@@ -5,12 +5,15 @@ import {
   createRouter,
   durableInbox,
   inbox,
+  inboxOf,
   outboxOutputs,
   type Store,
+  timeout,
   transaction,
 } from "postbox";
 import { memoryBroker } from "postbox/memory";
 import { describe, expect, onTestFinished } from "vitest";
+import { gate } from "../gate.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
 import { telemetryLog } from "../telemetry-log.js";
 import type { LibrarySuiteOptions } from "./library-harness.js";
@@ -22,13 +25,14 @@ const consumer = "billing";
 export function handlerFacts<Tx>(fact: StoreFact<Tx>, { run }: LibrarySuiteOptions<Tx>, schema: string): void {
   type Handle = (order: string, tx: Tx, attempt: number) => Promise<void> | void;
 
-  function start(mode: "inbox" | "durableInbox", store: Store<Tx>, handle: Handle) {
+  function start(mode: "inbox" | "durableInbox", store: Store<Tx>, handle: Handle, limitMs = 60_000) {
     // The compiler cannot compare handles whose type it does not know yet.
     const untyped = store as Store<unknown>;
     const broker = memoryBroker();
     broker.bind(consumer, [Placed]);
     const log = telemetryLog();
-    const router = createRouter(consumer, { backoff: constant(1), telemetry: log.telemetry })
+    const router = createRouter(consumer, { backoff: constant(1), maxAttempts: 3, telemetry: log.telemetry })
+      .use(timeout(limitMs))
       .use(transaction(untyped))
       .use(mode === "inbox" ? inbox(untyped) : durableInbox(untyped, { pollIntervalMs: 20 }))
       .use(outboxOutputs(createOutbox(untyped, { source: "/billing" })))
@@ -67,6 +71,87 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, { run }: LibrarySuiteOptio
       await log.until("delivery.handled", 2);
       expect([...(await harness.effects())].sort()).toEqual(["o1", "quiet"]);
       expect((await harness.contents("outbox")).pending).toEqual(["invoice of o1"]);
+    });
+
+    // In its statement it hangs in the database; behind it, on this side.
+    for (const [where, statement] of [
+      ["in a statement", "SELECT pg_sleep(60)"],
+      ["between two statements", "SELECT 1"],
+    ] as const) {
+      fact(`that hangs ${where} loses its transaction, and is tried again`, async (harness) => {
+        const wakes = gate();
+        const late: Promise<unknown>[] = [];
+        const { publisher, log } = start(
+          mode,
+          harness.store,
+          async (_, tx, attempt) => {
+            if (attempt > 1) return;
+            const hanging = run(tx, statement);
+            late.push(Promise.resolve(hanging).catch(() => "refused"));
+            await hanging;
+            await wakes.opened;
+            late.push((async () => run(tx, `INSERT INTO ${schema}.effect VALUES ('late')`))().catch(() => "refused"));
+          },
+          300,
+        );
+        await publisher.publish(Placed, { order: "o1" }, { id: "m1" });
+        const { error } = await log.until("delivery.retried");
+        expect(error).toMatchObject({ code: "handler-timeout" });
+        await log.until("delivery.handled");
+        if (where === "between two statements") {
+          await log.until("delivery.abandoned");
+          wakes.open();
+          await expect.poll(() => late.length).toBe(2);
+        }
+        // Some libraries never answer.
+        const others = harness.store.transaction((tx) => run(tx, "SELECT 1")).then(() => "unanswered");
+        expect(["refused", "unanswered"]).toContain(await Promise.race([late.at(-1), others]));
+        await others;
+        expect(await harness.effects()).toEqual(["o1"]);
+        expect((await harness.contents("outbox")).pending).toEqual(["invoice of o1"]);
+      });
+    }
+
+    for (const ending of ["ROLLBACK; BEGIN", "ROLLBACK AND CHAIN", "COMMIT; BEGIN", "COMMIT AND CHAIN"]) {
+      fact(
+        `that ends its own transaction with ${ending} is parked, with what it has not committed rolled back`,
+        async (harness) => {
+          const { publisher, log } = start(mode, harness.store, async (_, tx) => {
+            for (const statement of ending.split("; ")) await run(tx, statement);
+            await run(tx, `INSERT INTO ${schema}.effect VALUES ('second half')`);
+          });
+          await publisher.publish(Placed, { order: "o1" }, { id: "m1" });
+          const { error } = await log.until("delivery.parked");
+          expect(error).toMatchObject({ code: "transaction-ended" });
+          expect((await harness.contents(inboxOf(consumer))).parked).toMatchObject([{ id: "m1" }]);
+          expect((await harness.contents("outbox")).pending).toEqual([]);
+          // What it has committed itself, it has committed.
+          expect(await harness.effects()).toEqual(ending.startsWith("COMMIT") ? ["o1"] : []);
+        },
+      );
+    }
+
+    fact("that fails after a COMMIT of its own is parked, and not taken for handled", async (harness) => {
+      const { publisher, log } = start(mode, harness.store, async (_, tx) => {
+        await run(tx, "COMMIT");
+        throw new Error("no stock");
+      });
+      await publisher.publish(Placed, { order: "o1" }, { id: "m1" });
+      const { error } = await log.until("delivery.parked");
+      expect(error).toMatchObject({ code: "transaction-ended", cause: { message: "no stock" } });
+      expect((await harness.contents(inboxOf(consumer))).parked).toMatchObject([{ id: "m1" }]);
+    });
+
+    fact("that goes back to a savepoint goes on", async (harness) => {
+      const { publisher, log } = start(mode, harness.store, async (_, tx) => {
+        for (const statement of ["SAVEPOINT s", "SELECT 1", "ROLLBACK TO SAVEPOINT s", "RELEASE SAVEPOINT s"]) {
+          await run(tx, statement);
+        }
+      });
+      await publisher.publish(Placed, { order: "o1" }, { id: "m1" });
+      await log.until("delivery.handled");
+      expect(log.of("delivery.retried")).toEqual([]);
+      expect(await harness.effects()).toEqual(["o1"]);
     });
   });
 }

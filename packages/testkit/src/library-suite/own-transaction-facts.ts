@@ -2,6 +2,7 @@ import { inspect } from "node:util";
 import { createOutbox, defineEvent, type Outbox, type Publisher, type Store, type TransactionLibrary } from "postbox";
 import { postgresStore } from "postbox/postgres";
 import { describe, expect, it } from "vitest";
+import { gate } from "../gate.js";
 import type { PostgresTestData } from "../postgres-store-harness.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
 import type { StoreHarness } from "../store-suite/store-harness.js";
@@ -282,6 +283,53 @@ export function ownTransactionFacts<Tx>(
       }
       await store.transaction((tx) => outboxOf(store).in(tx).publish(Placed, { order: "o1" }, { id: "m1" }));
       expect((await committed(harness)).messages).toEqual(["m1"]);
+    });
+
+  const recovers = "two hundred lost connections, in transactions and between them, cost no connection for good";
+  if (library.survivesLostConnections === false) it.skip(`${recovers} (the library does not survive it)`);
+  else
+    fact(recovers, async ({ store }) => {
+      await pool.query(`CREATE TABLE IF NOT EXISTS ${schema}.session (pid integer)`);
+      const register = (tx: Tx) => run(tx, `INSERT INTO ${schema}.session VALUES (pg_backend_pid())`);
+      const onlyLost = (error: unknown) => {
+        if (!store.isUnavailable(error)) throw error;
+      };
+      let lost = 0;
+      const working = Array.from({ length: 12 }, async () => {
+        while (lost < 200) await store.transaction(register).catch(onlyLost);
+      });
+      while (lost < 200) {
+        // Whatever uses the pool meanwhile may be one of those that are ended.
+        const ended = await pool
+          .query(
+            `WITH known AS (DELETE FROM ${schema}.session RETURNING pid)
+             SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) AS count
+             FROM (SELECT DISTINCT pid FROM known WHERE pid <> pg_backend_pid() LIMIT 4) AS chosen
+             WHERE pid IN (SELECT pid FROM pg_stat_activity)`,
+          )
+          .catch(onlyLost);
+        lost += ended === undefined ? 0 : Number(ended.rows[0].count);
+      }
+      await Promise.all(working);
+      // All of them at once, each with a connection: none begins to end before the last has begun.
+      const together = 8;
+      const all = gate();
+      const inside = new Set<number>();
+      const join = async (own: number): Promise<void> => {
+        for (;;) {
+          try {
+            return await store.transaction(async (tx) => {
+              await run(tx, "SELECT 1");
+              if (inside.add(own).size === together) all.open();
+              await all.opened;
+            });
+          } catch (error) {
+            // An idle connection was lost, and this is the first to notice.
+            onlyLost(error);
+          }
+        }
+      };
+      await Promise.all(Array.from({ length: together }, (_, own) => join(own)));
     });
 
   describe("outbox.publish without a handle", () => {

@@ -1,7 +1,7 @@
 import { ConfigError, PostboxError } from "../../errors.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { createSurrounding } from "../../internal/surrounding.js";
-import { checkOptions, type OptionRule, object, oneOf, text } from "../../options.js";
+import { checkOptions, type OptionRule, object, oneOf, signal as signalRule, text } from "../../options.js";
 import type { Box, Store, TransactionOptions } from "../../store.js";
 import { memoryAdmin } from "./memory-admin.js";
 import type { BoxContents } from "./memory-box.js";
@@ -66,7 +66,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
     current,
 
     async transaction<R>(work: (tx: MemoryTransaction) => Promise<R>, txOptions: TransactionOptions = {}): Promise<R> {
-      checkOptions("transaction", txOptions, { isolation: isolationRule });
+      checkOptions("transaction", txOptions, { isolation: isolationRule, signal: signalRule });
       if (current() !== undefined) {
         throw new ConfigError(
           "transaction-nested",
@@ -77,7 +77,8 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       const tx = new OpenTransaction(data);
       open.add(tx);
       try {
-        const result = await surrounding.run(tx, () => work(tx));
+        const working = surrounding.run(tx, () => work(tx));
+        const result = await (txOptions.signal === undefined ? working : unlessAborted(working, txOptions.signal));
         tx.commit();
         return result;
       } catch (cause) {
@@ -128,4 +129,26 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
     /** Nothing to do: memory has no schema. */
     async migrate(): Promise<void> {},
   };
+}
+
+/** So many turns of the queue of promises has a handler that listens to its signal to end by itself. */
+const grace = 50;
+
+/** The result of `work`, or the reason of the signal when that is aborted and `work` does not end at once. */
+async function unlessAborted<R>(work: Promise<R>, signal: AbortSignal): Promise<R> {
+  let abort = () => {};
+  const aborted = new Promise<void>((resolve) => {
+    abort = resolve;
+  }).then(async () => {
+    for (let turn = 0; turn < grace; turn++) await undefined;
+    throw signal.reason;
+  });
+  aborted.catch(() => {});
+  signal.addEventListener("abort", abort, { once: true });
+  if (signal.aborted) abort();
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
 }

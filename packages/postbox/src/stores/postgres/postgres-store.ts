@@ -2,12 +2,12 @@ import type { ClientBase, Pool } from "pg";
 import type { Message } from "../../message/message.js";
 import { checkOptions, type OptionRule, object, text } from "../../options.js";
 import type { Box, Store, TransactionLibrary } from "../../store.js";
+import { isConnectionLost } from "../../transactions/connection-lost.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
 import { consumerOf, requireBox } from "../box-names.js";
 import { boxFoundBy, boxFromLane } from "./box-lanes.js";
-import { isConnectionLost } from "./connection-lost.js";
 import { boxFinder } from "./consumers.js";
 import { keyLocks } from "./key-lock.js";
 import { columnsOf, messageColumns, messageValues, usualColumns } from "./message-columns.js";
@@ -23,6 +23,7 @@ import { postgresRetention } from "./postgres-retention.js";
 import { withReservedConnections } from "./reserved-connection.js";
 import { type StatementRunner, statementRunner } from "./run-statement.js";
 import { schemaCheck, schemaError } from "./schema-check.js";
+import { sessionTerminator } from "./terminate-session.js";
 import { appendSql } from "./write-sql.js";
 
 export interface PostgresStoreOptions {
@@ -81,9 +82,9 @@ export function postgresStore(
   surviveBrokenConnections(pool);
   const name = "postgres";
   const checkSchema = schemaCheck(schema);
-  const { transaction, current, afterCommit } = surroundingTransactions(name, library);
   const open = ownConnections(pool, options.directUrl);
   const run = statementRunner(pool, open);
+  const { transaction, current, afterCommit } = surroundingTransactions(name, library, sessionTerminator(open));
   const boxes = boxFinder(schema, run, checkSchema);
 
   /** One statement in the user's transaction. The library's errors stay as they are: the user knows them. */

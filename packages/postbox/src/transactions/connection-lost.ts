@@ -1,4 +1,4 @@
-import { sqlState } from "../../transactions/sql-state.js";
+import { sqlState } from "./sql-state.js";
 
 /** The server ends, starts, or ends this session; and whatever goes wrong with a connection. */
 const states = /^(?:08...|57P0[1-5]|53300)$/;
@@ -10,12 +10,17 @@ const texts = /(?:^| - )(?:Connection terminated|Client has encountered a connec
 /** Those of Postgres.js, and of Prisma. */
 const codes = /^(?:CONNECTION_(?:CLOSED|ENDED|DESTROYED)|P1001|P1017)$/;
 
+/** Of a socket, where Postgres.js has put the statement beside it. */
+const socketCodes = /^(?:ECONNRESET|EPIPE|ETIMEDOUT)$/;
+
 /** Whether an error says that a connection to the database was lost, also where a library has wrapped it. */
 export function isConnectionLost(error: unknown): boolean {
   const state = sqlState(error);
   if (state !== undefined) return states.test(state);
   for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
-    if (texts.test(at.message) || codes.test(String((at as { readonly code?: unknown }).code))) return true;
+    const { code, query } = at as { readonly code?: unknown; readonly query?: unknown };
+    if (texts.test(at.message) || codes.test(String(code))) return true;
+    if (typeof query === "string" && socketCodes.test(String(code))) return true;
   }
   return false;
 }
