@@ -39,6 +39,7 @@ const vacuumSoon = ["", "toast."]
  * - `turn` counts how often an operator has put a row back to its place: a relay settles the row of the turn that it read.
  * - `changes` counts the same for a hold: a settle deletes only the hold that it saw.
  * - `holds` marks the parked rows that hold their key.
+ * - `id` has an index in every table, for operators. Ids begin with the time by default, so that an append writes to its last page.
  * - The database checks rows when they are appended, and only then: any row of `pending` can be parked.
  * - `done` has no unique index, since a replay keeps the id. It is partitioned by time; rows without a partition go to `overflow`.
  */
@@ -60,6 +61,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       failures jsonb,
       PRIMARY KEY (lane, position)
     ) WITH (${vacuumSoon});
+    CREATE INDEX ON ${t.pending} (id);
 
     CREATE TABLE ${t.wait} (
       lane integer NOT NULL,
@@ -74,6 +76,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       PRIMARY KEY (lane, position)
     ) WITH (${vacuumSoon});
     CREATE INDEX ON ${t.wait} (lane, hold_key, position);
+    CREATE INDEX ON ${t.wait} (id);
 
     CREATE TABLE ${t.hold} (
       lane integer NOT NULL,
@@ -111,6 +114,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       PRIMARY KEY (due_at, position)
     ) WITH (${vacuumSoon});
     CREATE INDEX ON ${t.scheduled} (position);
+    CREATE INDEX ON ${t.scheduled} (id);
 
     CREATE TABLE ${t.parked} (
       lane integer NOT NULL,
@@ -124,6 +128,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       PRIMARY KEY (lane, position)
     );
     CREATE INDEX ON ${t.parked} (lane, key) WHERE holds;
+    CREATE INDEX ON ${t.parked} (id);
 
     CREATE TABLE ${t.overflow} (${done}
     );
