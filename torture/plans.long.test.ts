@@ -119,24 +119,6 @@ describeOnEach("postgres", ({ url }) => {
       holds(await outbox((box) => box.promote(500)), ["outbox_scheduled_pkey"], 5 * 500);
     });
 
-    it.each([
-      ["pending", pendingKey, 64],
-      ["waiting", waitKey, 64],
-      ["parked", "outbox_parked_pkey", 64],
-      ["scheduled", "outbox_scheduled_position_idx", 1],
-      ["done", "outbox_overflow_position_idx", 1],
-    ] as const)("lists what is %s, a page of it", async (status, index, lanesRead) => {
-      const plans = await plansOf((to) => to.admin.list({ status, limit: 50 }));
-      // One more than the page, of each lane, and its hold.
-      holds(plans, [index], 2 * lanesRead * 51);
-    });
-
-    it("lists what is of a key", async () => {
-      const plans = await plansOf((to) => to.admin.list({ status: "pending", key: "k77", limit: 50 }));
-      // All of its lane: there is no index by key, which every append would pay for.
-      holds(plans, [pendingKey], size.pending / 64 + 100);
-    });
-
     it("notes crashes", async () => {
       const plans = await outbox((box) => box.suspect(lanes, [...rows, ...waiting]));
       holds(plans, [pendingKey, waitKey], 2 * (rows.length + waiting.length));

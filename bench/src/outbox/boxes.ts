@@ -4,7 +4,7 @@ import { drainByHand } from "./by-hand.js";
 import { fillAndDrain } from "./drain-box.js";
 
 /** The boxes of a run: benchmarks that name the same one share its tables, so that a million rows are made once. */
-export type BoxName = "ours" | "bare" | "million" | "large";
+export type BoxName = "ours" | "bare" | "million" | "large" | "haystack";
 
 const warmUpRows = 20_000;
 

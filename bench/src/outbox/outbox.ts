@@ -4,6 +4,7 @@ import { appendMany } from "./append-many.js";
 import { backlog } from "./backlog.js";
 import { cleanup } from "./cleanup.js";
 import { drain } from "./drain.js";
+import { find } from "./find.js";
 import { heldXmin } from "./held-xmin.js";
 import { hint } from "./hint.js";
 import { hintLatency } from "./hint-latency.js";
@@ -36,6 +37,7 @@ export const outbox: Part = {
     "outbox.memory.large": { atMost: 400 },
     "outbox.drain.vacuumed": { atLeast: 0.9 },
     "outbox.restart.held-xmin": { atMost: 2 },
+    "outbox.find": { atMost: 20 },
     "outbox.cleanup": { atLeast: 0.8 },
     "outbox.cleanup.overflow": { atLeast: 0.8 },
   },
@@ -56,5 +58,6 @@ export const outbox: Part = {
     memoryLarge,
     backlog,
     memory,
+    find,
   ],
 };

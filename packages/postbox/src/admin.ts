@@ -211,7 +211,7 @@ export interface AuditEntry {
 export interface Admin {
   stats(options?: StatsOptions): Promise<BoxStats>;
   list(options?: ListOptions): Promise<MessagePage>;
-  /** Everything that has this id: a replayed message is in more than one place. Looks through what is pending one by one. */
+  /** Everything that has this id: a replayed message is in more than one place. */
   get(id: string, options?: BoxOption): Promise<readonly StoredMessageDetails[]>;
   /** What was changed, newest first. */
   audit(options?: AuditOptions): Promise<readonly AuditEntry[]>;

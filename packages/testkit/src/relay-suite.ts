@@ -2,6 +2,7 @@ import { describe } from "vitest";
 import { chaosFacts } from "./relay-suite/chaos-facts.js";
 import { failureFacts } from "./relay-suite/failure-facts.js";
 import { operatingFacts } from "./relay-suite/operating-facts.js";
+import { operatorSoakFacts } from "./relay-suite/operator-soak-facts.js";
 import { orderFacts } from "./relay-suite/order-facts.js";
 import { sendingFacts } from "./relay-suite/sending-facts.js";
 import { sourceFacts } from "./relay-suite/source-facts.js";
@@ -23,6 +24,7 @@ export function relaySuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     takeOverFacts(fact);
     suspectFacts(fact);
     operatingFacts(fact);
+    operatorSoakFacts(fact);
     sourceFacts(fact);
     chaosFacts(fact);
   });

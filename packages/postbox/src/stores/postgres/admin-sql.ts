@@ -1,5 +1,6 @@
 import type { MessageFilter, Status } from "../../admin.js";
 import { laneCount, laneOf } from "../../internal/lane.js";
+import { isAmong, type Key, rowWith } from "./by-key.js";
 import { messageColumns, messageSelection } from "./message-columns.js";
 import { type BoxTables, isOfBox } from "./names.js";
 import { isMessage } from "./row-checks.js";
@@ -12,44 +13,46 @@ import { numbered } from "./write-sql.js";
 const columns = messageColumns.map(([name]) => name).join(", ");
 const nothing = "NULL::timestamptz";
 
-/** Where the messages of a status are, with the same columns for all. */
-function messagesOf(t: BoxTables, status: Status): string {
+/** Where the messages of a status are, with the same columns for all; with `id`, those that have it. */
+function messagesOf(t: BoxTables, status: Status, id?: string): string {
   const row = (alias: string, holdKey = `${alias}.key`) =>
     `${alias}.lane, ${alias}.position, ${ofAlias(alias)}, ${alias}.created_at, ${holdKey} AS hold_key`;
+  // Found by the id first, and then looked at: of two conditions, the planner may take the wrong one for the rarer.
+  const of = (table: string) => (id === undefined ? table : `(SELECT * FROM ${table} WHERE id = ${id} OFFSET 0)`);
   const done = (table: string) => `
       SELECT ${row("d")}, d.attempts, d.failures -> -1 ->> 'error' AS last_error, d.failures,
              d.done_at AS updated_at, ${nothing} AS due_at, d.done_at AS published_at
-      FROM ${table} d`;
+      FROM ${of(table)} d`;
   switch (status) {
     case "pending":
       return `
       SELECT ${row("p")}, p.attempts, p.last_error, p.failures,
              p.created_at AS updated_at, ${nothing} AS due_at, ${nothing} AS published_at
-      FROM ${t.pending} p WHERE ${isOfBox(t, "p.lane")}`;
+      FROM ${of(t.pending)} p WHERE ${isOfBox(t, "p.lane")}`;
     case "waiting":
       return `
       SELECT ${row("w", "w.hold_key")}, w.attempts, w.last_error, w.failures,
-             w.updated_at, (SELECT h.due_at FROM ${t.hold} h WHERE h.lane = w.lane AND h.key = w.hold_key) AS due_at,
+             w.updated_at, (${rowWith("x.due_at", holdKey(t), ["w.lane", "w.hold_key"])}) AS due_at,
              ${nothing} AS published_at
-      FROM ${t.wait} w WHERE ${isOfBox(t, "w.lane")}`;
+      FROM ${of(t.wait)} w WHERE ${isOfBox(t, "w.lane")}`;
     case "scheduled":
       return `
       SELECT ${row("s")}, 0 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
              s.created_at AS updated_at, s.due_at, ${nothing} AS published_at
-      FROM ${t.scheduled} s WHERE ${isOfBox(t, "s.lane")}`;
+      FROM ${of(t.scheduled)} s WHERE ${isOfBox(t, "s.lane")}`;
     case "parked":
       return `
       SELECT ${row("p")}, p.attempts, p.reason AS last_error, p.failures,
              p.parked_at AS updated_at, ${nothing} AS due_at, ${nothing} AS published_at
-      FROM ${t.parked} p WHERE ${isOfBox(t, "p.lane")}`;
+      FROM ${of(t.parked)} p WHERE ${isOfBox(t, "p.lane")}`;
     case "done":
-      if (t.consumer !== undefined) return remembered(t, t.consumer);
+      if (t.consumer !== undefined) return remembered(t, t.consumer, id);
       return `${done(t.done)} UNION ALL ${done(t.overflow)}`;
   }
 }
 
 /** What a consumer has handled, as far as it is remembered. */
-function remembered(t: BoxTables, consumer: string): string {
+function remembered(t: BoxTables, consumer: string, id?: string): string {
   const given: Readonly<Partial<Record<string, string>>> = {
     id: "r.id",
     source: "r.source",
@@ -63,11 +66,12 @@ function remembered(t: BoxTables, consumer: string): string {
     data: "coalesce(r.data, '')",
   };
   const row = messageColumns.map(([name, type]) => `${given[name] ?? `NULL::${type}`} AS ${name}`);
+  const byId = id === undefined ? "" : ` AND id = ${id}`;
   return `
       SELECT ${t.firstLane} AS lane, (extract(epoch FROM r.received_at) * 1000000)::bigint AS position, ${row.join(", ")}, r.received_at AS created_at, NULL::text AS hold_key,
              1 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
              r.processed_at AS updated_at, ${nothing} AS due_at, r.processed_at AS published_at
-      FROM ${t.memory} r WHERE r.consumer = ${consumer} AND r.processed_at IS NOT NULL`;
+      FROM (SELECT * FROM ${t.memory} WHERE consumer = ${consumer}${byId} OFFSET 0) AS r WHERE r.processed_at IS NOT NULL`;
 }
 
 function ofAlias(alias: string): string {
@@ -85,13 +89,12 @@ export class Statement {
   }
 }
 
-/** What a row of `m` must be to fit. */
+/** What a row of `m` must be to fit, beside its id. */
 function conditions(statement: Statement, filter: MessageFilter): string[] {
   const found: string[] = [];
   const equal = (column: string, value: string | undefined) => {
     if (value !== undefined) found.push(`${column} = ${statement.add(value, "text")}`);
   };
-  if (filter.ids !== undefined) found.push(`m.id = ANY (${statement.add(filter.ids, "text[]")})`);
   equal("m.type", filter.type);
   equal("m.topic", filter.topic);
   equal("m.key", filter.key);
@@ -115,8 +118,8 @@ export interface Reach {
 }
 
 /**
- * The messages of a status that fit, within reach: the first ones, or with `newest` the last. Where the index begins with
- * the lane, each lane is a short walk along it; one for all of them would sort the table.
+ * The messages of a status that fit, within reach: the first ones, or with `newest` the last. By ids, each is found by its own.
+ * Else, where the index begins with the lane, each lane is a short walk along it; one for all of them would sort the table.
  */
 export function selectSql(
   statement: Statement,
@@ -148,13 +151,21 @@ export function selectSql(
   }
   if (once) {
     const earlier = (table: string) =>
-      `NOT EXISTS (SELECT FROM ${table} e WHERE e.id = m.id AND e.position < m.position)`;
+      `(SELECT count(*) FROM (SELECT FROM (SELECT e.position FROM ${table} e WHERE e.id = m.id OFFSET 0) AS e
+        WHERE e.position < m.position LIMIT 1) AS e) = 0`;
     fits.push(earlier(t.done), earlier(t.overflow));
   }
   const limit = statement.add(reach.limit, "integer");
   const order = `ORDER BY m.position ${newest ? "DESC" : ""} LIMIT ${limit}`;
-  const from = `(${messagesOf(t, status)}) AS m`;
   const all = ["true", ...fits].join(" AND ");
+  if (filter.ids !== undefined) {
+    const ids = statement.add([...new Set(filter.ids)], "text[]");
+    return `
+    SELECT ${list} FROM unnest(${ids}) AS i (id)
+    CROSS JOIN LATERAL (SELECT m.* FROM (${messagesOf(t, status, "i.id")}) AS m WHERE ${all} OFFSET 0) AS m
+    ${order}`;
+  }
+  const from = `(${messagesOf(t, status)}) AS m`;
   if (status === "done" || status === "scheduled") return `SELECT ${list} FROM ${from} WHERE ${all} ${order}`;
   const every = Array.from({ length: laneCount }, (_, lane) => lane);
   const lanes = (filter.key === undefined ? every : [laneOf(filter.key)]).map((lane) => t.firstLane + lane);
@@ -202,7 +213,7 @@ export function statsSql(t: BoxTables): string {
                    'ageMs', extract(epoch FROM clock_timestamp() - first) * 1000)) FROM counted),
       'held', (SELECT json_build_object('count', count(*), 'forGood', count(*) FILTER (WHERE due_at = 'infinity'))
                FROM ${t.hold} h WHERE ${own} AND left(key, 1) <> chr(1) AND (due_at > clock_timestamp()
-                 OR EXISTS (SELECT FROM ${t.wait} w WHERE w.lane = h.lane AND w.hold_key = h.key))),
+                 OR EXISTS (SELECT FROM ${t.wait} w WHERE (w.lane + 0) = h.lane AND w.hold_key = h.key))),
       'paused', EXISTS (SELECT FROM ${t.state} WHERE name = ${t.name} AND paused_at IS NOT NULL),
       'unowned', (SELECT count(*) FROM ${t.lane} k WHERE ${own} AND NOT EXISTS (
                     SELECT FROM ${t.member} m WHERE m.owner = k.owner AND m.expires_at > clock_timestamp())),
@@ -220,25 +231,49 @@ export function statsSql(t: BoxTables): string {
  * for good. From $3 on it is for the audit.
  */
 export function retryWaitingSql(t: BoxTables): string {
+  const keys = "(SELECT DISTINCT lane, hold_key AS key FROM changed) AS i";
   return `
     WITH changed AS (
-      UPDATE ${t.wait} w SET attempts = 0 FROM unnest($1::integer[], $2::bigint[]) AS i (lane, position)
-      WHERE w.lane = i.lane AND w.position = i.position
+      UPDATE ${t.wait} w SET attempts = 0 WHERE ${isItem(t.wait)}
       RETURNING w.id, w.position, w.lane, w.hold_key
     ), due AS (
       UPDATE ${t.hold} h SET changes = changes + 1, due_at = least(due_at, clock_timestamp())
-      FROM (SELECT DISTINCT lane, hold_key FROM changed) AS k
-      WHERE h.lane = k.lane AND h.key = k.hold_key AND h.due_at <> 'infinity'
+      WHERE ${isAmong(keys, holdKey(t), ["i.lane", "i.key"])} AND h.due_at <> 'infinity'
     ), ${audited(t, "retry", 3)}
     ${answer}`;
+}
+
+/** The rows ($1, $2). */
+const items = "unnest($1::integer[], $2::bigint[]) AS i (lane, position)";
+const itemPlace = ["i.lane", "i.position"];
+
+function place(table: string): Key {
+  return { table, columns: ["x.lane", "x.position"] };
+}
+
+/** Whether a row of the table is one of the items. */
+function isItem(table: string): string {
+  return isAmong(items, place(table), itemPlace);
+}
+
+/** The holds ($1, $2). */
+const holds = "(SELECT DISTINCT * FROM unnest($1::integer[], $2::text[]) AS k (lane, key)) AS i";
+
+function holdKey(t: BoxTables): Key {
+  return { table: t.hold, columns: ["x.lane", "x.key"] };
+}
+
+/** What waits under a hold, the first of it. */
+export function waitKey(t: BoxTables): Key {
+  return { table: t.wait, columns: ["(x.lane + 0)", "x.hold_key"], then: "(x.position + 0)" };
 }
 
 /** Writes down that the pending rows ($1, $2) are taken from whoever has them. From $3 on it is for the audit. */
 export function retryPendingSql(t: BoxTables): string {
   return `
     WITH changed AS (
-      SELECT p.id, p.position FROM ${t.pending} p JOIN unnest($1::integer[], $2::bigint[]) AS i (lane, position)
-        ON p.lane = i.lane AND p.position = i.position
+      SELECT p.id, p.position FROM ${items}
+      CROSS JOIN LATERAL (${rowWith("x.id, x.position", place(t.pending), itemPlace)}) AS p
     ), ${audited(t, "retry", 3)}
     ${answer}`;
 }
@@ -271,11 +306,10 @@ const answer = "SELECT count(*) AS count FROM changed";
  * all others. From $3 on it is for the audit.
  */
 export function retrySql(t: BoxTables): string {
-  const isHeld = `EXISTS (SELECT FROM ${t.hold} h WHERE h.lane = c.lane AND h.key = c.key)`;
+  const isHeld = `coalesce((${rowWith("true", holdKey(t), ["c.lane", "c.key"])}), false)`;
   return `
     WITH changed AS (
-      DELETE FROM ${t.parked} p USING unnest($1::integer[], $2::bigint[]) AS i (lane, position)
-      WHERE p.lane = i.lane AND p.position = i.position AND ${isMessage("p.")}
+      DELETE FROM ${t.parked} p WHERE ${isItem(t.parked)} AND ${isMessage("p.")}
       RETURNING p.*
     ), back AS (
       INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, failures, hold_key, turn)
@@ -290,10 +324,11 @@ export function retrySql(t: BoxTables): string {
 /** Removes the rows ($1, $2) of a status, in locked lanes. From $3 on it is for the audit. */
 export function discardSql(t: BoxTables, status: Exclude<Status, "done">): string {
   const table = { pending: t.pending, waiting: t.wait, scheduled: t.scheduled, parked: t.parked }[status];
+  // What is scheduled is numbered by itself, across the lanes.
+  const scheduled = isAmong(items, { table, columns: ["x.position"] }, ["i.position"]);
   return `
     WITH changed AS (
-      DELETE FROM ${table} m USING unnest($1::integer[], $2::bigint[]) AS i (lane, position)
-      WHERE m.lane = i.lane AND m.position = i.position
+      DELETE FROM ${table} m WHERE ${status === "scheduled" ? scheduled : isItem(table)}
       RETURNING m.id, m.position
     ), ${audited(t, "discard", 3)}
     ${answer}`;
@@ -304,31 +339,31 @@ export function discardSql(t: BoxTables, status: Exclude<Status, "done">): strin
  * `changes` tells a settle that was about to end the hold that it is not the one it saw.
  */
 export function freeKeysSql(t: BoxTables): string {
+  const holding = { table: t.parked, columns: ["x.lane", "x.key"], where: "holds" };
   return `
     UPDATE ${t.hold} h
-    SET changes = changes + 1, due_at = CASE WHEN h.due_at = 'infinity' AND NOT EXISTS (
-          SELECT FROM ${t.parked} p WHERE p.lane = h.lane AND p.key = h.key AND p.holds)
-        THEN clock_timestamp() ELSE h.due_at END
-    FROM (SELECT DISTINCT * FROM unnest($1::integer[], $2::text[]) AS k (lane, key)) AS k
-    WHERE h.lane = k.lane AND h.key = k.key`;
+    SET changes = changes + 1, due_at = CASE
+          WHEN h.due_at = 'infinity' AND (${rowWith("true", holding, ["h.lane", "h.key"])}) IS NULL THEN clock_timestamp()
+          ELSE h.due_at END
+    WHERE ${isAmong(holds, holdKey(t), ["i.lane", "i.key"])}`;
 }
 
 /** After waiting rows of the holds ($1, $2) at the positions $3 have left: those that stood behind the first are due. */
 export function advanceKeysSql(t: BoxTables): string {
+  const firsts = `(SELECT lane, key, min(position) AS position
+          FROM unnest($1::integer[], $2::text[], $3::bigint[]) AS k (lane, key, position) GROUP BY lane, key) AS i`;
+  const isFirst = `coalesce((${rowWith("x.position", waitKey(t), ["i.lane", "i.key"])}) > i.position, true)`;
   return `
     UPDATE ${t.hold} h SET changes = changes + 1, due_at = least(due_at, clock_timestamp())
-    FROM (SELECT lane, key, min(position) AS position
-          FROM unnest($1::integer[], $2::text[], $3::bigint[]) AS k (lane, key, position) GROUP BY lane, key) AS k
-    WHERE h.lane = k.lane AND h.key = k.key AND h.due_at <> 'infinity' AND NOT EXISTS (
-      SELECT FROM ${t.wait} w WHERE w.lane = k.lane AND w.hold_key = k.key AND w.position < k.position)`;
+    WHERE ${isAmong(firsts, holdKey(t), ["i.lane", "i.key"], isFirst)} AND h.due_at <> 'infinity'`;
 }
 
 /** Ends those of the holds ($1, $2) that nothing stands behind, in locked lanes. A settle makes them anew if it has to. */
 export function endHoldsSql(t: BoxTables): string {
   return `
-    DELETE FROM ${t.hold} h USING unnest($1::integer[], $2::text[]) AS k (lane, key)
-    WHERE h.lane = k.lane AND h.key = k.key AND h.due_at <> 'infinity'
-      AND NOT EXISTS (SELECT FROM ${t.wait} w WHERE w.lane = h.lane AND w.hold_key = h.key)`;
+    DELETE FROM ${t.hold} h
+    WHERE ${isAmong(holds, holdKey(t), ["i.lane", "i.key"])} AND h.due_at <> 'infinity'
+      AND (${rowWith("true", waitKey(t), ["h.lane", "h.key"])}) IS NULL`;
 }
 
 /** Who has the same token waits for its turn, and goes on where that one ended: $1 is the token. */
@@ -368,7 +403,7 @@ export function releaseKeySql(t: BoxTables): string {
   return `
     WITH due AS (
       UPDATE ${t.hold} SET due_at = least(due_at, clock_timestamp()), changes = changes + 1
-      WHERE lane = $1::integer AND key = $2::text AND left(key, 1) <> chr(1)
+      WHERE ctid = (${rowWith("x.ctid", holdKey(t), ["$1::integer", "$2::text"])}) AND left(key, 1) <> chr(1)
       RETURNING key
     ), audited AS (
       INSERT INTO ${t.audit} (box, action, actor, reason, selection, count, ids)

@@ -41,6 +41,7 @@ const vacuumSoon = ["", "toast."]
  * - `holds` marks the parked rows that hold their key.
  * - `(lane + 0)` and `(position + 0)` keep an index from serving a condition on `lane` or `position`: of two indexes that could,
  *   stale statistics choose the wrong one.
+ * - `id` has an index in every table, for operators. Ids begin with the time by default, so that an append writes to its last page.
  * - The database checks rows when they are appended, and only then: any row of `pending` can be parked.
  * - `done` has no unique index, since a replay keeps the id. It is partitioned by time; rows without a partition go to `overflow`.
  */
@@ -62,6 +63,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       failures jsonb,
       PRIMARY KEY (lane, position)
     ) WITH (${vacuumSoon});
+    CREATE INDEX ON ${t.pending} (id);
 
     CREATE TABLE ${t.wait} (
       lane integer NOT NULL,
@@ -76,6 +78,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       PRIMARY KEY (lane, position)
     ) WITH (${vacuumSoon});
     CREATE INDEX ON ${t.wait} ((lane + 0), hold_key, (position + 0));
+    CREATE INDEX ON ${t.wait} (id);
 
     CREATE TABLE ${t.hold} (
       lane integer NOT NULL,
@@ -114,6 +117,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       PRIMARY KEY (due_at, position)
     ) WITH (${vacuumSoon});
     CREATE INDEX ON ${t.scheduled} (position);
+    CREATE INDEX ON ${t.scheduled} (id);
 
     CREATE TABLE ${t.parked} (
       lane integer NOT NULL,
@@ -127,6 +131,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       PRIMARY KEY (lane, position)
     );
     CREATE INDEX ON ${t.parked} (lane, key) WHERE holds;
+    CREATE INDEX ON ${t.parked} (id);
 
     CREATE TABLE ${t.overflow} (${done}
     );

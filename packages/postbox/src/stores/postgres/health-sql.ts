@@ -1,3 +1,5 @@
+import { waitKey } from "./admin-sql.js";
+import { rowWith } from "./by-key.js";
 import { partitionsSql } from "./done-partitions.js";
 import { type BoxTables, isOfBox } from "./names.js";
 
@@ -16,35 +18,36 @@ const since = (time: string) => `extract(epoch FROM ${now} - ${time}) * 1000`;
 export function boxSightSql(t: BoxTables): string {
   return `
     WITH lanes AS MATERIALIZED (
-      SELECT l.lane, m.owner IS NULL AS unowned
+      SELECT l.lane, m.owner
       FROM ${t.lane} l LEFT JOIN ${t.member} m ON m.owner = l.owner AND m.expires_at > ${now}
       WHERE ${isOfBox(t, "l.lane")}
     ), unsent AS MATERIALIZED (
-      SELECT l.unowned, 'pending' AS status, p.id, p.topic, p.created_at AS since
+      SELECT l.owner, 'pending' AS status, p.id, p.topic, p.created_at AS since
       FROM lanes l CROSS JOIN LATERAL (
         SELECT id, topic, created_at FROM ${t.pending} WHERE lane = l.lane ORDER BY position LIMIT 1) AS p
       UNION ALL
-      SELECT l.unowned, 'waiting', w.id, w.topic, w.due_at
+      SELECT l.owner, 'waiting', w.id, w.topic, w.due_at
       FROM lanes l CROSS JOIN LATERAL (
         SELECT h.due_at, w.id, w.topic
-        FROM ${t.hold} h CROSS JOIN LATERAL (
-          SELECT id, topic FROM ${t.wait} WHERE lane = h.lane AND hold_key = h.key ORDER BY position LIMIT 1) AS w
-        WHERE h.lane = l.lane AND h.due_at <= ${now} ORDER BY h.due_at LIMIT 1) AS w
+        FROM ${t.hold} h CROSS JOIN LATERAL (${rowWith("x.id, x.topic", waitKey(t), ["h.lane", "h.key"])}) AS w
+        WHERE (h.lane + 0) = l.lane AND h.due_at <= ${now} ORDER BY h.due_at LIMIT 1) AS w
     ), late AS MATERIALIZED (
       SELECT lane, id, topic, due_at FROM ${t.scheduled} WHERE due_at <= ${now} AND ${isOfBox(t, "lane")} ORDER BY due_at, position LIMIT 1
     ), held AS MATERIALIZED (
       SELECT h.key FROM lanes l CROSS JOIN LATERAL (
-        SELECT key FROM ${t.hold} WHERE lane = l.lane AND due_at = 'infinity' AND left(key, 1) <> chr(1) LIMIT $2::integer) AS h
+        SELECT key FROM ${t.hold} WHERE (lane + 0) = l.lane AND due_at >= 'infinity' AND left(key, 1) <> chr(1)
+        ORDER BY due_at LIMIT $2::integer) AS h
       LIMIT $2::integer
     )
     SELECT json_build_object(
       'unsent', (SELECT json_build_object('status', status, 'id', id, 'topic', topic, 'ageMs', ${since("since")})
                  FROM unsent ORDER BY since LIMIT 1),
       'late', (SELECT json_build_object('id', id, 'topic', topic, 'lateMs', ${since("due_at")}) FROM late),
-      'unowned', (SELECT count(*) FROM lanes WHERE unowned),
-      'unsentUnowned', EXISTS (SELECT FROM unsent WHERE unowned) OR EXISTS (SELECT FROM late JOIN lanes USING (lane) WHERE unowned),
+      'unowned', (SELECT count(*) FROM lanes WHERE owner IS NULL),
+      'unsentUnowned', EXISTS (SELECT FROM unsent WHERE owner IS NULL)
+                         OR EXISTS (SELECT FROM late JOIN lanes USING (lane) WHERE owner IS NULL),
       'relays', (SELECT json_agg(json_build_object('owner', m.owner, 'order', m.relay_order,
-                   'lanes', (SELECT count(*) FROM ${t.lane} l WHERE l.owner = m.owner)))
+                   'lanes', (SELECT count(*) FROM lanes l WHERE l.owner = m.owner)))
                  FROM ${t.member} m WHERE m.expires_at > ${now} AND m.first_lane = ${t.firstLane}),
       'paused', (SELECT json_build_object('at', extract(epoch FROM paused_at) * 1000, 'forMs', ${since("paused_at")})
                  FROM ${t.state} WHERE name = ${t.name} AND paused_at IS NOT NULL),
@@ -68,9 +71,13 @@ export function upkeepSql(t: BoxTables): string {
       'now', extract(epoch FROM ${now}) * 1000,
       'holders', (SELECT json_agg(h ORDER BY transactions DESC) FROM (${holdersSql}) AS h),
       'tables', (SELECT json_agg(s) FROM (${sizesSql(tables)}) AS s),
-      'partitions', (SELECT json_agg(json_build_object('from', from_ms, 'to', to_ms)) FROM (${partitionsSql(t)}) AS p),
-      'overflowedMs', (SELECT ${since("max(done_at)")} FROM ${t.overflow})
+      'partitions', (SELECT json_agg(json_build_object('from', from_ms, 'to', to_ms)) FROM (${partitionsSql(t)}) AS p)
     )::text AS upkeep`;
+}
+
+/** How long ago something went to the overflow for the last time; no row if nothing did. */
+export function overflowedSql(t: BoxTables): string {
+  return `SELECT ${since("done_at")} AS ms FROM ${t.overflow} ORDER BY done_at DESC LIMIT 1`;
 }
 
 /**

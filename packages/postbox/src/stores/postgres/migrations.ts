@@ -23,7 +23,7 @@ function createOperations(schema: string): string {
     );
 
     CREATE TABLE ${auditTable(schema)} (
-      number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+      number bigint GENERATED ALWAYS AS IDENTITY,
       at timestamptz NOT NULL DEFAULT clock_timestamp(),
       box text NOT NULL,
       action text NOT NULL,
@@ -33,7 +33,8 @@ function createOperations(schema: string): string {
       count integer NOT NULL,
       ids text[] NOT NULL,
       confirm text,
-      last_position bigint
+      last_position bigint,
+      PRIMARY KEY (box, number)
     );
     CREATE INDEX ON ${auditTable(schema)} (confirm) WHERE confirm IS NOT NULL;
 `;

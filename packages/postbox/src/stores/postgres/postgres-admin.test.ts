@@ -141,6 +141,47 @@ describeOnEach("postgres", ({ url }) => {
     expect((await box.due(reads)).map(({ message }) => message.id)).toEqual(["1"]);
   });
 
+  it.each(["discard", "retry"] as const)(
+    "a settle that waits for a %s of the last row behind it leaves no hold",
+    async (action) => {
+      const { store, contents } = await data.create();
+      const box = store.box("outbox");
+      await store.transaction((tx) =>
+        store.append(
+          tx,
+          "outbox",
+          ["1", "2"].map((id) => testMessage(id, { key: "k" })),
+        ),
+      );
+      await box.renew("relay-1", 60_000, "key");
+      const lanes = await box.own("relay-1", 64);
+      const reads = lanes.map(({ lane }) => ({ lane, limit: 10 }));
+      const [first, second] = (await box.read(reads)).rows as [Row, Row];
+      await box.settle(lanes, [{ row: first, to: "wait", attempts: 1, retryInMs: 0, error: "not now" }]);
+      await box.settle(lanes, [{ row: second, to: "wait", attempts: 0 }]);
+      const [waiting] = (await box.due(reads)) as [Row];
+
+      // The operator stands before the settle, which has seen both rows and will delete the first.
+      const locked = gate();
+      const ahead = store.transaction(async (tx) => {
+        await tx.query(lockLanesSql(t), [[first.lane]]);
+        locked.open();
+        await blocked("FOR KEY SHARE");
+      });
+      await locked.opened;
+      const selection = { ids: ["2"], status: "waiting" } as const;
+      const changing =
+        action === "discard"
+          ? store.admin.discard(selection, { by: "test" })
+          : store.admin.retry(selection, { by: "test" });
+      await blocked("FOR UPDATE");
+      await box.settle(lanes, [{ row: waiting, to: "sent" }]);
+      await Promise.all([ahead, changing]);
+      const left = await contents("outbox");
+      expect(left).toMatchObject(action === "discard" ? { wait: [], holds: [] } : { wait: ["2"], holds: ["k"] });
+    },
+  );
+
   /** Until somebody waits for a lock on the lanes. */
   async function blocked(at = "FOR UPDATE"): Promise<void> {
     const waiting = `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%${schema}%${at}%'`;

@@ -43,6 +43,7 @@ import {
   takeTokenSql,
   tokenReachSql,
 } from "./admin-sql.js";
+import { planByKey } from "./by-key.js";
 import type { BoxFinder } from "./consumers.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
@@ -87,12 +88,25 @@ export function postgresAdmin(
     }
   }
 
-  async function look(what: string, text: string, params: readonly unknown[]): Promise<readonly Row[]> {
-    return guarded(what, async () => (await run(text, params)).rows);
-  }
-
   const inTransaction = <R>(work: (client: ClientBase) => Promise<R>): Promise<R> =>
-    onPool.begin(work, { isolation: "read committed" });
+    onPool.begin(
+      async (client) => {
+        await client.query(planByKey);
+        return work(client);
+      },
+      { isolation: "read committed" },
+    );
+
+  type Query = (text: string, params: readonly unknown[]) => Promise<readonly Row[]>;
+
+  /** All that `work` asks for in one transaction, on one connection. */
+  const looking = <R>(what: string, work: (query: Query) => Promise<R>): Promise<R> =>
+    guarded(what, () =>
+      inTransaction((client) => work(async (text, params) => (await client.query(text, [...params])).rows)),
+    );
+
+  const look = (what: string, text: string, params: readonly unknown[]): Promise<readonly Row[]> =>
+    looking(what, (query) => query(text, params));
 
   /** How many fit, at most `limit`, and the last of them. */
   async function reachOf({ action, box, status, filter }: CheckedSelection, limit: number) {
@@ -121,8 +135,9 @@ export function postgresAdmin(
     const upTo = filter.ids === undefined ? bounds.upTo : Math.min(bounds.upTo, (await reachOf(checked, all)).upTo);
     const audit = [by, reason ?? null, JSON.stringify(selection), checked.confirm ?? null];
     return guarded(`${action} messages`, () =>
-      changeInBatches({ ...checked, bounds: { ...bounds, upTo } }, runtime, (step) =>
-        inTransaction(async (client) => {
+      changeInBatches({ ...checked, bounds: { ...bounds, upTo } }, runtime, async (step) => {
+        const left: { lanes: readonly unknown[]; keys: readonly unknown[] } = { lanes: [], keys: [] };
+        const changed = await inTransaction(async (client) => {
           const statement = new Statement();
           const reach = bounds.until === Number.MAX_SAFE_INTEGER ? step : { ...step, until: bounds.until };
           if (action === "replay") {
@@ -151,17 +166,38 @@ export function postgresAdmin(
             return { found: rows.length, count: Number(changed.rows[0].count), last: Number(positions.at(-1) ?? 0) };
           if (status === "parked") await client.query(freeKeysSql(t), [lanes, keys]);
           if (status === "waiting") await client.query(advanceKeysSql(t), [lanes, keys, positions]);
-          if (status === "parked" || status === "waiting") await client.query(endHoldsSql(t), [lanes, keys]);
+          if (status === "parked" || status === "waiting") {
+            await client.query(endHoldsSql(t), [lanes, keys]);
+            Object.assign(left, { lanes, keys });
+          }
           return { found: rows.length, count: Number(changed.rows[0].count), last: Number(positions.at(-1) ?? 0) };
-        }),
-      ),
+        });
+        await endHolds(t, left.lanes, left.keys);
+        return changed;
+      }),
     );
+  }
+
+  /**
+   * Ends the holds of these keys that nothing waits under, once more, after a change has committed. A settle that waited for
+   * the change has seen the rows that the change has removed: it took its own row for one of several, and left the hold. A crash
+   * before this leaves such a hold; it delays the next message of its key by one read, and ends with it.
+   */
+  async function endHolds(t: BoxTables, lanes: readonly unknown[], keys: readonly unknown[]): Promise<void> {
+    if (lanes.length === 0) return;
+    await inTransaction(async (client) => {
+      await client.query(lockLanesSql(t), [[...new Set(lanes)]]);
+      await client.query(endHoldsSql(t), [lanes, keys]);
+    });
   }
 
   return {
     async stats(options) {
       const { box, done } = checkStats(options);
-      const [row] = await look("count messages", statsSql(await tablesOf(box)), [done]);
+      const t = await tablesOf(box);
+      // It counts everything: let the planner say how.
+      const { rows } = await guarded("count messages", () => run(statsSql(t), [done]));
+      const [row] = rows;
       return statsFrom(JSON.parse(String(row?.stats)), done);
     },
 
@@ -170,15 +206,17 @@ export function postgresAdmin(
       const t = await tablesOf(box);
       const found: StoredMessage[] = [];
       const from = after === undefined ? 0 : asked.statuses.indexOf(after.status);
-      for (const status of asked.statuses.slice(from)) {
-        const before = after?.status === status ? { before: after.position } : {};
-        const statement = new Statement();
-        // One more tells whether there is another page.
-        const reach = { ...before, limit: limit - found.length + 1 };
-        const text = selectSql(statement, t, { status, filter, reach, list: summary, newest: true });
-        for (const row of await look("list messages", text, statement.params)) found.push(storedFrom(status, row, t));
-        if (found.length > limit) break;
-      }
+      await looking("list messages", async (query) => {
+        for (const status of asked.statuses.slice(from)) {
+          const before = after?.status === status ? { before: after.position } : {};
+          const statement = new Statement();
+          // One more tells whether there is another page.
+          const reach = { ...before, limit: limit - found.length + 1 };
+          const text = selectSql(statement, t, { status, filter, reach, list: summary, newest: true });
+          for (const row of await query(text, statement.params)) found.push(storedFrom(status, row, t));
+          if (found.length > limit) break;
+        }
+      });
       const messages = found.slice(0, limit);
       const last = messages.at(-1);
       return found.length > limit && last !== undefined
@@ -190,12 +228,14 @@ export function postgresAdmin(
       const { id, box } = checkGet(given, options);
       const t = await tablesOf(box);
       const found: StoredMessageDetails[] = [];
-      for (const status of statuses) {
-        const statement = new Statement();
-        const filter = { ids: [id] };
-        const text = selectSql(statement, t, { status, filter, reach: { limit: 1000 }, list: details, newest: true });
-        for (const row of await look("get a message", text, statement.params)) found.push(detailsFrom(status, row, t));
-      }
+      await looking("get a message", async (query) => {
+        for (const status of statuses) {
+          const statement = new Statement();
+          const filter = { ids: [id] };
+          const text = selectSql(statement, t, { status, filter, reach: { limit: 1000 }, list: details, newest: true });
+          for (const row of await query(text, statement.params)) found.push(detailsFrom(status, row, t));
+        }
+      });
       return found;
     },
 
@@ -229,14 +269,16 @@ export function postgresAdmin(
       const { key, box, by, reason } = checkRelease(given, options);
       const t = await tablesOf(box);
       const lane = t.firstLane + laneOf(key);
-      return guarded("release a key", () =>
-        inTransaction(async (client) => {
+      return guarded("release a key", async () => {
+        const released = await inTransaction(async (client) => {
           await client.query(lockLanesSql(t), [[lane]]);
           const { rows } = await client.query(releaseKeySql(t), [lane, key, by, reason ?? null]);
           await client.query(endHoldsSql(t), [[lane], [key]]);
           return Number(rows[0].count) > 0;
-        }),
-      );
+        });
+        if (released) await endHolds(t, [lane], [key]);
+        return released;
+      });
     },
   };
 }

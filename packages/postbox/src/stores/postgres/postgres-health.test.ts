@@ -36,7 +36,7 @@ describe("the health of a store without a database", () => {
 // What no test can bring about on a server that others use, too.
 describe("upkeepProblems", () => {
   const limits = checkHealth({ transactionAgeMs: 1000 });
-  const fine: Upkeep = { now: 0, holders: null, tables: [], partitions: null, overflowedMs: null };
+  const fine: Upkeep = { now: 0, holders: null, tables: [], partitions: null };
   const holder: HolderRecord = {
     kind: "transaction",
     name: "17",

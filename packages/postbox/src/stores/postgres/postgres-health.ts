@@ -10,9 +10,10 @@ import { requireBox } from "../box-names.js";
 import { type BoxSight, boxProblems, countedBeyond, healthOf } from "../box-problems.js";
 import { duration } from "../figures.js";
 import { type CheckedHealth, checkHealth } from "../health-options.js";
+import { planByKey } from "./by-key.js";
 import type { BoxFinder } from "./consumers.js";
 import { plainTimes } from "./done-partitions.js";
-import { boxSightSql, upkeepSql } from "./health-sql.js";
+import { boxSightSql, overflowedSql, upkeepSql } from "./health-sql.js";
 import { schemaVersion } from "./migrations.js";
 import type { BoxTables } from "./names.js";
 import { type SchemaFault, schemaFault, schemaMissingText, undefinedTable } from "./schema-check.js";
@@ -23,6 +24,7 @@ interface Seen {
   connected?: boolean;
   fault?: SchemaFault;
   upkeep?: string;
+  overflowedMs?: number;
   sight?: string;
 }
 
@@ -86,6 +88,10 @@ async function look(
     }
     const t: BoxTables = await boxes.existing(limits.box, execute);
     seen.upkeep = String((await execute(upkeepSql(t), [])).rows[0]?.upkeep);
+    // Not before: the catalogs are the server's own, and joined as it likes.
+    await execute(planByKey, []);
+    const [overflowed] = (await execute(overflowedSql(t), [])).rows;
+    if (overflowed !== undefined) seen.overflowedMs = Number(overflowed.ms);
     const counting = [limits.parked + countedBeyond + 1, countedBeyond + 1];
     seen.sight = String((await execute(boxSightSql(t), counting)).rows[0]?.sight);
   });
@@ -135,11 +141,11 @@ function releaseOnce(client: PoolClient): (broken?: Error) => void {
   };
 }
 
-function problemsOf({ fault, upkeep, sight }: Seen, limits: CheckedHealth): HealthProblem[] {
+function problemsOf({ fault, upkeep, overflowedMs, sight }: Seen, limits: CheckedHealth): HealthProblem[] {
   if (fault !== undefined) return [faultProblem(fault)];
   return [
     ...(sight === undefined ? [] : boxProblems(sightFrom(JSON.parse(sight)), limits)),
-    ...(upkeep === undefined ? [] : upkeepProblems(JSON.parse(upkeep) as Upkeep, limits)),
+    ...(upkeep === undefined ? [] : upkeepProblems({ ...JSON.parse(upkeep), overflowedMs } as Upkeep, limits)),
   ];
 }
 

@@ -1,7 +1,7 @@
 import { describeOnEach, gate, postgresTestData, testMessage, testMessages } from "@postbox/testkit";
 import pg from "pg";
 import { afterAll, beforeEach, expect, it } from "vitest";
-import type { PurgeOptions } from "../../admin.js";
+import type { ArchivedMessage, PurgeOptions } from "../../admin.js";
 import type { Message } from "../../message/message.js";
 import type { Box, Lane, Row } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
@@ -192,6 +192,28 @@ describeOnEach("postgres", ({ url }) => {
       await own.end();
       await pool.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
     }
+  });
+
+  it("deletes from old partitions what is old enough, all of it, where it may not drop them", async () => {
+    const at = (days: number) => new Date(Date.now() - days * dayMs).toISOString();
+    await pool.query(`CREATE TABLE ${schema}.older PARTITION OF ${t.done} FOR VALUES FROM ('${at(20)}') TO ('${at(9)}');
+      CREATE TABLE ${schema}.old PARTITION OF ${t.done} FOR VALUES FROM ('${at(9)}') TO ('${at(5)}')`);
+    const insert = (name: string, days: number, count: number) =>
+      pool.query(`INSERT INTO ${t.done} (lane, position, id, source, type, content_type, topic, extensions, headers, data, attempts, done_at)
+        SELECT n % 64, n, '${name}-' || n, '/s', 't', 'a/b', 't', '{}', '{}', '', 1, '${at(days)}' FROM generate_series(1, ${count}) AS n`);
+    await insert("older", 10, 2100);
+    await insert("old", 8, 5);
+    await insert("young", 6, 5);
+    const seen: string[] = [];
+    const archive = async (messages: readonly ArchivedMessage[]) =>
+      void seen.push(...messages.map(({ message }) => message.id));
+    expect(await store.purge({ ...week, partitions: false, archive })).toMatchObject({
+      removed: 2105,
+      partitionsDropped: 0,
+    });
+    expect(new Set(seen).size).toBe(2105);
+    expect((await idsIn(t.done)).every((id) => id.startsWith("young"))).toBe(true);
+    await pool.query(`DROP TABLE ${schema}.older, ${schema}.old`);
   });
 
   it("lets hours be the partitions of a short retention", async () => {

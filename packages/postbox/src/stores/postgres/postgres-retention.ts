@@ -3,9 +3,10 @@ import type { ClientBase } from "pg";
 import type { ArchivedMessage, Purged, PurgeOptions } from "../../admin.js";
 import { PostboxError } from "../../errors.js";
 import { runtimeWith, sleep } from "../../internal/runtime.js";
-import type { TransactionLibrary } from "../../store.js";
+import type { Executor, TransactionLibrary } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { checkPurge } from "../admin-options.js";
+import { planByKey } from "./by-key.js";
 import type { BoxFinder } from "./consumers.js";
 import {
   attachSql,
@@ -108,7 +109,7 @@ export function postgresRetention(
       const table = `"${schema}"."${name}"`;
       for (let after = "-9223372036854775808"; archive !== undefined; ) {
         if (!(await mayGoOn())) return false;
-        const { rows } = await run(archiveSql(table, "position > $1::bigint", "position"), [after]);
+        const { rows } = await walk(archiveSql(table, "position > $1::bigint", "position"), [after]);
         if (rows.length === 0) break;
         await archived(rows);
         after = String(rows.at(-1)?.position);
@@ -146,26 +147,54 @@ export function postgresRetention(
       }
     }
 
-    /** In small batches: from the overflow, or from all there is. */
-    async function cleanRows(table: string): Promise<void> {
+    /** One statement, which walks an index whatever the statistics say. */
+    const walk: Executor = (text, params) =>
+      inTransaction(async (client) => {
+        await client.query(planByKey);
+        const { rows, rowCount } = await client.query(text, [...params]);
+        return { rows, rowCount: rowCount ?? 0 };
+      });
+
+    /**
+     * In small batches, each along an index: that of the time; or within a partition, which has none, that of the position, from
+     * where the batch before has ended. The partition is asked for by its bounds: a role may have no right on it but through `done`.
+     */
+    async function cleanRows(table: string, partition?: Partition): Promise<void> {
       // One reading of the clock, or no index could be asked for it.
-      const where = "done_at < statement_timestamp() - $1::double precision * interval '1 millisecond'";
+      const old = "done_at < statement_timestamp() - $1::double precision * interval '1 millisecond'";
+      const at = (ms: number) => `'${new Date(ms).toISOString()}'::timestamptz`;
+      const within =
+        partition === undefined ? "true" : `done_at >= ${at(partition.from)} AND done_at < ${at(partition.to)}`;
+      const order = partition === undefined ? "done_at" : "position";
+      let after = "-9223372036854775808";
       while (await mayGoOn()) {
         const startedAt = runtime.monotonic();
-        const { rows } =
+        const where = `${old} AND ${within} AND ($2::bigint IS NULL OR position > $2::bigint)`;
+        const params = [retentionMs, partition === undefined ? null : after];
+        const { rows } = await walk(
           archive === undefined
-            ? await run(`SELECT position FROM ${table} WHERE ${where} ORDER BY done_at LIMIT ${batch}`, [retentionMs])
-            : await run(archiveSql(table, where, "done_at"), [retentionMs]);
+            ? `SELECT position FROM ${table} WHERE ${where} ORDER BY ${order} LIMIT ${batch}`
+            : archiveSql(table, where, order),
+          params,
+        );
         const readMs = runtime.monotonic() - startedAt;
         if (rows.length === 0) return;
+        after = String(rows.at(-1)?.position);
         if (archive !== undefined) await archived(rows);
         const archivedAt = runtime.monotonic();
         const positions = rows.map(({ position }) => position);
-        const { rowCount } = await run(`DELETE FROM ${table} WHERE position = ANY ($1::bigint[])`, [positions]);
-        purged.removed += rowCount;
-        // Whoever sends and settles goes first, however much there is to remove.
+        const deleting = `DELETE FROM ${table} WHERE position = ANY ($2::bigint[]) AND ${old} AND ${within}`;
+        purged.removed += (await walk(deleting, [retentionMs, positions])).rowCount;
+        // Relays that send and settle go first, however much there is to remove.
         await sleep(runtime, rest * (readMs + runtime.monotonic() - archivedAt), signal);
       }
+    }
+
+    /** Row by row, for a role that may drop no partition. */
+    async function cleanDone(): Promise<void> {
+      const { found, now } = await present();
+      const old = found.filter(({ from }) => from < now - retentionMs).sort((a, b) => a.from - b.from);
+      for (const partition of old) await cleanRows(t.done, partition);
     }
 
     /** Forgets the ids of this consumer, oldest first, in small batches. Killed anywhere, the next call goes on. */
@@ -210,7 +239,7 @@ export function postgresRetention(
           // First what needs no right but to delete.
           await cleanRows(t.overflow);
           if (partitions) await cleanPartitions();
-          else await cleanRows(t.done);
+          else await cleanDone();
         }
       } finally {
         await run(

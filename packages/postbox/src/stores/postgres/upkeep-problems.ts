@@ -11,8 +11,8 @@ export interface Upkeep {
   readonly tables: readonly TableRecord[];
   /** Without bounds: the partition for everything else. */
   readonly partitions: readonly { readonly from: number | null; readonly to: number | null }[] | null;
-  /** How long ago something went to the overflow for the last time. */
-  readonly overflowedMs: number | null;
+  /** How long ago something went to the overflow for the last time. Absent if nothing did. */
+  readonly overflowedMs?: number;
 }
 
 export interface HolderRecord {
@@ -114,7 +114,7 @@ function partitionMissing(
 ): HealthProblem[] {
   if (partitions === null) return [];
   const aheadMs = coveredFrom(now, partitions) - now;
-  const overflowing = overflowedMs !== null && overflowedMs < noticedMs;
+  const overflowing = overflowedMs !== undefined && overflowedMs < noticedMs;
   if (aheadMs >= partitionsAheadMs && !overflowing) return [];
   const cleaner = "let a relay with 'retentionMs' run, or call store.purge regularly, as a role that may create tables";
   const text =

@@ -57,12 +57,12 @@ function boxBranches(schema: string, box: "outbox" | "inbox", before: string): s
     },
     {
       status: "waiting",
-      from: `${t.wait} m LEFT JOIN ${t.hold} h ON h.lane = m.lane AND h.key = m.hold_key`,
+      from: `${t.wait} m`,
       attempts: "m.attempts",
       lastError: "m.last_error",
       updatedAt: "m.updated_at",
       // Held until somebody lets it go on: there is no such time.
-      dueAt: "nullif(h.due_at, 'infinity')",
+      dueAt: `(SELECT nullif(h.due_at, 'infinity') FROM ${t.hold} h WHERE h.lane = m.lane AND h.key = m.hold_key)`,
       failures: "m.failures",
     },
     {
