@@ -54,6 +54,76 @@ it("gives its lanes back, and stops, though an archive never answers", async () 
   expect((await store.admin.stats()).lanes.unowned).toBe(64);
 });
 
+it("reads on beyond what is gone, also in lanes in which it found nothing: a database may have to walk over it each time", async () => {
+  const store = memoryStore();
+  await commit(store, "1", "2", "3");
+  const first = relayWith(store);
+  first.relay.start();
+  await first.log.until("message.sent", 3);
+  await first.relay.stop();
+  const readAfter: number[][] = [];
+  const watched = withBox(store, (box) => ({
+    read(lanes, ...rest) {
+      if (lanes.length === 64) readAfter.push(lanes.map(({ after = 0 }) => after));
+      return box.read(lanes, ...rest);
+    },
+  }));
+  const { relay } = relayWith(watched);
+  relay.start();
+  await expect.poll(() => readAfter.length).toBeGreaterThan(1);
+  await relay.stop();
+  expect(new Set(readAfter[0])).toEqual(new Set([0]));
+  expect(new Set(readAfter[1])).toEqual(new Set([3]));
+});
+
+it("reads what waits behind a hot key about once, and not again with every message that leaves", async () => {
+  const store = memoryStore();
+  await commit(store, ...Array.from({ length: 300 }, (_, n) => `${n}`));
+  let refuses = true;
+  const inner = recordingSender({ keepsOrder: false });
+  const sender = faultySender(inner, () => (refuses ? "failed" : undefined)) as typeof inner;
+  let read = 0;
+  const watched = withBox(store, (box) => ({
+    async due(...args) {
+      const rows = await box.due(...args);
+      read += rows.length;
+      return rows;
+    },
+  }));
+  const { relay, log } = relayWith(watched, sender, { backoff: constant(200) });
+  relay.start();
+  await log.until("message.failed");
+  refuses = false;
+  await log.until("message.sent", 300);
+  await relay.stop();
+  expect(inner.ids()).toEqual(Array.from({ length: 300 }, (_, n) => `${n}`));
+  expect(read).toBeLessThan(1000);
+});
+
+it("starts anew when another server answers: what it knew of the lanes may be of other messages", async () => {
+  const store = memoryStore();
+  let server = "primary";
+  const reads: number[] = [];
+  const watched = withBox(store, (box) => ({
+    async read(lanes, ...rest) {
+      reads.push(Math.min(...lanes.map(({ after = 0 }) => after)));
+      return { ...(await box.read(lanes, ...rest)), server };
+    },
+  }));
+  const { relay, log, sender } = relayWith(watched);
+  await commit(store, "1");
+  relay.start();
+  await sender.until(1);
+  await expect.poll(() => reads.at(-1)).toBe(1);
+  server = "standby";
+  expect(await log.until("relay.server-changed")).toMatchObject({ server: "standby" });
+  const before = reads.length;
+  await commit(store, "2");
+  await sender.until(2);
+  await relay.stop();
+  expect(reads.slice(before - 1)).toContain(0);
+});
+
 describe("a relay whose store fails", () => {
   it("settles what it has sent before it sends anything else, however long the store is away", async () => {
     const store = memoryStore();
@@ -105,6 +175,25 @@ describe("a relay whose store fails", () => {
     await late.log.until("relay.failed");
     await expect(late.relay.stop()).rejects.toBe(error);
   });
+});
+
+it("asks for fewer bytes after a read that took too long, and for more again when it is quick", async () => {
+  const store = memoryStore();
+  await commit(store, "1");
+  const asked: (number | undefined)[] = [];
+  const watched = withBox(store, (box) => ({
+    read(lanes, options = {}, ...rest) {
+      asked.push(options.maxBytes);
+      return asked.length <= 2 ? new Promise<never>(() => {}) : box.read(lanes, options, ...rest);
+    },
+  }));
+  const options = { leaseMs: 300, publishTimeoutMs: 90, maxInFlightBytes: 1000 };
+  const { relay, sender } = relayWith(watched, recordingSender(), options);
+  relay.start();
+  await sender.until(1);
+  await expect.poll(() => asked.length).toBeGreaterThan(5);
+  await relay.stop();
+  expect(asked.slice(0, 5)).toEqual([1000, 500, 250, 500, 1000]);
 });
 
 describe("a relay whose store does not answer", () => {

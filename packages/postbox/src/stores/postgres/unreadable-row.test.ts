@@ -1,0 +1,54 @@
+import { describeOnEach, postgresTestData, recordingSender, telemetryLog, testMessage } from "@postbox/testkit";
+import pg from "pg";
+import { createRelay } from "postbox";
+import { afterAll, beforeEach, expect, it } from "vitest";
+import { pgTransactions } from "../../transactions/pg.js";
+import { postgresStore } from "./postgres-store.js";
+
+describeOnEach("postgres", ({ url }) => {
+  const connect = () => new pg.Pool({ connectionString: url, max: 4 });
+  const data = postgresTestData({ connect, transactions: pgTransactions });
+  const { pool, schema } = data;
+
+  beforeEach(async () => void (await data.create()));
+  afterAll(data.drop);
+
+  it.each(["key", "total", "none"] as const)(
+    "parks a row that makes no message as it is, and goes on (order %s)",
+    async (order) => {
+      const store = postgresStore({ pool, schema });
+      const append = (id: string) =>
+        store.transaction((tx) => store.append(tx, "outbox", [testMessage(id, { key: "k" })]));
+      await append("before");
+      // As another program could have written it, without the checks.
+      await pool.query(`ALTER TABLE ${schema}.outbox_pending DISABLE TRIGGER ALL`);
+      await pool.query(
+        `INSERT INTO ${schema}.outbox_pending (lane, id, source, type, content_type, topic, key, extensions, headers, data)
+       SELECT lane, 'bad', source, type, content_type, '', key, '[1]', 'null', data FROM ${schema}.outbox_pending`,
+      );
+      await pool.query(`ALTER TABLE ${schema}.outbox_pending ENABLE TRIGGER ALL`);
+      await append("after");
+      const log = telemetryLog();
+      const sender = recordingSender();
+      const relay = createRelay(store, sender, { order, pollIntervalMs: 20, telemetry: log.telemetry });
+      relay.start();
+      await sender.until(2);
+      await log.until("message.parked");
+      await relay.stop();
+      expect(sender.ids()).toEqual(["before", "after"]);
+      const { rows } = await pool.query(
+        `SELECT id, topic, headers::text, extensions::text, reason FROM ${schema}.outbox_parked`,
+      );
+      expect(rows).toEqual([
+        {
+          id: "bad",
+          topic: "",
+          headers: "null",
+          extensions: "[1]",
+          reason: expect.stringContaining("[message-unreadable]"),
+        },
+      ]);
+      expect(await store.admin.discard({ ids: ["bad"] }, { by: "test" })).toMatchObject({ count: 1 });
+    },
+  );
+});
