@@ -265,7 +265,7 @@ function holdKey(t: BoxTables): Key {
 
 /** What waits under a hold, the first of it. */
 export function waitKey(t: BoxTables): Key {
-  return { table: t.wait, columns: ["(x.lane + 0)", "x.hold_key"], then: "(x.position + 0)" };
+  return { table: t.wait, columns: ["(x.lane + 0)", "x.hold_key"], behind: "(x.position + 0)" };
 }
 
 /** Writes down that the pending rows ($1, $2) are taken from whoever has them. From $3 on it is for the audit. */
