@@ -6,10 +6,12 @@ import {
   ended,
   inTransaction,
   isClient,
+  lost,
   notATransaction,
   orCommitRolledBack,
   type Refusal,
   requireAlive,
+  whyNotOpen,
 } from "./open-transaction.js";
 import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
 import { askSession, type ClientParts, sessionOf } from "./session.js";
@@ -154,7 +156,9 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
           } catch (thrown) {
             const hasEnded =
               !isEnded(thrown) && !options.signal?.aborted && (ending?.seen() || (await isAnother(tx, own)));
-            const error = hasEnded ? transactionEnded(thrown) : thrown;
+            // A library may say only that its transaction is over.
+            const isLost = client !== undefined && definition.hasEnded?.(thrown) && whyNotOpen(client) === lost;
+            const error = hasEnded ? transactionEnded(thrown) : isLost ? notATransaction(lost, rightCall) : thrown;
             failure = { error };
             throw error;
           } finally {

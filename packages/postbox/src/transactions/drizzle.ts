@@ -2,7 +2,8 @@ import { type SQL, sql } from "drizzle-orm";
 import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions } from "./define-transactions.js";
 import { type ClientState, isClient, whyNotOpen } from "./open-transaction.js";
-import { beginSafely, type PostgresJsDatabase, type PostgresJsTransaction } from "./postgres-js.js";
+import type { PostgresJsDatabase, PostgresJsTransaction } from "./postgres-js.js";
+import { beginSafely } from "./safe-postgres-js.js";
 
 /** What is needed of a Drizzle transaction; those of `drizzle-orm/node-postgres` and `drizzle-orm/postgres-js` have it. */
 export interface DrizzleTransaction {

@@ -56,6 +56,7 @@ export function typeorm<Manager extends TypeormManager>(
       const { records = [], affected } = await runner.query(text, [...params], true);
       return { rows: records, rowCount: affected ?? records.length };
     },
+    hasEnded: (error) => error instanceof Error && /query runner.* already released/i.test(error.message),
     begin: (work, { isolation }) =>
       isolation === undefined ? dataSource.transaction(work) : dataSource.transaction(levels[isolation], work),
   });
