@@ -265,7 +265,7 @@ function holdKey(t: BoxTables): Key {
 
 /** What waits under a hold, the first of it. */
 export function waitKey(t: BoxTables): Key {
-  return { table: t.wait, columns: ["lane", "hold_key"], then: "position" };
+  return { table: t.wait, columns: ["lane", "hold_key"], last: "position" };
 }
 
 /** Writes down that the pending rows ($1, $2) are taken from whoever has them. From $3 on it is for the audit. */

@@ -24,7 +24,7 @@ export interface Key {
   /** All that are compared. */
   readonly columns: readonly string[];
   /** What the index has behind them: of several rows with the same key, the first in this order is found. */
-  readonly then?: string;
+  readonly last?: string;
   /** The condition of a partial index. */
   readonly where?: string;
 }
@@ -33,9 +33,9 @@ export interface Key {
  * A query for the row whose columns have these values. It asks for the first one from these values on, which only the index in just that order
  * can tell without sorting, and then compares: asked for equality, the planner may take any index that shares a column.
  */
-export function rowWith(select: string, { table, columns, then, where }: Key, values: readonly string[]): string {
+export function rowWith(select: string, { table, columns, last, where }: Key, values: readonly string[]): string {
   const of = (column: string) => `x.${column}`;
-  const order = [...columns, ...(then === undefined ? [] : [then])].map(of).join(", ");
+  const order = [...columns, ...(last === undefined ? [] : [last])].map(of).join(", ");
   const same = columns.map((column, at) => `x.${column} = ${values[at]}`).join(" AND ");
   return `SELECT ${select} FROM (
           SELECT x.ctid, x.* FROM ${table} x
