@@ -46,6 +46,7 @@ export type ErrorCode =
   | "schema-missing"
   | "schema-outdated"
   | "schema-newer"
+  | "server-unsupported"
   | "store-failed"
   | "store-unavailable"
   // Transports.
