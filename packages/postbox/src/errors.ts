@@ -48,6 +48,7 @@ export type ErrorCode =
   | "schema-missing"
   | "schema-outdated"
   | "schema-newer"
+  | "server-unsupported"
   | "store-failed"
   | "store-timeout"
   | "store-unavailable"

@@ -37,6 +37,12 @@ export type VacuumHolder =
   | { readonly kind: "prepared transaction"; readonly gid: string; readonly user: string; readonly ageMs: number }
   | { readonly kind: "replication slot"; readonly slot: string; readonly active: boolean; readonly ageMs?: number };
 
+/** A transaction that has written something and not ended. */
+export type OrderBlocker = { readonly database: string; readonly user: string; readonly ageMs?: number } & (
+  | { readonly kind: "transaction"; readonly pid: number; readonly application: string }
+  | { readonly kind: "prepared transaction"; readonly gid: string }
+);
+
 /**
  * Something that is wrong. Codes are stable; `text` says what, why and what to do, for whoever has to do it: it may name
  * messages, sessions and users of the database.
@@ -114,6 +120,22 @@ export type HealthProblem = { readonly text: string } & (
       readonly transactions: number;
       /** How many others do so, too. */
       readonly others: number;
+    }
+  | {
+      /** Relays with `order: "total"` wait for a transaction to end, of any database of the server. */
+      readonly code: "order-blocked";
+      readonly severity: "error";
+      readonly blocker: OrderBlocker;
+    }
+  | {
+      /** The positions of the box do not grow by one from message to message: the order of messages is lost. */
+      readonly code: "sequence-altered";
+      readonly severity: "error";
+      readonly sequence: string;
+      /** How many positions a session draws at once; 1 unless someone has changed it. */
+      readonly cache: number;
+      readonly increment: number;
+      readonly cycles: boolean;
     }
   | {
       readonly code: "partition-missing";

@@ -62,7 +62,7 @@ export {
 export type { JsonSchemaOptions } from "./event/json-schema.js";
 export { type OlderType, type UpcastFromOptions, type Upcaster, upcastFrom } from "./event/upcast.js";
 export { withUpcast } from "./event/with-upcast.js";
-export type { Health, HealthOptions, HealthProblem, VacuumHolder } from "./health.js";
+export type { Health, HealthOptions, HealthProblem, OrderBlocker, VacuumHolder } from "./health.js";
 export type { Extensions, ExtensionValue, Message } from "./message/message.js";
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.js";
 export { createRelay, type Relay, type RelayOptions, type RelaySource } from "./outbox/relay.js";

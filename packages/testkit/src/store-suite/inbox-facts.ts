@@ -1,7 +1,8 @@
-import type { IsolationLevel } from "postbox";
+import { type IsolationLevel, inboxOf } from "postbox";
 import { describe, expect } from "vitest";
 import { gate, settlesWithin } from "../gate.js";
 import { testMessage } from "../messages.js";
+import { ids, join, readAll } from "./box-access.js";
 import { remember } from "./remembering.js";
 import type { StoreFact } from "./store-facts.js";
 import type { StoreHarness } from "./store-harness.js";
@@ -52,6 +53,20 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(await remember(store, tx, "billing", testMessage("m2"))).toBe("new");
         expect(await remember(store, tx, "billing", testMessage("M1"))).toBe("new");
       });
+    });
+
+    fact("has a box of its own for each of 600 consumers", async (harness) => {
+      const { store } = harness;
+      const names = Array.from({ length: 600 }, (_, n) => `consumer-${n}`);
+      for (const name of names) await join(store.box(inboxOf(name)), `relay of ${name}`);
+      const last = inboxOf("consumer-599");
+      await store.transaction((tx) => store.append(tx, last, [message]));
+      expect(ids(await readAll(store.box(last)))).toEqual([message.id]);
+      expect(await readAll(store.box(inboxOf("consumer-598")))).toEqual([]);
+      expect((await store.admin.list({ box: last })).messages).toHaveLength(1);
+      expect((await store.admin.stats({ box: last })).lanes.owners).toEqual([
+        { owner: "relay of consumer-599", lanes: 64, lives: true },
+      ]);
     });
 
     fact("leaves the transaction of a duplicate usable", async (harness) => {

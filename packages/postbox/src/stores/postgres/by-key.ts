@@ -24,7 +24,7 @@ export interface Key {
   /** All that are compared, as the index has them: columns of `x`, or expressions of these. */
   readonly columns: readonly string[];
   /** What the index has behind them: of several rows with the same key, the first in this order is found. */
-  readonly behind?: string;
+  readonly last?: string;
   /** The condition of a partial index. */
   readonly where?: string;
 }
@@ -33,8 +33,8 @@ export interface Key {
  * A query for the row whose columns have these values. It asks for the first one from these values on, which only the index in just that order
  * can tell without sorting, and then compares: asked for equality, the planner may take any index that shares a column.
  */
-export function rowWith(select: string, { table, columns, behind, where }: Key, values: readonly string[]): string {
-  const order = [...columns, ...(behind === undefined ? [] : [behind])].join(", ");
+export function rowWith(select: string, { table, columns, last, where }: Key, values: readonly string[]): string {
+  const order = [...columns, ...(last === undefined ? [] : [last])].join(", ");
   const same = columns.map((column, at) => `${column} = ${values[at]}`).join(" AND ");
   return `SELECT ${select} FROM (
           SELECT x.ctid, x.* FROM ${table} x

@@ -69,7 +69,9 @@ export function upkeepSql(t: BoxTables): string {
   return `
     SELECT json_build_object(
       'now', extract(epoch FROM ${now}) * 1000,
-      'holders', (SELECT json_agg(h ORDER BY transactions DESC) FROM (${holdersSql}) AS h),
+      'holders', (SELECT json_agg(h ORDER BY transactions DESC) FROM (${holdersSql(t)}) AS h),
+      'writers', (SELECT json_agg(w ORDER BY transactions DESC) FROM (${writersSql}) AS w),
+      'sequence', (SELECT to_json(s) FROM (${sequenceSql(t)}) AS s),
       'tables', (SELECT json_agg(s) FROM (${sizesSql(tables)}) AS s),
       'partitions', (SELECT json_agg(json_build_object('from', from_ms, 'to', to_ms)) FROM (${partitionsSql(t)}) AS p)
     )::text AS upkeep`;
@@ -84,7 +86,8 @@ export function overflowedSql(t: BoxTables): string {
  * Everything that keeps vacuum from removing rows of this database. What a role may not see of others' sessions is NULL; that
  * there is one, and how far behind it is, everybody may. Those who vacuum hold back nobody; who sends to a standby is in no database. `inactive_since` is of version 17.
  */
-const holdersSql = `
+function holdersSql(t: BoxTables): string {
+  return `
       SELECT 'transaction' AS kind, a.pid::text AS name, a.usename AS "user", a.application_name AS application, a.state,
              left(a.query, 1000) AS query, NULL::boolean AS active, ${since("a.xact_start")} AS "ageMs",
              greatest(age(a.backend_xmin), age(a.backend_xid)) AS transactions
@@ -93,6 +96,7 @@ const holdersSql = `
         AND (a.datname = current_database() OR coalesce(a.datid, 0) = 0 AND coalesce(a.backend_type, 'walsender') = 'walsender')
         AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
         AND NOT EXISTS (SELECT FROM pg_stat_progress_vacuum v WHERE v.pid = a.pid)
+        AND NOT (${isOwn(t)})
       UNION ALL
       SELECT 'prepared transaction', gid, owner, NULL, NULL, NULL, NULL, ${since("prepared")}, age(transaction)
       FROM pg_prepared_xacts WHERE database = current_database()
@@ -101,6 +105,31 @@ const holdersSql = `
              ${since("(to_jsonb(s) ->> 'inactive_since')::timestamptz")}, age(xmin)
       FROM pg_replication_slots s WHERE xmin IS NOT NULL
       ORDER BY transactions DESC LIMIT 100`;
+}
+
+/** A statement that is all of its transaction, on tables of this schema, and has not run for long: a relay's settle, say. */
+function isOwn(t: BoxTables): string {
+  const [schema] = t.lane.split(".");
+  return `coalesce(a.state = 'active' AND a.query_start = a.xact_start AND strpos(a.query, '${schema}.') > 0
+          AND a.xact_start > ${now} - interval '1 minute', false)`;
+}
+
+/** The transactions of the whole server that have had their numbers for longest: a total order waits for them. */
+const writersSql = `
+      SELECT * FROM (
+        SELECT 'transaction' AS kind, a.pid::text AS name, a.datname AS database, a.usename AS "user",
+               a.application_name AS application, ${since("a.xact_start")} AS "ageMs", age(a.backend_xid) AS transactions
+        FROM pg_stat_activity a WHERE a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid()
+        UNION ALL
+        SELECT 'prepared transaction', gid, database, owner, NULL, ${since("prepared")}, age(transaction) FROM pg_prepared_xacts
+      ) AS w ORDER BY transactions DESC LIMIT 100`;
+
+/** Where positions come from. */
+function sequenceSql(t: BoxTables): string {
+  return `
+      SELECT seqrelid::regclass::text AS name, seqcache AS cache, seqincrement AS increment, seqcycle AS cycles
+      FROM pg_sequence WHERE seqrelid = pg_get_serial_sequence('${t.pending}', 'position')::regclass`;
+}
 
 /** Statistics that were lost, as in a crash, count neither live nor dead rows; then the last vacuum's count is the best. */
 function sizesSql(tables: string): string {

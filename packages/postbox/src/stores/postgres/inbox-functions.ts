@@ -68,9 +68,9 @@ function handled(schema: string): string {
         RETURN false;
       END IF;
       IF $4 IS NULL THEN
-        DELETE FROM ${t.pending} r WHERE r.lane = $1 AND r.position = $3 AND r.id = $8;
+        DELETE FROM ${t.pending} r WHERE r.lane = $1 AND r.position = $3 AND r.id IS NOT DISTINCT FROM $8;
       ELSE
-        DELETE FROM ${t.wait} r WHERE r.lane = $1 AND r.position = $3 AND r.id = $8 AND r.turn = $4
+        DELETE FROM ${t.wait} r WHERE r.lane = $1 AND r.position = $3 AND r.id IS NOT DISTINCT FROM $8 AND r.turn = $4
         RETURNING r.hold_key INTO held;
       END IF;
       IF NOT FOUND THEN

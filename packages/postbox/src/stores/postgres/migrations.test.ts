@@ -3,7 +3,8 @@ import { describeOnEach, remember, testMessage } from "@postbox/testkit";
 import pg from "pg";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { migrationSql, postgresStore } from "./index.js";
-import { schemaVersion } from "./migrations.js";
+import { oldServerState, schemaVersion } from "./migrations.js";
+import { schemaError } from "./schema-check.js";
 
 describe("migrationSql", () => {
   it("refuses a schema that is no plain name", () => {
@@ -35,6 +36,28 @@ describeOnEach("postgres", ({ url }) => {
     const { rows } = await pool.query(`SELECT version FROM "${schema}".migration ORDER BY version`);
     expect(rows.map(({ version }) => version)).toEqual(Array.from({ length: schemaVersion }, (_, index) => index + 1));
     expect((await pool.query(`SELECT count(*)::int AS lanes FROM "${schema}".outbox_lane`)).rows[0].lanes).toBe(64);
+  });
+
+  it("refuses a server that is too old, before it makes anything", async () => {
+    const { schema } = storeOnNothing();
+    // No such server is at hand: to this script, all of them are.
+    const script = migrationSql({ schema }).replace("< 140000", "< 990000");
+    const client = await pool.connect();
+    try {
+      await expect(client.query(script)).rejects.toMatchObject({
+        code: oldServerState,
+        message: expect.stringContaining("postbox needs 14 or later"),
+      });
+    } finally {
+      await client.query("ROLLBACK");
+      client.release();
+    }
+    expect((await pool.query(`SELECT to_regnamespace('"${schema}"') AS made`)).rows).toEqual([{ made: null }]);
+    const raised = Object.assign(new Error("this server is PostgreSQL 13.9"), { code: oldServerState });
+    expect(schemaError(raised, schema)).toMatchObject({
+      code: "server-unsupported",
+      message: expect.stringContaining("PostgreSQL 13.9; upgrade the server"),
+    });
   });
 
   it("is printable: the script alone makes a schema that works, and does nothing the second time", async () => {

@@ -61,6 +61,12 @@ export const schemaVersion: number = steps.length;
 /** What the script raises when the schema is newer than it. */
 export const newerSchemaState = "PBX01";
 
+/** The oldest major version of PostgreSQL that the tests run on. */
+const oldestServer = 14;
+
+/** What the script raises on an older server. */
+export const oldServerState = "PBX04";
+
 export interface MigrationSqlOptions {
   /** The schema that everything is made in. Defaults to "postbox". */
   readonly schema?: string;
@@ -84,6 +90,10 @@ SELECT pg_advisory_xact_lock(hashtextextended('postbox migration ${schema}', 0))
 DO $postbox$
 DECLARE applied integer;
 BEGIN
+  IF current_setting('server_version_num')::integer < ${oldestServer}0000 THEN
+    RAISE EXCEPTION 'this server is PostgreSQL %, and postbox needs ${oldestServer} or later', current_setting('server_version')
+      USING ERRCODE = '${oldServerState}', HINT = 'Upgrade the server.';
+  END IF;
   -- Whoever appends waits behind us: better to fail, and to be run again, than to let them wait for long.
   PERFORM set_config('lock_timeout', '10s', true);
   IF to_regnamespace('"${schema}"') IS NULL THEN

@@ -36,7 +36,7 @@ describe("the health of a store without a database", () => {
 // What no test can bring about on a server that others use, too.
 describe("upkeepProblems", () => {
   const limits = checkHealth({ transactionAgeMs: 1000 });
-  const fine: Upkeep = { now: 0, holders: null, tables: [], partitions: null };
+  const fine: Upkeep = { now: 0, holders: null, writers: null, sequence: null, tables: [], partitions: null };
   const holder: HolderRecord = {
     kind: "transaction",
     name: "17",
@@ -283,10 +283,26 @@ describeOnEach("postgres", ({ url }) => {
     expect(codes(await store.health())).toEqual([]);
   });
 
-  it("ends in time when the pool has no connection, and does not queue up there", async () => {
+  it("looks over a connection of its own when the pool has none left", async () => {
     const own = new pg.Pool({ connectionString: url, max: 1 });
     const busy = postgresStore({ pool: own, schema });
     const client = await own.connect();
+    try {
+      for (let look = 0; look < 3; look++) expect(codes(await busy.health())).toEqual([]);
+      expect(own.waitingCount).toBe(0);
+    } finally {
+      client.release();
+      await own.end();
+    }
+    const left = `SELECT FROM pg_stat_activity WHERE application_name = 'postbox health' AND query LIKE '%${schema}%'`;
+    await expect.poll(async () => (await pool.query(left)).rowCount).toBe(0);
+  });
+
+  it("ends in time when the pool has no connection and there is no other, and does not queue up there", async () => {
+    const own = new pg.Pool({ connectionString: url, max: 1 });
+    const client = await own.connect();
+    // What only looks like a pool of `pg`: nothing tells how to connect beside it.
+    const busy = postgresStore({ pool: Object.assign(own, { Client: undefined }), schema });
     for (let look = 0; look < 3; look++) {
       const found = problem(await busy.health({ timeoutMs: 50 }), "unreachable");
       expect(found).toMatchObject({ timedOut: true });
@@ -297,6 +313,65 @@ describeOnEach("postgres", ({ url }) => {
     expect(codes(await busy.health())).toEqual([]);
     expect([own.totalCount, own.idleCount, own.waitingCount]).toEqual([1, 1, 0]);
     await own.end();
+  });
+
+  it("names a sequence that gives positions out of order", async () => {
+    await pool.query(`ALTER SEQUENCE ${schema}.outbox_pending_position_seq CACHE 20`);
+    try {
+      const found = problem(await store.health(), "sequence-altered");
+      expect(found).toMatchObject({ severity: "error", cache: 20, increment: 1, cycles: false });
+      expect(found?.text).toContain(`ALTER SEQUENCE ${schema}.outbox_pending_position_seq CACHE 1`);
+    } finally {
+      await pool.query(`ALTER SEQUENCE ${schema}.outbox_pending_position_seq CACHE 1`);
+    }
+    expect(codes(await store.health())).toEqual([]);
+  });
+
+  it("names the session of another database that a total order waits for", async () => {
+    await alone(async (watched, own) => {
+      const box = watched.box("outbox");
+      await box.renew("relay-1", 60_000, "total");
+      await box.own("relay-1", 64);
+      const written = "BEGIN; CREATE TEMP TABLE written (n int)";
+      await beside(written, async (pid) => {
+        await watched.transaction((tx) => watched.append(tx, "outbox", [testMessage("m")]));
+        const blocked = async () => problem(await watched.health({ unsentAgeMs: 1 }), "order-blocked");
+        let found: Awaited<ReturnType<typeof blocked>>;
+        // Other tests write on this server, too: an older one of theirs comes first, and ends.
+        await expect
+          .poll(async () => {
+            found = await blocked();
+            return found?.blocker;
+          })
+          .toMatchObject({ kind: "transaction", pid, application: "reporting" });
+        const { rows } = await pool.query("SELECT current_database() AS name");
+        expect(found?.blocker.database).toBe(rows[0].name);
+        expect(found?.text).toContain(`pg_terminate_backend(${pid})`);
+        await own.query("UPDATE postbox.outbox_member SET relay_order = 'key'");
+        expect(await blocked()).toBeUndefined();
+      });
+    });
+  });
+
+  it("does not blame a short statement on its own tables for holding back vacuum", async () => {
+    await alone(async (watched, _, there) => {
+      const held = async () => problem(await watched.health({ transactionAgeMs: 0 }), "vacuum-held-back");
+      const sleeping = async (text: string, work: () => Promise<void>) => {
+        const client = new pg.Client({ connectionString: there });
+        await client.connect();
+        const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
+        const ended = client.query(text).catch(() => {});
+        const runs = `SELECT FROM pg_stat_activity WHERE pid = ${rows[0].pid} AND wait_event = 'PgSleep'`;
+        await expect.poll(async () => (await pool.query(runs)).rowCount).toBe(1);
+        await work();
+        await pool.query(`SELECT pg_terminate_backend(${rows[0].pid})`);
+        await ended;
+        await client.end().catch(() => {});
+      };
+      const onOurs = 'SELECT pg_sleep(50) FROM "postbox"."outbox_lane" LIMIT 1';
+      await sleeping(onOurs, async () => expect(await held()).toBeUndefined());
+      await sleeping("SELECT pg_sleep(50) FROM pg_class LIMIT 1", async () => expect(await held()).toBeDefined());
+    });
   });
 
   it("ends in time when a connection has gone silent, and closes it", async () => {

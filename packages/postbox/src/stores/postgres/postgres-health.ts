@@ -1,4 +1,4 @@
-import type { Pool, PoolClient } from "pg";
+import type { Pool, PoolClient, QueryResult } from "pg";
 import { ConfigError } from "../../errors.js";
 import type { Health, HealthOptions, HealthProblem } from "../../health.js";
 import { runtimeWith } from "../../internal/runtime.js";
@@ -16,8 +16,9 @@ import { plainTimes } from "./done-partitions.js";
 import { boxSightSql, overflowedSql, upkeepSql } from "./health-sql.js";
 import { schemaVersion } from "./migrations.js";
 import type { BoxTables } from "./names.js";
+import type { OpenConnection } from "./own-connection.js";
 import { type SchemaFault, schemaFault, schemaMissingText, undefinedTable } from "./schema-check.js";
-import { type Upkeep, upkeepProblems } from "./upkeep-problems.js";
+import { orderBlocked, type Upkeep, upkeepProblems } from "./upkeep-problems.js";
 
 /** What a look has found so far: also one that is cut short has something to tell. */
 interface Seen {
@@ -33,6 +34,7 @@ export function postgresHealth(
   schema: string,
   pool: Pool,
   boxes: BoxFinder,
+  open: OpenConnection | undefined,
 ): (options?: HealthOptions) => Promise<Health> {
   const runtime = runtimeWith(undefined);
   /** Looks that have run out of time and not ended: while there are any, no other one queues up for a connection. */
@@ -52,7 +54,7 @@ export function postgresHealth(
         async (signal) => {
           await stuck;
           if (signal.aborted) return;
-          const looking = look(pool, schema, boxes, limits, seen, signal);
+          const looking = look(connectTo(pool, open, limits.timeoutMs), schema, boxes, limits, seen, signal);
           signal.addEventListener("abort", () => {
             stuck = Promise.allSettled([stuck, looking]);
           });
@@ -72,14 +74,14 @@ export function postgresHealth(
  * Upkeep first: where vacuum is held back, what asks for the oldest message may take too long, and that would be its reason.
  */
 async function look(
-  pool: Pool,
+  connect: Connect,
   schema: string,
   boxes: BoxFinder,
   limits: CheckedHealth,
   seen: Seen,
   signal: AbortSignal,
 ): Promise<void> {
-  await inTransaction(pool, limits.timeoutMs, signal, async (execute) => {
+  await inTransaction(connect, limits.timeoutMs, signal, async (execute) => {
     seen.connected = true;
     const fault = await schemaFault(execute, schema);
     if (fault !== undefined) {
@@ -97,31 +99,58 @@ async function look(
   });
 }
 
+/** A connection to look over, and its end: with an error, it is closed. */
+interface Looking {
+  query(text: string, params?: readonly unknown[]): Promise<QueryResult>;
+  release(broken?: Error): void;
+}
+
+type Connect = (signal: AbortSignal) => Promise<Looking>;
+
+/**
+ * A connection of the pool; or, where all of them are in use, one beside it: a drain that keeps the pool busy does not make the
+ * database unreachable. If the server refuses one more, the look waits for the pool.
+ */
+function connectTo(pool: Pool, open: OpenConnection | undefined, timeoutMs: number): Connect {
+  return async (signal) => {
+    if (open !== undefined && poolFull(pool)) {
+      const own = await open("health", timeoutMs, signal).catch(() => undefined);
+      let closed = false;
+      const release = () => {
+        if (!closed) void own?.close();
+        closed = true;
+      };
+      if (own !== undefined) return { query: own.query, release };
+    }
+    const client = await pool.connect();
+    return { query: (text, params) => client.query(text, params as unknown[]), release: releaseOnce(client) };
+  };
+}
+
 /**
  * The server gives up somewhat earlier than the caller, so that the connection can be used again. One that gives no answer
  * at all is closed: it must not be missing in the pool.
  */
 async function inTransaction(
-  pool: Pool,
+  connect: Connect,
   timeoutMs: number,
   signal: AbortSignal,
   work: (execute: Executor) => Promise<void>,
 ): Promise<void> {
-  const client = await pool.connect();
-  const release = releaseOnce(client);
+  const { query, release } = await connect(signal);
   if (signal.aborted) return release();
   signal.addEventListener("abort", () => release(new Error("it gave no answer in time")));
   try {
-    await client.query(
+    await query(
       `BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL statement_timeout = ${Math.ceil(timeoutMs * 0.8)}; ${plainTimes}`,
     );
     await work(async (text, params) => {
-      const { rows, rowCount } = await client.query(text, params as unknown[]);
+      const { rows, rowCount } = await query(text, params);
       return { rows, rowCount: rowCount ?? 0 };
     });
-    await client.query("COMMIT");
+    await query("COMMIT");
   } catch (error) {
-    await client.query("ROLLBACK").catch(release);
+    await query("ROLLBACK").catch(release);
     throw error;
   } finally {
     release();
@@ -143,9 +172,12 @@ function releaseOnce(client: PoolClient): (broken?: Error) => void {
 
 function problemsOf({ fault, upkeep, overflowedMs, sight }: Seen, limits: CheckedHealth): HealthProblem[] {
   if (fault !== undefined) return [faultProblem(fault)];
+  const box = sight === undefined ? undefined : sightFrom(JSON.parse(sight));
+  const tables = upkeep === undefined ? undefined : ({ ...JSON.parse(upkeep), overflowedMs } as Upkeep);
   return [
-    ...(sight === undefined ? [] : boxProblems(sightFrom(JSON.parse(sight)), limits)),
-    ...(upkeep === undefined ? [] : upkeepProblems({ ...JSON.parse(upkeep), overflowedMs } as Upkeep, limits)),
+    ...(box === undefined ? [] : boxProblems(box, limits)),
+    ...(box === undefined || tables === undefined ? [] : orderBlocked(tables, box, limits)),
+    ...(tables === undefined ? [] : upkeepProblems(tables, limits)),
   ];
 }
 

@@ -162,7 +162,7 @@ export function postgresStore(
 
     admin: postgresAdmin(schema, boxes, run, onPool, checkSchema),
     purge: postgresRetention(schema, boxes, run, onPool, checkSchema),
-    health: postgresHealth(schema, pool, boxes),
+    health: postgresHealth(schema, pool, boxes, open),
 
     async migrate() {
       try {

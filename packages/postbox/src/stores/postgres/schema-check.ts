@@ -2,7 +2,7 @@ import { PostboxError } from "../../errors.js";
 import type { Executor } from "../../store.js";
 import { onlyValue } from "../../transactions/open-transaction.js";
 import { sqlState } from "../../transactions/sql-state.js";
-import { newerSchemaState, schemaVersion } from "./migrations.js";
+import { newerSchemaState, oldServerState, schemaVersion } from "./migrations.js";
 import { migrationTable } from "./names.js";
 
 export const undefinedTable = "42P01";
@@ -46,11 +46,20 @@ export function schemaCheck(schema: string): SchemaCheck {
 
 /** An error of the database that is about the schema, in our words; any other as it is. */
 export function schemaError(error: unknown, schema: string): unknown {
-  const state = sqlState(error);
-  if (state === undefinedTable) return new PostboxError("schema-missing", schemaMissingText(schema), { cause: error });
-  return state === newerSchemaState
-    ? new PostboxError("schema-newer", schemaNewerText(schema), { cause: error })
-    : error;
+  switch (sqlState(error)) {
+    case undefinedTable:
+      return new PostboxError("schema-missing", schemaMissingText(schema), { cause: error });
+    case newerSchemaState:
+      return new PostboxError("schema-newer", schemaNewerText(schema), { cause: error });
+    case oldServerState: {
+      const { message } = error as Error;
+      return new PostboxError("server-unsupported", `could not migrate "${schema}": ${message}; upgrade the server`, {
+        cause: error,
+      });
+    }
+    default:
+      return error;
+  }
 }
 
 export function schemaMissingText(schema: string): string {

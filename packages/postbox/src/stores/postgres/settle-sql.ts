@@ -38,7 +38,8 @@ function failures(before: string): string {
  * each was held under if it was sent from `wait` ('': nothing). $16 says where sent rows are kept ('': nowhere), $17 whether each
  * waits alone, $18 is the box's name. No array has NULLs: a session with `array_nulls = off` would read them as texts.
  *
- * - A row is the one that was read only if its id is, too: after a failover that lost commits, its position may be another's.
+ * - A row is the one that was read only if its id is, too: after a failover that lost commits, its position may be another's. IS NOT
+ *   DISTINCT FROM keeps the lookup to the primary key: the index of ids is larger, and compares texts.
  * - Rows that are gone already are passed over, so a settle whose answer was lost can be repeated; and rows that an operator has
  *   put back since, which have had another turn.
  * - A row that waits alone is held under its id, behind a character that no key can have.
@@ -55,7 +56,7 @@ export function settleFunction(t: Tables): PlannedFunction {
         WHERE ctid = ANY (ARRAY(
           SELECT r.tid FROM unnest($3, $4, $5) AS i (lane, position, id)
           CROSS JOIN LATERAL (
-            SELECT x.ctid AS tid FROM ${t.pending} x WHERE x.lane = i.lane AND x.position = i.position AND x.id = i.id OFFSET 0
+            SELECT x.ctid AS tid FROM ${t.pending} x WHERE x.lane = i.lane AND x.position = i.position AND x.id IS NOT DISTINCT FROM i.id OFFSET 0
           ) AS r
           WHERE i.lane = ANY (standing)))${returning}`;
   const keptRow = (into: KeptIn) => `
@@ -107,10 +108,10 @@ export function settleFunction(t: Tables): PlannedFunction {
         IF item.fate = 'pending' AND NOT item.waiting THEN
           UPDATE ${t.pending} x
           SET attempts = item.tries, last_error = item.error, crashes = 0, failures = ${failures("x.failures")}
-          WHERE x.lane = item.lane AND x.position = item.position AND x.id = item.id;
+          WHERE x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id;
           CONTINUE;
         ELSIF NOT item.waiting THEN
-          DELETE FROM ${t.pending} x WHERE x.lane = item.lane AND x.position = item.position AND x.id = item.id
+          DELETE FROM ${t.pending} x WHERE x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id
           RETURNING * INTO p;
           CONTINUE WHEN NOT FOUND;
           held_under := CASE WHEN $17 OR p.key IS NULL THEN chr(1) || p.id ELSE p.key END;
@@ -126,12 +127,12 @@ export function settleFunction(t: Tables): PlannedFunction {
           UPDATE ${t.wait} x
           SET attempts = item.tries, crashes = 0, last_error = coalesce(item.error, x.last_error),
               updated_at = clock_timestamp(), failures = ${failures("x.failures")}
-          WHERE x.lane = item.lane AND x.position = item.position AND x.id = item.id AND x.turn = item.turn
+          WHERE x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id AND x.turn = item.turn
           RETURNING x.hold_key INTO held_under;
           CONTINUE WHEN NOT FOUND;
         ELSE
           DELETE FROM ${t.wait} x
-          WHERE x.lane = item.lane AND x.position = item.position AND x.id = item.id AND x.turn = item.turn
+          WHERE x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id AND x.turn = item.turn
           RETURNING * INTO w;
           IF FOUND THEN
             held_under := w.hold_key;
@@ -182,7 +183,7 @@ export function settleFunction(t: Tables): PlannedFunction {
 export function suspectFunction(t: Tables): PlannedFunction {
   const note = (table: string) => `
           UPDATE ${table} x SET crashes = item.crashes
-          WHERE x.lane = item.lane AND x.position = item.position AND x.id = item.id;`;
+          WHERE x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id;`;
   return plannedFunction({
     name: t.function("suspect"),
     params: ["integer[]", "bigint[]", "integer[]", "bigint[]", "text[]", "boolean[]", "integer[]"],

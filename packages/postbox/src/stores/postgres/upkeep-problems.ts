@@ -1,4 +1,5 @@
-import type { HealthProblem, VacuumHolder } from "../../health.js";
+import type { HealthProblem, OrderBlocker, VacuumHolder } from "../../health.js";
+import type { BoxSight } from "../box-problems.js";
 import { counted, duration, size } from "../figures.js";
 import type { CheckedHealth } from "../health-options.js";
 import { statementText } from "./statement-text.js";
@@ -8,6 +9,9 @@ export interface Upkeep {
   readonly now: number;
   /** Those furthest behind first. */
   readonly holders: readonly HolderRecord[] | null;
+  /** Transactions that have written and not ended, the oldest first. */
+  readonly writers: readonly WriterRecord[] | null;
+  readonly sequence: SequenceRecord | null;
   readonly tables: readonly TableRecord[];
   /** Without bounds: the partition for everything else. */
   readonly partitions: readonly { readonly from: number | null; readonly to: number | null }[] | null;
@@ -27,6 +31,22 @@ export interface HolderRecord {
   readonly transactions: number;
 }
 
+export interface WriterRecord {
+  readonly kind: OrderBlocker["kind"];
+  readonly name: string;
+  readonly database: string | null;
+  readonly user: string | null;
+  readonly application: string | null;
+  readonly ageMs: number | null;
+}
+
+interface SequenceRecord {
+  readonly name: string;
+  readonly cache: number;
+  readonly increment: number;
+  readonly cycles: boolean;
+}
+
 export interface TableRecord {
   readonly part: "pending" | "wait" | "hold" | "scheduled" | "parked" | "done" | "overflow";
   readonly table: string;
@@ -38,7 +58,52 @@ export interface TableRecord {
 
 /** What is wrong with how the tables of a box are kept. */
 export function upkeepProblems(upkeep: Upkeep, limits: CheckedHealth): HealthProblem[] {
-  return [...vacuumHeldBack(upkeep, limits), ...partitionMissing(upkeep, limits), ...tablesHeavy(upkeep, limits)];
+  return [
+    ...vacuumHeldBack(upkeep, limits),
+    ...sequenceAltered(upkeep),
+    ...partitionMissing(upkeep, limits),
+    ...tablesHeavy(upkeep, limits),
+  ];
+}
+
+function sequenceAltered({ sequence }: Upkeep): HealthProblem[] {
+  if (sequence === null || (sequence.cache === 1 && sequence.increment === 1 && !sequence.cycles)) return [];
+  const { name, cache, increment, cycles } = sequence;
+  const text =
+    `the sequence ${name} does not give positions in order (CACHE ${cache}, INCREMENT ${increment}${cycles ? ", CYCLE" : ""}): ` +
+    "sessions draw several at once or skip some, so that messages of a key are sent in another order than they were appended in; " +
+    `ALTER SEQUENCE ${name} CACHE 1 INCREMENT 1 NO CYCLE`;
+  return [{ code: "sequence-altered", severity: "error", text, sequence: name, cache, increment, cycles }];
+}
+
+/**
+ * Which transaction a total order waits for: one that had begun before the oldest unsent message was appended. Transactions of
+ * other databases count, since the server numbers all of them in one order.
+ */
+export function orderBlocked(
+  { writers }: Upkeep,
+  sight: BoxSight,
+  { box, unsentAgeMs }: CheckedHealth,
+): HealthProblem[] {
+  const { unsent, relays } = sight;
+  const isTotal = relays.some(({ order }) => order === "total");
+  if (unsent === undefined || unsent.ageMs <= unsentAgeMs || !isTotal) return [];
+  const writer = writers?.find(({ ageMs }) => ageMs === null || ageMs >= unsent.ageMs);
+  if (writer === undefined) return [];
+  const { kind, name, application, ageMs } = writer;
+  const [database, user] = [writer.database ?? "", writer.user ?? ""];
+  const where = `${user} in the database ${database}${ageMs === null ? "" : `, open for ${duration(ageMs)}`}`;
+  const who =
+    kind === "transaction"
+      ? `session ${name}${application ? ` (${application})` : ""} of ${where}; commit it there, or end it with pg_terminate_backend(${name})`
+      : `the prepared transaction ${name} of ${where}; COMMIT PREPARED or ROLLBACK PREPARED it there`;
+  const text = `relays of ${box} keep a total order, and wait for a transaction of this server to end: ${who}`;
+  const common = { database, user, ...(ageMs !== null && { ageMs }) };
+  const blocker: OrderBlocker =
+    kind === "transaction"
+      ? { ...common, kind, pid: Number(name), application: application ?? "" }
+      : { ...common, kind, gid: name };
+  return [{ code: "order-blocked", severity: "error", text, blocker }];
 }
 
 /**
