@@ -348,7 +348,7 @@ export function freeKeysSql(t: BoxTables): string {
     WHERE ${isAmong(holds, holdKey(t), ["i.lane", "i.key"])}`;
 }
 
-/** After waiting rows of the holds ($1, $2) at the positions $3 have left: those that stood last the first are due. */
+/** After waiting rows of the holds ($1, $2) at the positions $3 have left: those that stood behind the first are due. */
 export function advanceKeysSql(t: BoxTables): string {
   const firsts = `(SELECT lane, key, min(position) AS position
           FROM unnest($1::integer[], $2::text[], $3::bigint[]) AS k (lane, key, position) GROUP BY lane, key) AS i`;
@@ -358,7 +358,7 @@ export function advanceKeysSql(t: BoxTables): string {
     WHERE ${isAmong(firsts, holdKey(t), ["i.lane", "i.key"], isFirst)} AND h.due_at <> 'infinity'`;
 }
 
-/** Ends those of the holds ($1, $2) that nothing stands last, in locked lanes. A settle makes them anew if it has to. */
+/** Ends those of the holds ($1, $2) that nothing stands behind, in locked lanes. A settle makes them anew if it has to. */
 export function endHoldsSql(t: BoxTables): string {
   return `
     DELETE FROM ${t.hold} h
