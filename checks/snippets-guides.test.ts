@@ -64,7 +64,7 @@ describe("the tables of the guide to the outbox", () => {
         levels.set(name, level.split(", ")[at] ?? (level.split(", ")[0] as string));
       }
     }
-    const all = [...pageText(`${src}/telemetry/events.ts`).matchAll(/readonly name: "([\w.]+)"/g)].map(
+    const all = [...pageText(`${src}/telemetry/events.ts`).matchAll(/readonly name: "([\w.-]+)"/g)].map(
       ([, name]) => name,
     );
     const ours = all.filter((name) => !/^(?:delivery|router|transport)\./.test(name as string));

@@ -131,7 +131,7 @@ describeOnEach("postgres", ({ url }) => {
     const holding = store.transaction(async (tx) => {
       await tx.query(lockLanesSql(t), [[first.lane]]);
       locked.open();
-      await blocked("FOR KEY SHARE");
+      await blocked("outbox_settle");
       await tx.query(retrySql(t), [[first.lane], [first.position], "test", null, "{}", null]);
       await tx.query(freeKeysSql(t), [[first.lane], ["k"]]);
     });
@@ -166,7 +166,7 @@ describeOnEach("postgres", ({ url }) => {
       const ahead = store.transaction(async (tx) => {
         await tx.query(lockLanesSql(t), [[first.lane]]);
         locked.open();
-        await blocked("FOR KEY SHARE");
+        await blocked("outbox_settle");
       });
       await locked.opened;
       const selection = { ids: ["2"], status: "waiting" } as const;

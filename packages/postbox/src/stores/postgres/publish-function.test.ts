@@ -646,7 +646,8 @@ describeOnEach("postgres", ({ url }) => {
         await tx.query(`SELECT ${schema}.${call}`);
         const { rows } = await tx.query("SELECT pg_current_xact_id()::text AS number");
         const { open } = await store.box("outbox").read([{ lane: 0, limit: 1 }]);
-        expect([...open]).toContain(Number(rows[0].number));
+        const number = Number(rows[0].number);
+        expect(open.some(({ from, to }) => number >= from && number < to)).toBe(true);
       });
     }
   });

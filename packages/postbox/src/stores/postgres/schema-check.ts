@@ -6,6 +6,8 @@ import { newerSchemaState, oldServerState, schemaVersion } from "./migrations.js
 import { migrationTable } from "./names.js";
 
 export const undefinedTable = "42P01";
+const undefinedFunction = "42883";
+const undefinedSchema = "3F000";
 
 /** Nothing to wait for once the schema has been found to be good. */
 export type SchemaCheck = (execute: Executor) => Promise<void> | undefined;
@@ -48,6 +50,8 @@ export function schemaCheck(schema: string): SchemaCheck {
 export function schemaError(error: unknown, schema: string): unknown {
   switch (sqlState(error)) {
     case undefinedTable:
+    case undefinedFunction:
+    case undefinedSchema:
       return new PostboxError("schema-missing", schemaMissingText(schema), { cause: error });
     case newerSchemaState:
       return new PostboxError("schema-newer", schemaNewerText(schema), { cause: error });

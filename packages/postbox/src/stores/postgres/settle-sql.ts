@@ -51,14 +51,23 @@ export function settleFunction(t: Tables): PlannedFunction {
   const kept = (into: KeptIn) => `
         INSERT INTO ${t[into]} (lane, position, ${columns}, created_at, attempts, failures)
         SELECT lane, position, ${columns}, created_at, attempts + 1, failures FROM gone;`;
-  const remove = (returning: string) => `
-        DELETE FROM ${t.pending}
-        WHERE ctid = ANY (ARRAY(
+  /** Where `rows` says which; nothing else is in the statement, so that its count is theirs. */
+  const removed = (rows: string) => `
+      IF $16 = 'done' THEN
+        WITH gone AS (DELETE FROM ${t.pending} x WHERE ${rows} RETURNING x.*)${kept("done")}
+      ELSIF $16 = 'overflow' THEN
+        WITH gone AS (DELETE FROM ${t.pending} x WHERE ${rows} RETURNING x.*)${kept("overflow")}
+      ELSE
+        DELETE FROM ${t.pending} x WHERE ${rows};
+      END IF;`;
+  const allAtOnce = `x.ctid = ANY (ARRAY(
           SELECT r.tid FROM unnest($3, $4, $5) AS i (lane, position, id)
           CROSS JOIN LATERAL (
-            SELECT x.ctid AS tid FROM ${t.pending} x WHERE x.lane = i.lane AND x.position = i.position AND x.id IS NOT DISTINCT FROM i.id OFFSET 0
+            SELECT y.ctid AS tid FROM ${t.pending} y
+            WHERE y.lane = i.lane AND y.position = i.position AND y.id IS NOT DISTINCT FROM i.id OFFSET 0
           ) AS r
-          WHERE i.lane = ANY (standing)))${returning}`;
+          WHERE i.lane = ANY (standing)))`;
+  const oneByOne = "x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id";
   const keptRow = (into: KeptIn) => `
           INSERT INTO ${t[into]} (lane, position, ${columns}, created_at, attempts, failures)
           VALUES (item.lane, item.position, ${valuesOf("w")}, w.created_at, w.attempts + 1, w.failures);`;
@@ -90,11 +99,13 @@ export function settleFunction(t: Tables): PlannedFunction {
     declare: `standing integer[]; item record; p ${t.pending}%ROWTYPE; w ${t.wait}%ROWTYPE; held_under text;
       expired text[] := '{}'; freed_lanes integer[] := '{}'; freed_keys text[] := '{}'; seen integer;`,
     body: `${fence(t)}
-      IF $16 = 'done' THEN
-        WITH gone AS (${remove(" RETURNING *")})${kept("done")}
-      ELSIF $16 = 'overflow' THEN
-        WITH gone AS (${remove(" RETURNING *")})${kept("overflow")}
-      ELSE${remove("")};
+${removed(allAtOnce)}
+      GET DIAGNOSTICS seen = ROW_COUNT;
+      IF seen < cardinality($3) THEN
+        -- Most are gone already, or of a lost lane. But a row that was changed while this waited for it has another ctid now.
+        FOR item IN SELECT i.* FROM unnest($3, $4, $5) AS i (lane, position, id) WHERE i.lane = ANY (standing) LOOP
+${removed(oneByOne)}
+        END LOOP;
       END IF;
 
       FOR item IN
