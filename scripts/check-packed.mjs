@@ -9,9 +9,9 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 290, unpacked: 980 },
+  postbox: { packed: 300, unpacked: 1010 },
   "@postbox/protobuf": { packed: 20, unpacked: 60 },
-  "@postbox/testkit": { packed: 135, unpacked: 560 },
+  "@postbox/testkit": { packed: 140, unpacked: 580 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));

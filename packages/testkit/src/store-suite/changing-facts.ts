@@ -16,6 +16,21 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
   const inKey = (key: string, ...names: readonly string[]) => names.map((name) => testMessage(name, { key }));
   const names = (messages: readonly { readonly id: string }[]) => messages.map(({ id }) => id);
 
+  fact("the audit tells who and why without control characters", async (harness) => {
+    const { park } = await operatedBox(harness);
+    const hostile = { by: "an\u001b[2Jn", reason: "a\u009b31mb\u0007" };
+    await park("never", testMessage("m1"), testMessage("m2"));
+    await harness.store.admin.retry({ ids: ["m1"] }, hostile);
+    await harness.store.admin.pause(hostile);
+    await harness.store.admin.resume({ by: "a\u0085n" });
+    const entries = await harness.store.admin.audit();
+    expect(entries.map(({ by, reason }) => [by, reason])).toEqual([
+      ["a n", undefined],
+      ["an [2Jn", "a 31mb "],
+      ["an [2Jn", "a 31mb "],
+    ]);
+  });
+
   describe("retry", () => {
     fact("appends a parked message anew: same id, attempts from none, its history kept", async (harness) => {
       const { park, read } = await operatedBox(harness);

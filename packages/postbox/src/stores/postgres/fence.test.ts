@@ -46,6 +46,21 @@ describeOnEach("postgres", ({ url }) => {
     pool.query(`UPDATE ${tables.member} SET expires_at = clock_timestamp() - interval '1 s' WHERE owner = 'relay-1'`);
   const pending = async () => (await pool.query(`SELECT id FROM ${tables.pending}`)).rows.length;
 
+  it.each([false, true])("settles a row that is changed while it waits for it (keep: %s)", async (keep) => {
+    const client = await pool.connect();
+    try {
+      await client.query("BEGIN");
+      await client.query(`UPDATE ${tables.pending} SET crashes = 1`);
+      const settling = box.settle(lanes, [{ row, to: "sent" }], { keep });
+      expect(await settlesWithin(settling, 150)).toBe(false);
+      await client.query("COMMIT");
+      await settling;
+    } finally {
+      client.release();
+    }
+    expect(await pending()).toBe(0);
+  });
+
   describe("a settle in progress", () => {
     it("makes a take-over wait, whose new owner then sees what it did", async () => {
       const slow = slowBox();

@@ -31,7 +31,7 @@ export interface HolderRecord {
   readonly transactions: number;
 }
 
-export interface WriterRecord {
+interface WriterRecord {
   readonly kind: OrderBlocker["kind"];
   readonly name: string;
   readonly database: string | null;
@@ -76,6 +76,9 @@ function sequenceAltered({ sequence }: Upkeep): HealthProblem[] {
   return [{ code: "sequence-altered", severity: "error", text, sequence: name, cache, increment, cycles }];
 }
 
+/** The ages of transactions are asked for before those of messages, by as much at most. */
+const betweenMs = 1000;
+
 /**
  * Which transaction a total order waits for: one that had begun before the oldest unsent message was appended. Transactions of
  * other databases count, since the server numbers all of them in one order.
@@ -88,7 +91,7 @@ export function orderBlocked(
   const { unsent, relays } = sight;
   const isTotal = relays.some(({ order }) => order === "total");
   if (unsent === undefined || unsent.ageMs <= unsentAgeMs || !isTotal) return [];
-  const writer = writers?.find(({ ageMs }) => ageMs === null || ageMs >= unsent.ageMs);
+  const writer = writers?.find(({ ageMs }) => ageMs === null || ageMs + betweenMs >= unsent.ageMs);
   if (writer === undefined) return [];
   const { kind, name, application, ageMs } = writer;
   const [database, user] = [writer.database ?? "", writer.user ?? ""];
