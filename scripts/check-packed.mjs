@@ -9,9 +9,9 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 300, unpacked: 1010 },
+  postbox: { packed: 330, unpacked: 1120 },
   "@postbox/protobuf": { packed: 20, unpacked: 60 },
-  "@postbox/testkit": { packed: 140, unpacked: 580 },
+  "@postbox/testkit": { packed: 150, unpacked: 620 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));

@@ -61,8 +61,9 @@ describeOnEach("postgres", ({ url }) => {
       INSERT INTO ${schema}.audit (box, action, actor, count, ids, confirm, last_position)
         SELECT CASE WHEN n % 1000 = 0 THEN 'outbox' ELSE 'inbox/other' END, 'replay', 'ann', 0, '{}', 'token ' || n, 1
         FROM generate_series(1, ${size}) AS n;
-      INSERT INTO ${schema}.inbox_message (slot, consumer, id, type, source, topic, processed_at)
-        SELECT 0, 'billing', 'done-' || n, 't', '/s', 't', now() FROM generate_series(1, ${size}) AS n`);
+      INSERT INTO ${schema}.inbox_message (consumer, id, type, source, topic, since, processed_at)
+        SELECT 'billing', 'done-' || n, 't', '/s', 't', now(), now() FROM generate_series(1, ${size}) AS n`);
+    await pool.query(`ALTER TABLE ${schema}.inbox_message SET (autovacuum_enabled = false)`);
     for (const partition of (
       await pool.query(
         `SELECT oid::regclass AS name FROM pg_class WHERE relispartition AND relkind = 'r' AND relnamespace = '${schema}'::regnamespace`,
@@ -192,7 +193,10 @@ describeOnEach("postgres", ({ url }) => {
     const found: string[] = [];
     for (const box of ["outbox", inboxOf("billing")]) {
       for (const [name, rows, work] of operations) {
-        for (const { text, buffers, scans } of await watched.ranBy(() => work(store, box))) {
+        for (const { text, buffers: all, scans } of await watched.ranBy(() => work(store, box))) {
+          // The catalogs are the server's: how large they are is not up to this schema.
+          const own = scans.filter(({ of }) => !of.startsWith("pg_"));
+          const buffers = own.length < scans.length ? own.reduce((sum, scan) => sum + scan.buffers, 0) : all;
           if (buffers > most(rows)) {
             const worst = [...scans].sort((a, b) => b.buffers - a.buffers)[0];
             found.push(

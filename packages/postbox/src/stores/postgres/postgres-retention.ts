@@ -213,7 +213,7 @@ export function postgresRetention(
         const { rows } = await run(
           `WITH old AS MATERIALIZED (
              SELECT ctid, since FROM ${t.memory}
-             WHERE consumer = ${t.consumer} AND since >= to_timestamp($1::double precision / 1000)
+             WHERE (consumer || '') = ${t.consumer} AND since >= to_timestamp($1::double precision / 1000)
                AND since < statement_timestamp() - $2::double precision * interval '1 millisecond'
              ORDER BY since LIMIT ${batch}
            ), gone AS (

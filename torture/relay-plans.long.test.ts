@@ -1,0 +1,4 @@
+import { size } from "./filled-box.js";
+import { relayPlans } from "./relay-plans.js";
+
+relayPlans(size);
