@@ -6,12 +6,20 @@ const states = /^(?:08...|57P0[1-5]|53300)$/;
  * What `pg` says when it was lost: it has no codes of its own; Knex writes the statement before it. Those of a socket may come from
  * anything that a handler calls.
  */
-const texts = /(?:^| - )(?:Connection terminated|Client has encountered a connection error|server conn crashed)/;
+const texts =
+  /(?:^| - )(?:Connection terminated|Client has encountered a connection error|server conn crashed)| - (?:read|write) E(?:CONNRESET|PIPE|TIMEDOUT)/;
 /** Those of Postgres.js, and of Prisma. */
 const codes = /^(?:CONNECTION_(?:CLOSED|ENDED|DESTROYED)|P1001|P1017)$/;
 
 /** Of a socket, where Postgres.js has put the statement beside it. */
 const socketCodes = /^(?:ECONNRESET|EPIPE|ETIMEDOUT)$/;
+
+const ends = new WeakSet<Error>();
+
+/** Notes what a connection ended with: a statement that was under way on it fails with the same error, which may say no more than ECONNRESET. */
+export function connectionEnded(error: Error): void {
+  ends.add(error);
+}
 
 /** Whether an error says that a connection to the database was lost, also where a library has wrapped it. */
 export function isConnectionLost(error: unknown): boolean {
@@ -19,7 +27,7 @@ export function isConnectionLost(error: unknown): boolean {
   if (state !== undefined) return states.test(state);
   for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
     const { code, query } = at as { readonly code?: unknown; readonly query?: unknown };
-    if (texts.test(at.message) || codes.test(String(code))) return true;
+    if (ends.has(at) || texts.test(at.message) || codes.test(String(code))) return true;
     if (typeof query === "string" && socketCodes.test(String(code))) return true;
   }
   return false;

@@ -13,6 +13,4 @@ export interface LibrarySuiteOptions<Tx> extends Omit<PostgresTestDataOptions<Tx
   nested?<R>(tx: Tx, work: (inner: Tx) => Promise<R>): Promise<R>;
   /** Runs a statement without parameters as the library's documentation has it. */
   run(tx: Tx, text: string): Promise<unknown>;
-  /** Whether the library survives a connection that breaks in a transaction. Defaults to true. */
-  readonly survivesLostConnections?: boolean;
 }

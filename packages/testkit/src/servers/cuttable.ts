@@ -5,6 +5,8 @@ export interface Cuttable {
   readonly url: string;
   /** From now on nothing that is sent arrives, and nobody is told: on the connections there are for ever, on others until `mend`. */
   swallow(): void;
+  /** Resets all connections, as a firewall does that forgot about them. */
+  reset(): void;
   /** Cuts all connections, and lets no other one be made until `mend`. */
   cut(): void;
   mend(): void;
@@ -46,6 +48,9 @@ export async function cuttable(url: string): Promise<Cuttable> {
     swallow() {
       state = "deaf";
       for (const socket of sockets) deaf.add(socket);
+    },
+    reset() {
+      for (const socket of sockets) socket.resetAndDestroy();
     },
     cut() {
       state = "cut";

@@ -1,7 +1,7 @@
 import { cuttable, describeOnEach, postgresTestData, recordingSender, testMessage } from "@postbox/testkit";
 import pg from "pg";
 import { createRelay } from "postbox";
-import { afterAll, beforeEach, expect, it } from "vitest";
+import { afterAll, afterEach, beforeEach, expect, it } from "vitest";
 import { pgTransactions } from "../../transactions/pg.js";
 import { postgresStore } from "./postgres-store.js";
 
@@ -17,6 +17,7 @@ describeOnEach("postgres", ({ url }) => {
   const application = `given up ${schema}`;
 
   beforeEach(async () => void (await data.create()));
+  afterEach(() => pool.query(`DROP FUNCTION IF EXISTS ${schema}.sleep CASCADE`));
   afterAll(data.drop);
 
   const atWork = async () => {
@@ -48,6 +49,51 @@ describeOnEach("postgres", ({ url }) => {
       locking.release();
     }
     expect((await box.read(every, {}, AbortSignal.timeout(30_000))).rows).toEqual([]);
+    await own.end();
+  });
+
+  /** How many statements of this schema are asleep in the server, where nothing but a cancellation ends them. */
+  const asleep = async () => {
+    const { rows } = await pool.query(
+      "SELECT count(*)::int AS n FROM pg_stat_activity WHERE query LIKE $1 AND wait_event = 'PgSleep'",
+      [`%${schema}%`],
+    );
+    return rows[0].n as number;
+  };
+  const sleepsOn = (table: string) => `
+    CREATE FUNCTION ${schema}.sleep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$;
+    CREATE TRIGGER sleep BEFORE UPDATE ON ${schema}.${table} FOR EACH ROW EXECUTE FUNCTION ${schema}.sleep()`;
+
+  it("ends on the server, too, when it runs beside the pool", async () => {
+    const own = new pg.Pool({ connectionString: url, max: 1 });
+    const box = postgresStore({ pool: own, schema }).box("outbox");
+    await box.renew("relay-1", 60_000, "key");
+    await pool.query(sleepsOn("outbox_lane"));
+    const user = await own.connect();
+    const giveUp = new AbortController();
+    const owning = box.own("relay-1", 64, {}, giveUp.signal);
+    await expect.poll(asleep).toBe(1);
+    giveUp.abort(new Error("enough"));
+    await expect(owning).rejects.toThrow("enough");
+    await expect.poll(asleep).toBe(0);
+    user.release();
+    await own.end();
+  });
+
+  it("ends on the server, too, when it is a renewal", async () => {
+    const own = new pg.Pool({ connectionString: url, max: 2 });
+    const box = postgresStore({ pool: own, schema }).box("outbox");
+    await box.renew("relay-1", 3_000, "key");
+    await pool.query(sleepsOn("outbox_member"));
+    const giveUp = new AbortController();
+    const renewing = box.renew("relay-1", 3_000, "key", giveUp.signal);
+    const ended = expect(renewing).rejects.toThrow("enough");
+    await expect.poll(asleep).toBe(1);
+    // The second is the one that a fresh connection runs; the third is the pool's.
+    await expect.poll(() => own.totalCount - own.idleCount).toBe(1);
+    giveUp.abort(new Error("enough"));
+    await ended;
+    await expect.poll(asleep).toBe(0);
     await own.end();
   });
 

@@ -100,24 +100,17 @@ export interface ReadMessage {
 
 /** Reads a row. Never throws over what the columns hold. */
 export function messageFrom(record: MessageRecord): ReadMessage {
-  const { data, key } = record;
-  const faults: string[] = [];
-  const extensions = objectIn<Extensions>(record, "extensions", isScalar, "an object of scalars", faults);
-  const headers = objectIn<Record<string, string>>(record, "headers", isText, "an object of strings", faults);
-  // Nearly always all are there, and this is done for every row.
-  if (!(record.id && record.source && record.type && record.topic)) {
-    for (const name of required) if (!record[name]) faults.push(`${name} is empty`);
-  }
-  // Also of an empty text: it has no first character, and NaN is not above anything.
-  if (key !== null && !(key.charCodeAt(0) >= 0x20)) faults.push("key is empty or begins with a control character");
+  const extensions = objectIn<Extensions>(record.extensions, isScalar);
+  const headers = objectIn<Record<string, string>>(record.headers, isText);
+  const { key, data } = record;
   const message: Mutable<Message> = {
     specversion: "1.0",
     id: record.id,
     source: record.source,
     type: record.type,
     datacontenttype: record.content_type,
-    extensions,
-    headers,
+    extensions: extensions ?? readable<Extensions>(record.extensions, isScalar),
+    headers: headers ?? readable<Record<string, string>>(record.headers, isText),
     topic: record.topic,
     data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
   };
@@ -126,27 +119,34 @@ export function messageFrom(record: MessageRecord): ReadMessage {
   if (record.data_schema !== null) message.dataschema = record.data_schema;
   if (key !== null) message.key = key;
   Object.freeze(message);
-  return faults.length === 0 ? { message } : { message, unreadable: faults.join(", ") };
+  // Nearly always all is there, and this is done for every row.
+  const { id, source, type, topic } = record;
+  if (extensions && headers && id && source && type && topic && isKey(key)) return { message };
+  const faults = required.filter((name) => !record[name]).map((name) => `${name} is empty`);
+  if (extensions === undefined) faults.unshift("extensions is not an object of scalars");
+  if (headers === undefined) faults.unshift("headers is not an object of strings");
+  if (!isKey(key)) faults.push("key is empty or begins with a control character");
+  return { message, unreadable: faults.join(", ") };
 }
 
 const required = ["id", "source", "type", "topic"] as const;
 
+/** Also an empty text is none: it has no first character, and NaN is not above anything. */
+const isKey = (key: string | null) => key === null || key.charCodeAt(0) >= 0x20;
 const isText = (value: unknown) => typeof value === "string";
 const isScalar = (value: unknown) => isText(value) || typeof value === "number" || typeof value === "boolean";
 
-/** The members of a JSON object that are as they should be. */
-function objectIn<T extends object>(
-  record: MessageRecord,
-  column: "extensions" | "headers",
-  fits: (value: unknown) => boolean,
-  expected: string,
-  faults: string[],
-): T {
-  const json = record[column];
+/** The object in a text of JSON, or undefined if it is something else, or has other members than these. */
+function objectIn<T extends object>(json: string, fits: (value: unknown) => boolean): T | undefined {
   if (json === "{}") return nothing as T;
   const value = JSON.parse(json);
   const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-  if (isObject && Object.values(value).every(fits)) return Object.freeze(value as T);
-  faults.push(`${column} is not ${expected}`);
+  return isObject && Object.values(value).every(fits) ? Object.freeze(value as T) : undefined;
+}
+
+/** What there is of such an object. */
+function readable<T extends object>(json: string, fits: (value: unknown) => boolean): T {
+  const value = JSON.parse(json);
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
   return Object.freeze(isObject ? Object.fromEntries(Object.entries(value).filter(([, each]) => fits(each))) : {}) as T;
 }

@@ -1,8 +1,9 @@
 import type { Client, ClientConfig, Notification, Pool, QueryResult } from "pg";
+import { cancelStatement } from "./cancel-statement.js";
 
 /**
- * A connection that belongs to nobody but its opener. Whatever takes longer than its limit, or fails, closes it: nothing
- * may ever queue up behind a socket that is dead and does not know it.
+ * A connection that belongs to nobody but its opener. Whatever takes longer than its limit, or fails, closes it, and is
+ * cancelled on the server: nothing may ever queue up behind a socket that is dead and does not know it.
  */
 export interface OwnConnection {
   query(text: string, params?: readonly unknown[]): Promise<QueryResult>;
@@ -12,6 +13,8 @@ export interface OwnConnection {
   onNotification(heard: (notification: Notification) => void): void;
   /** Ends it, by force where the server does not answer. Never rejects. */
   close(): Promise<void>;
+  /** Ends it at once, and what it runs on the server. */
+  giveUp(): void;
 }
 
 /** Opens one, which carries its purpose in its application's name; neither that nor any of its statements may take longer than `limitMs`. */
@@ -84,10 +87,11 @@ async function connected(
       try {
         return await client.query(text, params as unknown[] | undefined);
       } catch (error) {
-        destroy();
+        cancelStatement(client);
         throw error;
       }
     },
     close,
+    giveUp: () => cancelStatement(client),
   };
 }

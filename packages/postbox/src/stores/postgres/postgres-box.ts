@@ -202,11 +202,10 @@ function arrayOf<T>(items: readonly T[], number: (item: T) => number): string {
 }
 
 function textArrayOf<T>(items: readonly T[], text: (item: T) => string): string {
-  const element = (item: T): string => {
-    const given = text(item);
-    return `"${given.includes('"') || given.includes("\\") ? given.replace(/["\\]/g, "\\$&") : given}"`;
-  };
-  return `{${items.map(element).join(",")}}`;
+  if (items.length === 0) return "{}";
+  const texts = items.map(text);
+  const isPlain = texts.every((each) => !each.includes('"') && !each.includes("\\"));
+  return `{"${(isPlain ? texts : texts.map((each) => each.replace(/["\\]/g, "\\$&"))).join('","')}"}`;
 }
 
 /** One row without a lane has the number of the transaction. */
@@ -269,7 +268,7 @@ function settlementColumns(settlements: readonly Settlement[]): unknown[] {
 /** `bigint` arrives as text, or as whatever the user's parser for it makes of it. */
 function rowFrom(record: StatementRow, waiting: boolean): Row {
   const { message, unreadable } = messageFrom(record as unknown as MessageRecord);
-  return {
+  const row: { -readonly [Name in keyof Row]: Row[Name] } = {
     lane: Number(record.lane),
     position: Number(record.position),
     message,
@@ -277,9 +276,10 @@ function rowFrom(record: StatementRow, waiting: boolean): Row {
     crashes: Number(record.crashes),
     waiting,
     held: record.held === true,
-    ...(waiting && { turn: Number(record.turn) }),
-    ...(unreadable !== undefined && { fault: faultOf(unreadable) }),
   };
+  if (waiting) row.turn = Number(record.turn);
+  if (unreadable !== undefined) row.fault = faultOf(unreadable);
+  return row;
 }
 
 function faultOf(unreadable: string): PostboxError {

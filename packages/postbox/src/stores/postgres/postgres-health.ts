@@ -89,9 +89,9 @@ async function look(
       return;
     }
     const t: BoxTables = await boxes.existing(limits.box, execute);
-    seen.upkeep = String((await execute(upkeepSql(t), [])).rows[0]?.upkeep);
-    // Not before: the catalogs are the server's own, and joined as it likes.
+    // Also for the catalogs: in a database with many tables, a join of them as the server likes reads all of them.
     await execute(planByKey, []);
+    seen.upkeep = String((await execute(upkeepSql(t), [])).rows[0]?.upkeep);
     const [overflowed] = (await execute(overflowedSql(t), [])).rows;
     if (overflowed !== undefined) seen.overflowedMs = Number(overflowed.ms);
     const counting = [limits.parked + countedBeyond + 1, countedBeyond + 1];

@@ -1,4 +1,4 @@
-import { describeOnEach, postgresTestData, remember, testMessage, testMessages } from "@postbox/testkit";
+import { cuttable, describeOnEach, postgresTestData, remember, testMessage, testMessages } from "@postbox/testkit";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { laneOf } from "../../internal/lane.js";
@@ -61,6 +61,25 @@ describeOnEach("postgres", ({ url }) => {
     store = postgresStore({ pool, schema: data.schema });
   });
   afterAll(data.drop);
+
+  it("knows that the network has reset its connection, and tells that from another socket's", async () => {
+    const way = await cuttable(url);
+    const own = new pg.Pool({ connectionString: way.url });
+    const reset = postgresStore({ pool: own, schema: data.schema });
+    const error = await reset
+      .transaction(async (tx) => {
+        const sleeping = tx.query("SELECT pg_sleep(60)");
+        way.reset();
+        await sleeping;
+      })
+      .catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ code: "ECONNRESET" });
+    expect(reset.isUnavailable(error)).toBe(true);
+    expect(reset.isUnavailable(Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" }))).toBe(false);
+    expect(reset.isUnavailable(new Error("insert into x - read ECONNRESET"))).toBe(true);
+    await own.end();
+    way.close();
+  });
 
   it("gives positions in the order of the call, also to a thousand", async () => {
     const messages = testMessages("m", 1000).reverse();

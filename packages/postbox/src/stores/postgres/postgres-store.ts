@@ -2,7 +2,7 @@ import type { ClientBase, Pool } from "pg";
 import type { Message } from "../../message/message.js";
 import { checkOptions, type OptionRule, object, text } from "../../options.js";
 import type { Box, Store, TransactionLibrary } from "../../store.js";
-import { isConnectionLost } from "../../transactions/connection-lost.js";
+import { connectionEnded, isConnectionLost } from "../../transactions/connection-lost.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
@@ -184,7 +184,7 @@ function surviveBrokenConnections(pool: Pool): void {
   if (prepared.has(pool)) return;
   prepared.add(pool);
   pool.on("error", () => {});
-  pool.on("connect", (client) => client.on("error", () => {}));
+  pool.on("connect", (client) => client.on("error", connectionEnded));
 }
 
 function oneMessage(message: Message, columns: typeof messageColumns, firstLane: number): unknown[] {

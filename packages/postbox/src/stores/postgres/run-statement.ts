@@ -54,7 +54,9 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
       await query("COMMIT", []);
       return result;
     } catch (error) {
-      await query("ROLLBACK", []);
+      const lost = await query("ROLLBACK", []).catch((thrown: unknown) => ({ thrown }));
+      // Not as an error of the server's: the connection is lost, too.
+      if ("thrown" in lost) throw new Error((error as Error).message, { cause: error });
       throw error;
     }
   }
@@ -84,15 +86,14 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
     const call = async (): Promise<Result> => {
       signal.throwIfAborted();
       const connection = await (open as OpenConnection)("statements", openLimitMs, signal);
-      const close = () => void connection.close();
-      signal.addEventListener("abort", close, { once: true });
+      signal.addEventListener("abort", connection.giveUp, { once: true });
       try {
         await connection.query("BEGIN ISOLATION LEVEL READ COMMITTED");
         const { rows, rowCount } = await connection.query(text, params);
         await connection.query("COMMIT");
         return { rows, rowCount: rowCount ?? 0 };
       } finally {
-        signal.removeEventListener("abort", close);
+        signal.removeEventListener("abort", connection.giveUp);
         await connection.close();
       }
     };
