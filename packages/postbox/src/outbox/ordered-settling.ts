@@ -22,16 +22,24 @@ export function createOrderedSettling(
 ): OrderedSettling {
   const putOff = new Map<string, Judgement[]>();
 
+  const mustWait = ({ settlement }: Judgement) => holdsKey(settlement) && window.hasEarlierOnItsWay(settlement.row);
+
   function add(judgements: readonly Judgement[]): void {
+    // Nearly always: each row that was sent comes here by itself.
+    if (!judgements.some(mustWait)) {
+      settler.add(judgements);
+      return;
+    }
     const now: Judgement[] = [];
     for (const judgement of judgements) {
-      const { row } = judgement.settlement;
-      if (!holdsKey(judgement.settlement) || !window.hasEarlierOnItsWay(row)) {
+      if (!mustWait(judgement)) {
         now.push(judgement);
         continue;
       }
-      const key = row.message.key as string;
-      putOff.set(key, [...(putOff.get(key) ?? []), judgement]);
+      const key = judgement.settlement.row.message.key as string;
+      const others = putOff.get(key);
+      if (others === undefined) putOff.set(key, [judgement]);
+      else others.push(judgement);
     }
     if (now.length > 0) settler.add(now);
   }

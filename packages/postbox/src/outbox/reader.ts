@@ -74,7 +74,9 @@ export function createReader(options: ReaderOptions): Reader {
   /** Each halves what a read may bring: one that took too long would take too long again. */
   let halvings = 0;
   const maxBytes = () => Math.max(1, Math.floor(options.maxInFlightBytes / 2 ** halvings));
-  const isFull = () => window.buffered >= 4 * batchSize || window.bufferedBytes >= options.maxInFlightBytes;
+  /** As many rows are read at once, and buffered. More would only be older when they are sent, and cost time to keep. */
+  const most = 2 * batchSize;
+  const isFull = () => window.buffered >= most || window.bufferedBytes >= options.maxInFlightBytes;
   const late = createLateCommits({ ...options, failed, lanes: () => lanes, stillAsked, isFull, maxBytes });
 
   /** How long to wait after a failure. */
@@ -148,7 +150,6 @@ export function createReader(options: ReaderOptions): Reader {
     start = cutAt === undefined ? 0 : (cutAt + 1) % Math.max(1, lanes.length);
     // Many full lanes share what one alone may have.
     const wanted = lanes.reduce((sum, { limit }) => sum + limit, 0);
-    const most = 4 * batchSize;
     if (wanted > most)
       for (const state of lanes) state.limit = Math.max(smallest(), Math.floor((state.limit * most) / wanted));
     return full ? "full" : fresh > 0 ? "some" : "none";
@@ -238,7 +239,7 @@ export function createReader(options: ReaderOptions): Reader {
       lanes = [...byLane.values()];
     },
     roomLeft() {
-      if (isFull() || window.buffered >= 2 * batchSize) return;
+      if (isFull() || window.buffered >= most / 2) return;
       room.wake();
       late.roomLeft();
     },

@@ -112,7 +112,7 @@ export function messageFrom(record: MessageRecord): ReadMessage {
     extensions: extensions ?? readable<Extensions>(record.extensions, isScalar),
     headers: headers ?? readable<Record<string, string>>(record.headers, isText),
     topic: record.topic,
-    data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
+    data: Buffer.isBuffer(data) ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength) : data,
   };
   if (record.subject !== null) message.subject = record.subject;
   if (record.time !== null) message.time = record.time;

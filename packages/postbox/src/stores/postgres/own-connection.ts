@@ -1,4 +1,4 @@
-import type { Client, ClientConfig, Notification, Pool, QueryResult } from "pg";
+import type { Client, ClientConfig, Notification, Pool, QueryConfig, QueryResult } from "pg";
 import { cancelStatement } from "./cancel-statement.js";
 
 /**
@@ -6,7 +6,7 @@ import { cancelStatement } from "./cancel-statement.js";
  * cancelled on the server: nothing may ever queue up behind a socket that is dead and does not know it.
  */
 export interface OwnConnection {
-  query(text: string, params?: readonly unknown[]): Promise<QueryResult>;
+  query(statement: string | QueryConfig, params?: readonly unknown[]): Promise<QueryResult>;
   /** Resolves with the reason when it has broken; never otherwise. */
   readonly broken: Promise<Error>;
   /** From now on, whatever the server notifies it of. */
@@ -83,9 +83,9 @@ async function connected(
   return {
     broken,
     onNotification: (heard) => client.on("notification", heard),
-    async query(text, params) {
+    async query(statement, params) {
       try {
-        return await client.query(text, params as unknown[] | undefined);
+        return await client.query(statement as string, params as unknown[] | undefined);
       } catch (error) {
         cancelStatement(client);
         throw error;

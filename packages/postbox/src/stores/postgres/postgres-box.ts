@@ -4,21 +4,20 @@ import {
   type Box,
   defaultReadBytes,
   type Lane,
-  type LaneRead,
   type Member,
   type Row,
   type Settled,
   type Settlement,
   type TakenLane,
-  type WriterRange,
 } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { boxFunctions } from "./box-functions.js";
+import { dueFrom, lateFrom, readFrom } from "./box-rows.js";
 import { openPartitionSql } from "./done-partitions.js";
 import { errorText } from "./error-text.js";
-import { type MessageRecord, messageFrom } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
-import type { StatementRunner } from "./run-statement.js";
+import type { Field } from "./plain-rows.js";
+import type { RowForm, StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 import type { KeptIn } from "./settle-sql.js";
 
@@ -38,10 +37,11 @@ export function postgresBox(
   /** Where what is sent is kept, and until when that is so. */
   let kept: { readonly in: KeptIn; readonly until: number } = { in: "overflow", until: 0 };
 
-  async function query(verb: keyof typeof statements, params: readonly unknown[], signal?: AbortSignal) {
+  type Verb = keyof typeof statements;
+  async function query(verb: Verb, params: readonly unknown[], signal?: AbortSignal, form?: RowForm) {
     try {
       await checkSchema((text, given) => run(text, given, signal));
-      return (await run(statements[verb].call, params, signal)).rows;
+      return (await run(statements[verb].call, params, signal, form)).rows;
     } catch (thrown) {
       if (signal?.aborted) throw signal.reason;
       const error = schemaError(thrown, schema);
@@ -54,6 +54,10 @@ export function postgresBox(
         },
       );
     }
+  }
+
+  async function read(verb: "read" | "due" | "late", params: readonly unknown[], signal?: AbortSignal) {
+    return (await query(verb, params, signal, "plain")) as unknown as readonly (readonly Field[])[];
   }
 
   async function lookForPartition(): Promise<void> {
@@ -87,21 +91,13 @@ export function postgresBox(
     async read(lanes, { maxBytes = defaultReadBytes } = {}, signal) {
       const limits = lanes.map(({ limit }) => limit);
       const params = [lanes.map(({ lane }) => lane), limits, lanes.map(({ after = 0 }) => after)];
-      const records = await query("read", [...params, Math.max(0, ...limits), maxBytes], signal);
-      const { rows, status, open } = readRowsFrom(records, (record) => rowFrom(record, false));
-      return {
-        rows: rows.sort(byLane),
-        open,
-        more: lanesWithMore(lanes, records, maxBytes),
-        drawn: Number(status?.position ?? 0),
-        server: String(status?.source),
-      };
+      return readFrom(await read("read", [...params, Math.max(0, ...limits), maxBytes], signal), lanes, maxBytes);
     },
 
     async due(lanes, { maxBytes = defaultReadBytes, except = [] } = {}, signal) {
       const limits = lanes.map(({ limit }) => limit);
       const params = [lanes.map(({ lane }) => lane), limits, Math.max(0, ...limits), maxBytes, except];
-      return (await query("due", params, signal)).map((record) => rowFrom(record, true)).sort(byLane);
+      return dueFrom(await read("due", params, signal));
     },
 
     async late(gaps, limit, { maxBytes = defaultReadBytes } = {}, signal) {
@@ -113,11 +109,7 @@ export function postgresBox(
         known.map(({ lane }) => lane),
         known.map(({ position }) => position),
       ];
-      const records = await query("late", [...params, limit, maxBytes], signal);
-      const lateFrom = (record: StatementRow) => ({ ...rowFrom(record, false), ageMs: Number(record.age_ms) });
-      const { rows, open } = readRowsFrom(records, lateFrom);
-      const more = rows.length >= limit || bytesOf(records) >= maxBytes;
-      return { rows: rows.sort((a, b) => a.position - b.position), open, more };
+      return lateFrom(await read("late", [...params, limit, maxBytes], signal), limit, maxBytes);
     },
 
     async promote(limit, signal) {
@@ -263,87 +255,6 @@ function settlementColumns(settlements: readonly Settlement[]): unknown[] {
     fates.map((fate) => (fate?.error === undefined ? "" : errorText(fate.error))),
     settlements.map(holdKeyOf),
   ];
-}
-
-/** `bigint` arrives as text, or as whatever the user's parser for it makes of it. */
-function rowFrom(record: StatementRow, waiting: boolean): Row {
-  const { message, unreadable } = messageFrom(record as unknown as MessageRecord);
-  const row: { -readonly [Name in keyof Row]: Row[Name] } = {
-    lane: Number(record.lane),
-    position: Number(record.position),
-    message,
-    attempts: Number(record.attempts),
-    crashes: Number(record.crashes),
-    waiting,
-    held: record.held === true,
-  };
-  if (waiting) row.turn = Number(record.turn);
-  if (unreadable !== undefined) row.fault = faultOf(unreadable);
-  return row;
-}
-
-function faultOf(unreadable: string): PostboxError {
-  return new PostboxError(
-    "message-unreadable",
-    `the stored row makes no message: ${unreadable}; it was not written by this library. Look at it with admin.get(id), then discard it`,
-  );
-}
-
-/** The rows; and the one without a lane, with the transactions that were open. */
-function readRowsFrom<R>(records: readonly StatementRow[], from: (record: StatementRow) => R) {
-  const rows: R[] = [];
-  let status: StatementRow | undefined;
-  for (const record of records) {
-    if (record.lane === null) status = record;
-    else rows.push(from(record));
-  }
-  return { rows, status, open: openIn(String(status?.id)) };
-}
-
-/** `oldest:next:list:more`: the listed ones, in ascending order, and `more` from `next` on. */
-function openIn(text: string): readonly WriterRange[] {
-  const [, next = "", list = "", more = ""] = text.split(":");
-  const open = list === "" ? [] : list.split(",").map((number) => ({ from: Number(number), to: Number(number) + 1 }));
-  if (Number(more) > 0) open.push({ from: Number(next), to: Number(next) + Number(more) });
-  return open;
-}
-
-/** At least what the statement counts for these rows. It counts headers as they are stored. */
-function bytesOf(records: readonly StatementRow[]): number {
-  let bytes = 0;
-  for (const { lane, data, headers, extensions } of records) {
-    if (lane === null) continue;
-    bytes += (data as Uint8Array).byteLength + 3 * ((headers as string).length + (extensions as string).length) + 1024;
-  }
-  return bytes;
-}
-
-/** Lanes that reached their limit; and if the bytes ended the read, the lane of the last row and all behind it. */
-function lanesWithMore(
-  lanes: readonly LaneRead[],
-  records: readonly StatementRow[],
-  maxBytes: number,
-): ReadonlySet<number> {
-  const counts = new Map<number, number>();
-  let last: number | undefined;
-  for (const { lane } of records) {
-    if (lane === null) continue;
-    last = Number(lane);
-    counts.set(last, (counts.get(last) ?? 0) + 1);
-  }
-  const wasCut = bytesOf(records) >= maxBytes;
-  let isBehind = false;
-  const more = new Set<number>();
-  for (const { lane, limit } of lanes) {
-    isBehind ||= wasCut && lane === last;
-    if (isBehind || (counts.get(lane) ?? 0) >= limit) more.add(lane);
-  }
-  return more;
-}
-
-/** A join promises no order. */
-function byLane(a: Row, b: Row): number {
-  return a.lane - b.lane || a.position - b.position;
 }
 
 /** A connection that is refused on several addresses has no text of its own, only a code. */

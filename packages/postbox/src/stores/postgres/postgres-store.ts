@@ -44,11 +44,11 @@ export interface PostgresStoreOptions {
 }
 
 const poolRule: OptionRule = {
-  expected: "a Pool of pg",
+  expected: "a Pool of pg, without its option 'binary', which damages bytes",
   test: (value) =>
     ["connect", "query", "on", "listenerCount"].every(
       (method) => typeof (value as Record<string, unknown> | null)?.[method] === "function",
-    ),
+    ) && (value as { options?: { binary?: unknown } }).options?.binary !== true,
 };
 
 const rules = { pool: poolRule, directUrl: text, transactions: object, schema: schemaRule };

@@ -3,14 +3,27 @@ import type { Executor } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { cancelStatement } from "./cancel-statement.js";
 import type { OpenConnection } from "./own-connection.js";
+import { plainRows } from "./plain-rows.js";
 
 type Result = Awaited<ReturnType<Executor>>;
+
+/** With named columns, parsed as the pool does; or plain, as in plain-rows.ts. */
+export type RowForm = "named" | "plain";
+
+/** What `pg` takes for a statement. */
+const configOf = (text: string, params: readonly unknown[], form: RowForm) => ({
+  text,
+  values: params as unknown[],
+  ...(form === "plain" && plainRows),
+});
 
 /**
  * Runs the relay's statements. If the signal is aborted first, the statement is cancelled on the server, its connection destroyed,
  * and the call rejects with the signal's reason; whether the statement took effect is unknown then.
  */
-export type StatementRunner = (...statement: [...Parameters<Executor>, signal?: AbortSignal]) => Promise<Result>;
+export type StatementRunner = (
+  ...statement: [...Parameters<Executor>, signal?: AbortSignal, form?: RowForm]
+) => Promise<Result>;
 
 /** How long a statement waits for a connection of the pool before it gets one beside it. */
 const patienceMs = 1000;
@@ -41,16 +54,21 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
     return rows[0]?.level !== "read committed";
   }
 
-  async function onClient(client: PoolClient, text: string, params: readonly unknown[]): Promise<Result> {
-    const query: Executor = async (...statement) => {
-      const { rows, rowCount } = await client.query(...(statement as [string, unknown[]]));
+  async function onClient(
+    client: PoolClient,
+    text: string,
+    params: readonly unknown[],
+    form: RowForm,
+  ): Promise<Result> {
+    const query = async (...[text, params, form = "named"]: [...Parameters<Executor>, form?: RowForm]) => {
+      const { rows, rowCount } = await client.query(configOf(text, params, form));
       return { rows, rowCount: rowCount ?? 0 };
     };
     needsTransaction ??= await levelIsOther(query);
-    if (!needsTransaction) return query(text, params);
+    if (!needsTransaction) return query(text, params, form);
     await query("BEGIN ISOLATION LEVEL READ COMMITTED", []);
     try {
-      const result = await query(text, params);
+      const result = await query(text, params, form);
       await query("COMMIT", []);
       return result;
     } catch (error) {
@@ -61,7 +79,8 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
     }
   }
 
-  async function onPlace(client: PoolClient, text: string, params: readonly unknown[], signal: AbortSignal) {
+  type Statement = [text: string, params: readonly unknown[], form: RowForm];
+  async function onPlace(client: PoolClient, signal: AbortSignal, ...statement: Statement) {
     let givenUp = false;
     const giveUp = () => {
       givenUp = true;
@@ -70,7 +89,7 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
     };
     signal.addEventListener("abort", giveUp, { once: true });
     try {
-      const result = await onClient(client, text, params);
+      const result = await onClient(client, ...statement);
       if (!givenUp) client.release();
       return result;
     } catch (error) {
@@ -82,14 +101,14 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
     }
   }
 
-  function onOwn(text: string, params: readonly unknown[], signal: AbortSignal): Promise<Result> {
+  function onOwn(signal: AbortSignal, ...statement: Statement): Promise<Result> {
     const call = async (): Promise<Result> => {
       signal.throwIfAborted();
       const connection = await (open as OpenConnection)("statements", openLimitMs, signal);
       signal.addEventListener("abort", connection.giveUp, { once: true });
       try {
         await connection.query("BEGIN ISOLATION LEVEL READ COMMITTED");
-        const { rows, rowCount } = await connection.query(text, params);
+        const { rows, rowCount } = await connection.query(configOf(...statement));
         await connection.query("COMMIT");
         return { rows, rowCount: rowCount ?? 0 };
       } finally {
@@ -102,18 +121,23 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
     return result;
   }
 
-  return async (text, params, signal) => {
+  return async (text, params, signal, form = "named") => {
     if (signal !== undefined) {
       const client = await places.take(signal, open && patienceMs);
-      const running = client === undefined ? onOwn(text, params, signal) : onPlace(client, text, params, signal);
-      return abortable(running, signal);
+      const statement: Statement = [text, params, form];
+      return abortable(
+        client === undefined ? onOwn(signal, ...statement) : onPlace(client, signal, ...statement),
+        signal,
+      );
     }
     needsTransaction ??= await levelIsOther(
       (...statement) => pool.query(...(statement as [string, unknown[]])) as never,
     );
     const { rows, rowCount } = needsTransaction
-      ? await inTransaction.begin((client) => client.query(text, params as unknown[]), { isolation: "read committed" })
-      : await pool.query(text, params as unknown[]);
+      ? await inTransaction.begin((client) => client.query(configOf(text, params, form)), {
+          isolation: "read committed",
+        })
+      : await pool.query(configOf(text, params, form));
     return { rows, rowCount: rowCount ?? 0 };
   };
 }

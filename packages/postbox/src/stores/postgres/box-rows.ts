@@ -1,0 +1,138 @@
+import { PostboxError } from "../../errors.js";
+import type { Message } from "../../message/message.js";
+import type { LaneRead, LaneRows, LateRow, LateRows, Row, WriterRange } from "../../store.js";
+import { type MessageRecord, messageFrom } from "./message-columns.js";
+import { bytesReader, type Field } from "./plain-rows.js";
+
+/*
+ * What the functions that read a box answer with (box-sql.ts), made into rows. The columns of a row come first, then one of the
+ * statement's own if it has one, and those of the message last.
+ */
+
+type Fields = readonly Field[];
+type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
+
+const [laneAt, positionAt, attemptsAt, crashesAt, heldAt, ownAt] = [0, 1, 2, 3, 4, 5];
+const [sourceAt, extensionsAt, headersAt, dataAt] = [1, 9, 10, 11];
+
+export function readFrom(records: readonly Fields[], lanes: readonly LaneRead[], maxBytes: number): LaneRows {
+  const rows: Row[] = [];
+  const rowFrom = rowReader(ownAt, false);
+  const status = forEachRow(records, (fields) => rows.push(rowFrom(fields)));
+  // Before they are sorted: the last one is the one at which the bytes ended the read.
+  const more = lanesWithMore(lanes, rows, bytesIn(records, ownAt) >= maxBytes);
+  return {
+    rows: rows.sort(byLane),
+    open: openIn(String(status?.[ownAt])),
+    more,
+    drawn: Number(status?.[positionAt] ?? 0),
+    server: String(status?.[ownAt + sourceAt]),
+  };
+}
+
+export function dueFrom(records: readonly Fields[]): Row[] {
+  const rowFrom = rowReader(ownAt + 1, true);
+  return records.map((fields) => ({ ...rowFrom(fields), turn: Number(fields[ownAt]) })).sort(byLane);
+}
+
+export function lateFrom(records: readonly Fields[], limit: number, maxBytes: number): LateRows {
+  const rows: LateRow[] = [];
+  const rowFrom = rowReader(ownAt + 1, false);
+  const status = forEachRow(records, (fields) => rows.push({ ...rowFrom(fields), ageMs: Number(fields[ownAt]) }));
+  return {
+    rows: rows.sort((a, b) => a.position - b.position),
+    open: openIn(String(status?.[ownAt + 1])),
+    more: rows.length >= limit || bytesIn(records, ownAt + 1) >= maxBytes,
+  };
+}
+
+/** Answers with the one that has no lane, and says which transactions were open. */
+function forEachRow(records: readonly Fields[], take: (fields: Fields) => void): Fields | undefined {
+  let status: Fields | undefined;
+  for (const fields of records) {
+    if (fields[laneAt] === null) status = fields;
+    else take(fields);
+  }
+  return status;
+}
+
+/** The columns of the message begin at `at`. */
+function rowReader(at: number, waiting: boolean): (fields: Fields) => Row {
+  const bytes = bytesReader();
+  let last: Message | undefined;
+  // Most have these in common with the one before. Thousands are kept at a time, so each is kept once.
+  const shared = (text: Field | undefined, before: string | undefined) => (text === before ? before : text);
+  return (fields) => {
+    const { message, unreadable } = messageFrom({
+      id: fields[at],
+      source: shared(fields[at + sourceAt], last?.source),
+      type: shared(fields[at + 2], last?.type),
+      subject: fields[at + 3],
+      time: fields[at + 4],
+      content_type: shared(fields[at + 5], last?.datacontenttype),
+      data_schema: fields[at + 6],
+      topic: shared(fields[at + 7], last?.topic),
+      key: fields[at + 8],
+      extensions: fields[at + extensionsAt],
+      headers: fields[at + headersAt],
+      data: bytes(fields[at + dataAt] as string),
+    } as MessageRecord);
+    last = message;
+    const row: Mutable<Row> = {
+      lane: Number(fields[laneAt]),
+      position: Number(fields[positionAt]),
+      message,
+      attempts: Number(fields[attemptsAt]),
+      crashes: Number(fields[crashesAt]),
+      waiting,
+      held: fields[heldAt] === "t",
+    };
+    if (unreadable !== undefined) row.fault = faultOf(unreadable);
+    return row;
+  };
+}
+
+function faultOf(unreadable: string): PostboxError {
+  return new PostboxError(
+    "message-unreadable",
+    `the stored row makes no message: ${unreadable}; it was not written by this library. Look at it with admin.get(id), then discard it`,
+  );
+}
+
+/** `oldest:next:list:more`: the listed ones, in ascending order, and `more` from `next` on. */
+function openIn(text: string): readonly WriterRange[] {
+  const [, next = "", list = "", more = ""] = text.split(":");
+  const open = list === "" ? [] : list.split(",").map((number) => ({ from: Number(number), to: Number(number) + 1 }));
+  if (Number(more) > 0) open.push({ from: Number(next), to: Number(next) + Number(more) });
+  return open;
+}
+
+/** At least what the statement counts for these rows. It counts headers as they are stored, and a byte is two characters here. */
+function bytesIn(records: readonly Fields[], at: number): number {
+  let bytes = 0;
+  for (const fields of records) {
+    if (fields[laneAt] === null) continue;
+    const lengthOf = (column: number) => (fields[at + column] as string).length;
+    bytes += lengthOf(dataAt) / 2 + 3 * (lengthOf(headersAt) + lengthOf(extensionsAt)) + 1024;
+  }
+  return bytes;
+}
+
+/** Lanes that reached their limit; and if the bytes ended the read, the lane of the last row and all behind it. */
+function lanesWithMore(lanes: readonly LaneRead[], rows: readonly Row[], wasCut: boolean): ReadonlySet<number> {
+  const counts = new Map<number, number>();
+  for (const { lane } of rows) counts.set(lane, (counts.get(lane) ?? 0) + 1);
+  const last = rows.at(-1)?.lane;
+  let isBehind = false;
+  const more = new Set<number>();
+  for (const { lane, limit } of lanes) {
+    isBehind ||= wasCut && lane === last;
+    if (isBehind || (counts.get(lane) ?? 0) >= limit) more.add(lane);
+  }
+  return more;
+}
+
+/** A join promises no order. */
+function byLane(a: Row, b: Row): number {
+  return a.lane - b.lane || a.position - b.position;
+}
