@@ -35,6 +35,8 @@ interface RelayPlan {
   readonly onPark: "continue" | "hold";
   readonly batchSize: number;
   readonly maxInFlight: number;
+  /** Defaults to more than there is. */
+  readonly maxInFlightBytes?: number;
   readonly maxAttempts: number;
   readonly leaseMs: number;
   readonly pollIntervalMs: number;
@@ -105,7 +107,22 @@ export function planOf(seed: number): Plan {
   const whole = operated(plan, createChance(seed ^ 0x0be7a7e));
   const inboxes = createChance(seed ^ 0xd0ab1e);
   const durable = !whole.direct && inboxes.is(0.3);
-  return { ...whole, durable, ...(inboxes.is(0.15) && { retentionMs: inboxes.pick([1_000, 4_000]) }) };
+  const kept = { ...whole, durable, ...(inboxes.is(0.15) && { retentionMs: inboxes.pick([1_000, 4_000]) }) };
+  return narrowed(kept, createChance(seed ^ 0x0b17e5));
+}
+
+/** Some have little room for bytes, some a broker that confirms late. */
+function narrowed(plan: Plan, chance: Chance): Plan {
+  const relay = chance.is(0.2) ? { ...plan.relay, maxInFlightBytes: chance.pick([1, 1_200, 4_000]) } : plan.relay;
+  const isLate = plan.faults.length > 0 && !plan.direct && chance.is(0.2);
+  const from = chance.between(0, troubleMs / 2);
+  const late: Fault = {
+    kind: "broker weather",
+    from,
+    to: from + chance.between(0, troubleMs / 2),
+    weather: { confirmLate: chance.pick([0.1, 0.5, 1]) },
+  };
+  return healing({ ...plan, relay, faults: isLate ? [...plan.faults, late] : plan.faults });
 }
 
 /** Some have an operator, some have schedules, whatever else goes on. */

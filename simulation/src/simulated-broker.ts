@@ -22,6 +22,8 @@ export interface BrokerWeather {
   readonly dies: number;
   /** It is taken, but its confirm never comes. */
   readonly confirmLost: number;
+  /** It is taken, but its confirm may come after its sender has given up. */
+  readonly confirmLate: number;
   /** It is delivered twice. */
   readonly repeats: number;
 }
@@ -69,7 +71,7 @@ export class SimulatedBroker {
 
   /** A sender over a link. */
   sender(link: Link, keepsOrder: boolean): Sender {
-    const { recorder, poisonOf } = this.#options;
+    const { recorder, poisonOf, chance, weather } = this.#options;
     let arrivesAt = 0;
     // What was swallowed never arrives, and so nothing behind it does: until whoever waits gives up, and connects again.
     let connection = { dead: false };
@@ -110,6 +112,7 @@ export class SimulatedBroker {
           const confirm = (index: number, outcome: Outcome) =>
             link.back(() => {
               if (isSwallowed()) return;
+              if (signal.aborted && outcome.status === "sent") recorder.meet("a confirm came after it was given up");
               settled(index, outcome);
               if (--left === 0) resolve();
             });
@@ -139,7 +142,10 @@ export class SimulatedBroker {
               }
               if (outcome.status !== "sent") recorder.note("", `${outcome.status} ${nameOf(message)}`);
               if (outcome.status !== "sent" && key !== undefined) heldBack.add(key);
-              confirm(index, outcome);
+              const { confirmLate } = weather();
+              const lateMs = confirmLate > 0 && chance.is(confirmLate) ? chance.between(0, 2_000) : 0;
+              if (lateMs > 0) this.#world.at(lateMs, () => confirm(index, outcome));
+              else confirm(index, outcome);
             });
           }
         });

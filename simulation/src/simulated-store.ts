@@ -219,11 +219,17 @@ function simulatedBox(inner: Box, box: string, options: SimulatedStoreOptions): 
         return lanes;
       }),
     release: (...args) => link.call(() => inner.release(...args)),
-    read: (...args) =>
-      reading(
-        () => inner.read(...args),
+    read: async (lanes, readOptions, ...rest) => {
+      const found = await reading(
+        () => inner.read(lanes, readOptions, ...rest),
         ({ rows }) => rows,
-      ),
+      );
+      const isCut = lanes.some(({ lane, limit }) => {
+        return found.more.has(lane) && found.rows.filter((row) => row.lane === lane).length < limit;
+      });
+      if (isCut) recorder.meet("a read ended at its bytes");
+      return found;
+    },
     due: (...args) =>
       reading(
         () => inner.due(...args),

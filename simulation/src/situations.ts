@@ -16,6 +16,8 @@ export const situations = [
   "a suspect was counted",
   "a message was parked",
   "a confirm got lost",
+  "a confirm came after it was given up",
+  "a read ended at its bytes",
   "a breaker opened",
   "a connection was half open",
   "a COMMIT was cut off",
