@@ -43,6 +43,7 @@ export type ErrorCode =
   | "transaction-ended"
   | "transaction-foreign"
   | "collecting-ended"
+  | "publish-not-awaited"
   | "not-a-transaction"
   | "commit-rolled-back"
   | "schema-missing"

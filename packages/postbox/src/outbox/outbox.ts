@@ -1,5 +1,6 @@
 import { PostboxError } from "../errors.js";
 import { runtimeWith } from "../internal/runtime.js";
+import { unfinishedIn } from "../internal/unfinished.js";
 import type { Message } from "../message/message.js";
 import { callback, flag } from "../options.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "../publisher/publisher.js";
@@ -63,7 +64,14 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
     emit({ name: "outbox.appended", box: outboxBox, count: messages.length });
     hints?.send(tx);
   };
-  const into = (tx: Tx) => publisherInto((messages) => append(tx, messages));
+  const into = (tx: Tx): Publisher => {
+    const publisher = publisherInto((messages) => append(tx, messages));
+    return {
+      publish: (...args) => unfinishedIn(tx, () => publisher.publish(...args)),
+      publishAll: (drafts) => unfinishedIn(tx, () => publisher.publishAll(drafts)),
+      send: (message) => unfinishedIn(tx, () => publisher.send(message)),
+    };
+  };
   const here = (): Publisher => {
     const tx = store.current();
     if (tx !== undefined) return into(tx);

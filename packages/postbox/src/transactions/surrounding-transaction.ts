@@ -1,5 +1,6 @@
 import { ConfigError } from "../errors.js";
 import { createSurrounding } from "../internal/surrounding.js";
+import { withAllFinished } from "../internal/unfinished.js";
 import { checkOptions, oneOf, signal as signalRule } from "../options.js";
 import type { SessionId, Store, TransactionLibrary } from "../store.js";
 import { Abandoned, untilAborted } from "./until-aborted.js";
@@ -70,7 +71,7 @@ export function surroundingTransactions<Tx>(
       const result = await library
         .begin(async (tx) => {
           const held = { tx, open: true, afterCommit };
-          const run = () => surrounding.run(held, () => work(tx));
+          const run = () => surrounding.run(held, () => withAllFinished(tx as object, () => work(tx)));
           const force = options.signal && forceOn(tx);
           try {
             return await (options.signal && force ? untilAborted(run, options.signal, force) : run());

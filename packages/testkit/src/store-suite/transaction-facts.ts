@@ -1,4 +1,4 @@
-import { currentTransaction } from "postbox";
+import { createOutbox, currentTransaction, defineEvent, type StandardSchema } from "postbox";
 import { describe, expect } from "vitest";
 import { testMessage } from "../messages.js";
 import { outbox } from "./box-access.js";
@@ -7,6 +7,20 @@ import type { StoreFact } from "./store-facts.js";
 import type { StoreSuiteOptions } from "./store-harness.js";
 
 const tick = () => new Promise<void>((resolve) => setTimeout(resolve, 1));
+
+/** Whoever checks it takes a while. */
+const schema: StandardSchema<{ readonly refused?: boolean }> = {
+  "~standard": {
+    version: 1,
+    vendor: "suite",
+    validate: async (value) => {
+      await tick();
+      const { refused } = value as { readonly refused?: boolean };
+      return refused ? { issues: [{ message: "refused" }] } : { value: value as { readonly refused?: boolean } };
+    },
+  },
+};
+const Checked = defineEvent({ type: "shop.Checked", schema });
 
 /** `transaction()`, `current()`, and which handles are refused. */
 export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuiteOptions<Tx>): void {
@@ -43,6 +57,33 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       });
       await expect(failing).rejects.toBe(error);
       expect(await effects()).toEqual([]);
+    });
+
+    fact("rolls back when a publish is still under way at its end", async ({ store, effect, effects, contents }) => {
+      const box = createOutbox(store, { source: "/shop" });
+      const ways: Record<string, (tx: Tx) => Promise<unknown>> = {
+        publish: (tx) => box.in(tx).publish(Checked, {}),
+        publishAll: (tx) => box.in(tx).publishAll([Checked.message({}), Checked.message({})]),
+        send: (tx) => box.in(tx).send({ type: "shop.Sent", topic: "shop", data: new Uint8Array() }),
+        "publish without a handle": () => box.publish(Checked, {}),
+        "a publish that fails": (tx) => box.in(tx).publish(Checked, { refused: true }),
+      };
+      for (const [way, publish] of Object.entries(ways)) {
+        const forgetful = store.transaction(async (tx) => {
+          await effect(tx, way);
+          void publish(tx).catch(() => {});
+        });
+        await expect(forgetful, way).rejects.toMatchObject({ code: "publish-not-awaited" });
+      }
+      const failing = store.transaction(async (tx) => {
+        void box.in(tx).publish(Checked, {});
+        throw new Error("no stock");
+      });
+      await expect(failing).rejects.toThrow("no stock");
+      expect(await effects()).toEqual([]);
+      expect((await contents(outbox)).pending).toEqual([]);
+      await store.transaction((tx) => box.in(tx).publish(Checked, {}));
+      expect((await contents(outbox)).pending).toHaveLength(1);
     });
 
     fact("works again after a rollback", async ({ store, effect, effects }) => {

@@ -1,6 +1,7 @@
 import { ConfigError, PostboxError } from "../../errors.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { createSurrounding } from "../../internal/surrounding.js";
+import { withAllFinished } from "../../internal/unfinished.js";
 import { checkOptions, type OptionRule, object, oneOf, signal as signalRule, text } from "../../options.js";
 import type { Box, Store, TransactionOptions } from "../../store.js";
 import { memoryAdmin } from "./memory-admin.js";
@@ -77,7 +78,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       const tx = new OpenTransaction(data);
       open.add(tx);
       try {
-        const working = surrounding.run(tx, () => work(tx));
+        const working = surrounding.run(tx, () => withAllFinished(tx, () => work(tx)));
         const result = await (txOptions.signal === undefined ? working : unlessAborted(working, txOptions.signal));
         tx.commit();
         return result;

@@ -6,8 +6,11 @@
 /** What a column holds: a text, or NULL. */
 export type Field = string | null;
 
+/** `pg` takes the same option for the parsers of results and for the types of parameters, of which there are none. */
+const types = Object.assign([], { getTypeParser: () => (text: string) => text });
+
 /** What a query of `pg` takes to answer with plain rows. */
-export const plainRows = { rowMode: "array", types: { getTypeParser: () => (text: string) => text } } as const;
+export const plainRows = { rowMode: "array", types } as const;
 
 const chunkBytes = 64 * 1024;
 
