@@ -57,6 +57,7 @@ async function engineOn(
     publishTimeoutMs: 4_000,
     keep: false,
     backoff: constant(1),
+    storeBackoff: () => 1,
     isPermanent: () => false,
     runtime: runtimeWith(runtime),
     telemetry: log.telemetry,

@@ -31,6 +31,8 @@ export interface EngineOptions {
   readonly publishTimeoutMs: number;
   readonly keep: boolean;
   readonly backoff: Backoff;
+  /** How long to wait after so many failures of the store in a row. */
+  storeBackoff(failures: number): number;
   readonly isPermanent: (error: Error) => boolean;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
@@ -63,7 +65,7 @@ export interface Engine {
 }
 
 export function createEngine(options: EngineOptions): Engine {
-  const { boxName, ownership, carrier, runtime, backoff } = options;
+  const { boxName, ownership, carrier, runtime } = options;
   const judgeOptions = { ...options, box: boxName, inPlace: false, random: runtime.random };
   const suspicion = createSuspicion(3 * options.maxInFlight);
   const window = createWindow({
@@ -78,7 +80,6 @@ export function createEngine(options: EngineOptions): Engine {
   const stop = new AbortController();
   const finish = new AbortController();
   let fatal: { readonly error: unknown } | undefined;
-  let readFailures = 0;
   const doubt = createDoubt();
 
   const settler = createSettler({
@@ -98,18 +99,17 @@ export function createEngine(options: EngineOptions): Engine {
   const reader = createReader({
     ...options,
     window,
-    failed(error) {
+    failed(error, failures) {
       if (options.isFatal(error)) {
         fatal = { error };
         stop.abort();
         return 0;
       }
-      const retryInMs = backoff(++readFailures, runtime.random);
+      const retryInMs = options.storeBackoff(failures);
       options.failed(error, retryInMs);
       return retryInMs;
     },
     arrived(held) {
-      readFailures = 0;
       if (held.length > 0) ordered.add(held.map((row) => queueBehind(row, "held", judgeOptions)));
       dispatching.wake();
     },

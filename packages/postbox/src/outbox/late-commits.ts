@@ -25,7 +25,7 @@ export interface LateCommitsOptions {
   stillAsked<R extends Row>(asked: readonly LaneCursor[], rows: readonly R[]): readonly R[];
   /** Whether the window should take in no more for now. */
   isFull(): boolean;
-  failed(error: unknown): number;
+  failed(error: unknown, failures: number): number;
   arrived(held: readonly Row[]): void;
 }
 
@@ -174,7 +174,7 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
           await look(0, [], sweepRoom, signal);
           pauseMs = Math.max(patience * (runtime.monotonic() - startedAt), shortestIntervalMs);
         } catch (error) {
-          pauseMs = Math.max(options.failed(error), shortestIntervalMs);
+          pauseMs = Math.max(options.failed(error, 1), shortestIntervalMs);
         }
       }
     },

@@ -1,5 +1,5 @@
 import { gate, telemetryLog } from "@postbox/testkit";
-import { type Box, constant, type Member, type Order, type TakenLane } from "postbox";
+import type { Box, Member, Order, TakenLane } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
@@ -27,7 +27,7 @@ function ownershipOn(
     order,
     leaseMs,
     pollIntervalMs: 5,
-    backoff: constant(1),
+    storeBackoff: () => 1,
     runtime: runtimeWith(monotonic === undefined ? {} : { monotonic }),
     telemetry: log.telemetry,
     failed: () => {},

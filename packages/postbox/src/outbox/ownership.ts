@@ -1,4 +1,3 @@
-import type { Backoff } from "../backoff.js";
 import { ConfigError } from "../errors.js";
 import { following } from "../internal/following.js";
 import { laneCount } from "../internal/lane.js";
@@ -14,7 +13,8 @@ export interface OwnershipOptions {
   readonly order: Order;
   readonly leaseMs: number;
   readonly pollIntervalMs: number;
-  readonly backoff: Backoff;
+  /** How long to wait after so many failures of the store in a row. */
+  storeBackoff(failures: number): number;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
   failed(error: unknown, retryInMs: number): void;
@@ -159,7 +159,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
         failures = 0;
       } catch (error) {
         if (options.isFatal(error)) throw error;
-        pauseMs = Math.min(options.backoff(++failures, runtime.random), leaseMs / 10);
+        pauseMs = options.storeBackoff(++failures);
         options.failed(error, pauseMs);
       }
       // What cannot be renewed is not ours to send.

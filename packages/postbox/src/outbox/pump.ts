@@ -60,11 +60,14 @@ export function createPump<Tx>(store: Store<Tx>, options: PumpOptions): Pump {
     telemetry({ name: "relay.failed", box: boxName, error: PostboxError.from(thrown), retryInMs });
   const box = boundedBox(store.box(boxName), leaseMs, runtime);
   const nextOwner = uuidv7Generator(runtime);
+  const backoff = reliable(options.backoff, (error) => failed(error, 0));
   const engineOptions = {
     ...options,
     box,
     boxName,
-    backoff: reliable(options.backoff, (error) => failed(error, 0)),
+    backoff,
+    // A relay that notices late that its store is back is late with everything, however long that was away.
+    storeBackoff: (failures: number) => Math.min(backoff(failures, runtime.random), leaseMs / 10),
     isPermanent: (error: Error) => {
       try {
         return options.isPermanent?.(error) ?? false;

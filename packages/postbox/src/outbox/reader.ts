@@ -16,8 +16,8 @@ export interface ReaderOptions {
   readonly pollIntervalMs: number;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
-  /** How long to wait after a failure. Ends the engine for what no retry can mend. */
-  failed(error: unknown): number;
+  /** How long to wait after so many failures in a row. Ends the engine for what no retry can mend. */
+  failed(error: unknown, failures: number): number;
   /** Rows were taken into the window; these of them are held. */
   arrived(held: readonly Row[]): void;
   /** Another server answers than before: what is known of the lanes may be of other messages. */
@@ -79,13 +79,13 @@ export function createReader(options: ReaderOptions): Reader {
   const isFull = () => window.buffered >= most || window.bufferedBytes >= options.maxInFlightBytes;
   const late = createLateCommits({ ...options, failed, lanes: () => lanes, stillAsked, isFull, maxBytes });
 
-  /** How long to wait after a failure. */
-  function failed(error: unknown): number {
+  /** How long a loop waits after so many failures in a row. Each counts its own: together they would count an outage twice over. */
+  function failed(error: unknown, failures: number): number {
     if (error instanceof PostboxError && error.code === "store-timeout") {
       halvings = Math.min(halvings + 1, mostHalvings);
       for (const state of byLane.values()) state.limit = state.dueLimit = 1;
     }
-    return options.failed(error);
+    return options.failed(error, failures);
   }
 
   /** A lane may have been lost, and even gained anew, while it was read. */
@@ -156,6 +156,7 @@ export function createReader(options: ReaderOptions): Reader {
   }
 
   async function tipLoop(signal: AbortSignal): Promise<void> {
+    let failures = 0;
     while (!signal.aborted) {
       if (lanes.length === 0 || isFull()) {
         await room.wait(signal);
@@ -164,12 +165,13 @@ export function createReader(options: ReaderOptions): Reader {
       const startedAt = runtime.monotonic();
       try {
         const found = await readTips(signal);
+        failures = 0;
         const empty = found === "none" && window.buffered === 0 && window.inFlight === 0;
         if (empty && !drained) telemetry({ name: "relay.drained", box: boxName });
         drained = empty;
         pauseMs = found === "full" ? 0 : found === "some" ? 1 : Math.min(pollIntervalMs, Math.max(1, pauseMs * 2));
       } catch (error) {
-        pauseMs = failed(error);
+        pauseMs = failed(error, ++failures);
       }
       // From look to look, whatever a look takes; but never without a rest.
       const restMs = Math.max(pauseMs / 2, pauseMs - (runtime.monotonic() - startedAt));
@@ -208,6 +210,7 @@ export function createReader(options: ReaderOptions): Reader {
   }
 
   async function dueLoop(signal: AbortSignal): Promise<void> {
+    let failures = 0;
     while (!signal.aborted) {
       const restMs = dueAt - runtime.monotonic();
       if (restMs > 0) {
@@ -219,8 +222,9 @@ export function createReader(options: ReaderOptions): Reader {
       if (lanes.length === 0 || isFull()) continue;
       try {
         if ((await readDue()) > 0) reader.dueIn(1);
+        failures = 0;
       } catch (error) {
-        reader.dueIn(Math.max(1, failed(error)));
+        dueAt = runtime.monotonic() + Math.max(1, failed(error, ++failures));
       }
     }
   }

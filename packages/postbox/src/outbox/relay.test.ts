@@ -1,5 +1,14 @@
 import { faultySender, gate, recordingSender, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
-import { type Box, constant, createRelay, PostboxError, type RelayOptions, type Sender, type Store } from "postbox";
+import {
+  type Box,
+  constant,
+  createRelay,
+  exponential,
+  PostboxError,
+  type RelayOptions,
+  type Sender,
+  type Store,
+} from "postbox";
 import { type MemoryStore, memoryBroker, memoryStore } from "postbox/memory";
 import { describe, expect, it } from "vitest";
 
@@ -53,6 +62,35 @@ it("gives its lanes back, and stops, though an archive never answers", async () 
   await log.until("relay.released");
   expect((await store.admin.stats()).lanes.unowned).toBe(64);
 });
+
+it.each(["key", "total"] as const)(
+  "notices soon that its store is back, however often it has failed (%s)",
+  async (order) => {
+    const store = memoryStore();
+    let isAway = true;
+    const away = <A extends unknown[], R>(call: (...args: A) => Promise<R>) => {
+      return (...args: A) => (isAway ? Promise.reject(new Error("connection refused")) : call(...args));
+    };
+    const failing = withBox(store, (box) => ({
+      read: away((...args) => box.read(...args)),
+      due: away((...args) => box.due(...args)),
+      promote: away((...args) => box.promote(...args)),
+    }));
+    const { relay, log, sender } = relayWith(failing, recordingSender(), {
+      order,
+      leaseMs: 300,
+      publishTimeoutMs: 90,
+      backoff: exponential({ initialMs: 1, factor: 4 }),
+    });
+    relay.start();
+    await log.until("relay.failed", 30);
+    isAway = false;
+    await commit(store, "1");
+    await sender.until(1);
+    await relay.stop();
+    expect(Math.max(...log.of("relay.failed").map(({ retryInMs }) => retryInMs))).toBeLessThanOrEqual(30);
+  },
+);
 
 it("reads on beyond what is gone, also in lanes in which it found nothing: a database may have to walk over it each time", async () => {
   const store = memoryStore();

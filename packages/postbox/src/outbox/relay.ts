@@ -56,7 +56,10 @@ export interface RelayOptions {
   readonly expired?: "park" | "drop" | "send";
   /** Total tries of a message before it is parked. Outages of the broker spend none. Defaults to 10. */
   readonly maxAttempts?: number;
-  /** The delay between tries of a message, and between looks during an outage. Defaults to `exponential()`. */
+  /**
+   * The delay between tries of a message, and while the broker is away. While the database is, no delay is longer than a tenth of
+   * `leaseMs`. Defaults to `exponential()`.
+   */
   readonly backoff?: Backoff;
   /** Which failures can never succeed, beside those the sender rejects: parked at once. Defaults to none. */
   readonly isPermanent?: (error: Error) => boolean;

@@ -1,4 +1,3 @@
-import type { Backoff } from "../backoff.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 import type { Box } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
@@ -8,7 +7,8 @@ export interface ScheduleOptions {
   readonly boxName: string;
   readonly pollIntervalMs: number;
   readonly batchSize: number;
-  readonly backoff: Backoff;
+  /** How long to wait after so many failures of the store in a row. */
+  storeBackoff(failures: number): number;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
   failed(error: unknown, retryInMs: number): void;
@@ -40,7 +40,7 @@ export async function keepSchedule(options: ScheduleOptions, signal: AbortSignal
       }
     } catch (error) {
       if (options.isFatal(error)) throw error;
-      pauseMs = options.backoff(++failures, runtime.random);
+      pauseMs = options.storeBackoff(++failures);
       options.failed(error, pauseMs);
     }
     await sleep(runtime, pauseMs, signal);

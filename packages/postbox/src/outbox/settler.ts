@@ -1,4 +1,3 @@
-import type { Backoff } from "../backoff.js";
 import type { Runtime } from "../internal/runtime.js";
 import { sleep } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
@@ -14,7 +13,8 @@ export interface SettlerOptions {
   readonly keep: boolean;
   /** Whether each row that waits does so by itself. */
   readonly alone: boolean;
-  readonly backoff: Backoff;
+  /** How long to wait after so many failures of the store in a row. */
+  storeBackoff(failures: number): number;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
   failed(error: unknown, retryInMs: number): void;
@@ -59,7 +59,7 @@ export function createSettler(options: SettlerOptions): Settler {
       try {
         settled = await box.settle(lanes, settlements, { keep: options.keep, alone: options.alone });
       } catch (error) {
-        const retryInMs = options.backoff(++failures, runtime.random);
+        const retryInMs = options.storeBackoff(++failures);
         options.failed(error, retryInMs);
         // A stop gives it one more chance, not for ever.
         if (finish.aborted && failures > 1) return;

@@ -54,6 +54,7 @@ async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () 
     publishTimeoutMs: 4_000,
     keep: false,
     backoff: constant(1),
+    storeBackoff: () => 1,
     isPermanent: () => false,
     runtime: runtimeWith(),
     telemetry: () => {},

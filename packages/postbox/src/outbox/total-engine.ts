@@ -24,7 +24,7 @@ const patience = 20;
  * until every transaction has ended that was open when a later position was found: then it was rolled back.
  */
 export function createTotalEngine(options: EngineOptions): Engine {
-  const { box, boxName, ownership, carrier, runtime, telemetry, backoff, batchSize } = options;
+  const { box, boxName, ownership, carrier, runtime, telemetry, batchSize } = options;
   const maxBytes = options.maxInFlightBytes;
   const judgeOptions = { ...options, box: boxName, inPlace: true, random: runtime.random };
   const breaker = createBreaker(options);
@@ -230,6 +230,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
 
   async function loop(signal: AbortSignal): Promise<void> {
     let lookAt = 0;
+    let failures = 0;
     while (!signal.aborted) {
       if (draining || ownership.paused() || ownership.epochs.size < laneCount || !ownership.trusted()) {
         await news.wait(signal, options.pollIntervalMs);
@@ -254,6 +255,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
           await stored.wait(signal);
         } else {
           const found = await refill();
+          failures = 0;
           if (found === "none" && !drained) telemetry({ name: "relay.drained", box: boxName });
           drained = found === "none";
           pauseMs = found === "some" ? 0 : Math.min(options.pollIntervalMs, Math.max(1, 2 * pauseMs));
@@ -261,7 +263,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
         }
       } catch (error) {
         if (options.isFatal(error)) throw error;
-        const retryInMs = backoff(1, runtime.random);
+        const retryInMs = options.storeBackoff(++failures);
         options.failed(error, retryInMs);
         await sleep(runtime, retryInMs, signal);
       }

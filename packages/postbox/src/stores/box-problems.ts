@@ -127,8 +127,8 @@ function parked({ parked: found }: BoxSight, { box, parked: limit }: CheckedHeal
   const more = found > count;
   const text =
     `${more ? "more than " : ""}${counted(count, "message")} of ${box} ${count === 1 ? "is" : "are"} parked, and the limit is ${limit}: ` +
-    'their tries are spent, or they can never be sent; admin.list({ status: "parked" }) says why, admin.retry sends them again, ' +
-    "admin.discard removes them";
+    `their tries are spent, or they can never be sent; admin.list({ status: "parked"${box === "outbox" ? "" : `, box: "${box}"`} }) ` +
+    "says why, admin.retry sends them again, admin.discard removes them";
   return [{ code: "parked", severity: "warning", text, count, more }];
 }
 
