@@ -89,8 +89,12 @@ export class PostboxError extends Error {
 
   /** The error itself where it is one of ours; otherwise one of ours with the thrown value as its cause. */
   static from(thrown: unknown, code: ErrorCode = "unknown"): PostboxError {
-    if (thrown instanceof PostboxError) return thrown;
-    return new PostboxError(code, thrown instanceof Error ? thrown.message : String(thrown), { cause: thrown });
+    try {
+      if (thrown instanceof PostboxError) return thrown;
+      return new PostboxError(code, thrown instanceof Error ? `${thrown.message}` : String(thrown), { cause: thrown });
+    } catch {
+      return new PostboxError(code, "something was thrown that cannot be shown");
+    }
   }
 }
 

@@ -48,11 +48,14 @@ async function dispatch(
       "publish-timeout",
       `${sender.name} did not confirm ${open.size} messages within ${timeoutMs} ms; the relay sends them again unless they are confirmed first`,
     );
-  const settled = (index: number, outcome: Outcome) => {
+  const settled = (index: number, told: Outcome) => {
     const row = batch[index];
     if (row === undefined) return;
-    if (open.delete(row)) report(row, outcome);
-    else if (outcome.status === "sent" && unknown.delete(row)) report(row, outcome);
+    const outcome = sound(told, sender);
+    if (open.delete(row)) {
+      if (outcome.status !== "sent") failedKeys.add(row.message.key);
+      report(row, outcome);
+    } else if (outcome.status === "sent" && unknown.delete(row)) report(row, outcome);
   };
   const messages = batch.map(({ message }) => message);
   try {
@@ -69,22 +72,24 @@ async function dispatch(
       return { undecided, down: PostboxError.from(cause, "transport-down"), died };
     }
     // Anything else comes from one of the messages. Halving finds out which, and the others are sent.
-    const [only] = undecided;
-    if (only === undefined) return { undecided: [] };
-    if (undecided.length === 1) {
+    // What is behind a failed one of its key is not sent.
+    const isBehind = ({ message: { key } }: Row) => key !== undefined && failedKeys.has(key);
+    const behind = undecided.filter(isBehind);
+    const others = undecided.filter((row) => !isBehind(row));
+    const [only] = others;
+    if (only === undefined) return { undecided: behind };
+    if (others.length === 1) {
       report(only, thrownFor(sender, cause));
-      return { undecided: [] };
+      return { undecided: behind };
     }
-    const half = Math.ceil(undecided.length / 2);
+    const half = Math.ceil(others.length / 2);
     const watching: Report = (row, outcome) => {
       if (outcome.status !== "sent") failedKeys.add(row.message.key);
       report(row, outcome);
     };
-    const first = await dispatch(undecided.slice(0, half), sender, timeoutMs, runtime, watching);
-    const rest = undecided.slice(half);
-    if (first.down !== undefined) return { ...first, undecided: [...first.undecided, ...rest] };
-    // What is behind a failed one of its key is not sent.
-    const isBehind = ({ message: { key } }: Row) => key !== undefined && failedKeys.has(key);
+    const first = await dispatch(others.slice(0, half), sender, timeoutMs, runtime, watching);
+    const rest = others.slice(half);
+    if (first.down !== undefined) return { ...first, undecided: [...behind, ...first.undecided, ...rest] };
     const second = await dispatch(
       rest.filter((row) => !isBehind(row)),
       sender,
@@ -92,12 +97,21 @@ async function dispatch(
       runtime,
       report,
     );
-    return { ...second, undecided: [...first.undecided, ...rest.filter(isBehind), ...second.undecided] };
+    return { ...second, undecided: [...behind, ...first.undecided, ...rest.filter(isBehind), ...second.undecided] };
   }
 }
 
 /** Whether a sender failed because it does not reach its broker, and not because of a message. */
 function isOutage(cause: unknown): boolean {
+  try {
+    return saysOutage(cause, 3);
+  } catch {
+    // What cannot even be looked at says nothing.
+    return false;
+  }
+}
+
+function saysOutage(cause: unknown, depth: number): boolean {
   if (cause instanceof PostboxError) {
     return (
       cause instanceof TransportDownError || cause.code.startsWith("transport-") || cause.code === "publish-timeout"
@@ -105,7 +119,7 @@ function isOutage(cause: unknown): boolean {
   }
   const { name, code, errors } = (cause ?? {}) as { name?: unknown; code?: unknown; errors?: unknown };
   if (name === "AbortError" || name === "TimeoutError") return true;
-  if (Array.isArray(errors) && errors.some(isOutage)) return true;
+  if (depth > 0 && Array.isArray(errors) && errors.some((each) => saysOutage(each, depth - 1))) return true;
   return typeof code === "string" && networkErrors.test(code);
 }
 
@@ -113,12 +127,41 @@ function isOutage(cause: unknown): boolean {
 const networkErrors = /^(E(CONN|HOST|NET|PIPE|TIMEDOUT|AI_|NOTFOUND|ADDR|SOCKET)|ERR_(SOCKET|STREAM|TLS|SSL)|UND_ERR_)/;
 
 function thrownFor(sender: Sender, cause: unknown): Outcome {
-  if (cause instanceof PermanentError) return { status: "rejected", error: cause };
-  const text = cause instanceof Error ? cause.message : String(cause);
-  const error = new PostboxError("publish-failed", `${sender.name} threw while it sent this message: ${text}`, {
-    cause,
-  });
-  return { status: "failed", error };
+  if (isPermanentError(cause)) return { status: "rejected", error: cause };
+  const text = `${sender.name} threw while it sent this message: ${wordsOf(cause)}`;
+  return { status: "failed", error: new PostboxError("publish-failed", text, { cause }) };
+}
+
+/** An outcome of which nothing surprising comes later: a sender is somebody's code, and may report what it has caught. */
+function sound(told: Outcome, sender: Sender): Outcome {
+  try {
+    if (told.status === "sent") return told;
+    if (told.status === "failed" || told.status === "rejected") {
+      if (told.error instanceof Error && typeof told.error.message === "string") return told;
+      const text = `${sender.name} did not send this message: ${wordsOf(told.error)}`;
+      return { ...told, error: new PostboxError("publish-failed", text, { cause: told.error }) };
+    }
+  } catch {
+    // Told below.
+  }
+  const text = `${sender.name} reported an outcome that is none; it is tried again`;
+  return { status: "failed", error: new PostboxError("publish-failed", text) };
+}
+
+function isPermanentError(cause: unknown): cause is PermanentError {
+  try {
+    return cause instanceof PermanentError;
+  } catch {
+    return false;
+  }
+}
+
+function wordsOf(cause: unknown): string {
+  try {
+    return cause instanceof Error ? `${cause.message}` : String(cause);
+  } catch {
+    return "something that cannot be shown";
+  }
 }
 
 function unreported(sender: Sender): Outcome {

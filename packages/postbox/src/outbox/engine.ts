@@ -183,7 +183,11 @@ export function createEngine(options: EngineOptions): Engine {
     if (!ownership.trusted()) return { undecided: batch };
     // Some may have turned out to be another's.
     const ours = batch.filter((row) => window.isOnItsWay(row));
-    return carrier.carry(ours, report, ownership.epochs);
+    try {
+      return await carrier.carry(ours, report, ownership.epochs);
+    } catch (error) {
+      return { undecided: ours, down: PostboxError.from(error) };
+    }
   }
 
   const sending = new Set<Promise<void>>();

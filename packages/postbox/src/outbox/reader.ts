@@ -63,6 +63,11 @@ export function createReader(options: ReaderOptions): Reader {
   let pauseMs = 0;
   let drained = false;
   const due = createWake(runtime);
+  const dueRoom = createWake(runtime);
+  /** Something is due, and there is no room for it. */
+  let dueWaits = false;
+  /** Lanes that the last read left out. */
+  let leftOut: readonly LaneState[] = [];
   /** When to look for what is due again. */
   let dueAt = 0;
   /** The highest position that was found, or known to be drawn. */
@@ -76,7 +81,12 @@ export function createReader(options: ReaderOptions): Reader {
   const maxBytes = () => Math.max(1, Math.floor(options.maxInFlightBytes / 2 ** halvings));
   /** As many rows are read at once, and buffered. More would only be older when they are sent, and cost time to keep. */
   const most = 2 * batchSize;
-  const isFull = () => window.buffered >= most || window.bufferedBytes >= options.maxInFlightBytes;
+  /** Those that wait behind their own key count less: one hot key must not keep all others from being read. */
+  const isFull = () =>
+    window.sendable >= most || window.buffered >= 8 * most || window.bufferedBytes >= options.maxInFlightBytes;
+  /** Nor must its lane take all the room. */
+  const share = () => Math.max(most / 4, most / lanes.length);
+  const isCrowded = ({ lane }: LaneState) => window.bufferedIn(lane) >= share();
   const late = createLateCommits({ ...options, failed, lanes: () => lanes, stillAsked, isFull, maxBytes });
 
   /** How long a loop waits after so many failures in a row. Each counts its own: together they would count an outage twice over. */
@@ -108,7 +118,8 @@ export function createReader(options: ReaderOptions): Reader {
     let asked: readonly LaneState[] = [];
     let found: LaneRows;
     try {
-      asked = [...lanes.slice(start), ...lanes.slice(0, start)];
+      leftOut = lanes.filter(isCrowded);
+      asked = [...lanes.slice(start), ...lanes.slice(0, start)].filter((state) => !leftOut.includes(state));
       const reads = asked.map(({ lane, cursor, limit }) => ({ lane, after: cursor, limit }));
       found = await box.read(reads, { maxBytes: maxBytes() });
       if (found.rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
@@ -158,7 +169,7 @@ export function createReader(options: ReaderOptions): Reader {
   async function tipLoop(signal: AbortSignal): Promise<void> {
     let failures = 0;
     while (!signal.aborted) {
-      if (lanes.length === 0 || isFull()) {
+      if (lanes.every(isCrowded) || isFull() || dueWaits) {
         await room.wait(signal);
         continue;
       }
@@ -219,13 +230,19 @@ export function createReader(options: ReaderOptions): Reader {
       }
       // Before the look: what comes due meanwhile sets it again.
       dueAt = runtime.monotonic() + pollIntervalMs;
-      if (lanes.length === 0 || isFull()) continue;
+      if (lanes.length === 0) continue;
+      // What is due goes before what is new, which would take all the room there ever is.
+      dueWaits = isFull();
+      while (isFull() && !signal.aborted) await dueRoom.wait(signal);
+      if (signal.aborted) return;
       try {
         if ((await readDue()) > 0) reader.dueIn(1);
         failures = 0;
       } catch (error) {
         dueAt = runtime.monotonic() + Math.max(1, failed(error, ++failures));
       }
+      if (dueWaits) room.wake();
+      dueWaits = false;
     }
   }
 
@@ -243,8 +260,14 @@ export function createReader(options: ReaderOptions): Reader {
       lanes = [...byLane.values()];
     },
     roomLeft() {
-      if (isFull() || window.buffered >= most / 2) return;
+      if (isFull() || window.sendable >= most / 2) return;
+      if (leftOut.some(({ lane }) => window.bufferedIn(lane) < share() / 2)) {
+        leftOut = [];
+        pauseMs = 0;
+        pause.wake();
+      }
       room.wake();
+      dueRoom.wake();
       late.roomLeft();
     },
     appendedNothing: (transaction) => late.appendedNothing(transaction),

@@ -9,7 +9,7 @@ import { countCrashes } from "./count-crashes.js";
 import type { Engine, EngineOptions } from "./engine.js";
 import { expiry, type Judgement, judge, unreadable } from "./judge.js";
 import { createSettler } from "./settler.js";
-import { createDoubt, createSuspicion, hopeless } from "./suspicion.js";
+import { aloneFrom, createDoubt, createSuspicion, hopeless } from "./suspicion.js";
 import { within } from "./writer-ranges.js";
 
 /** So often at most, what was passed is searched for messages that came late all the same; slower where it costs much. */
@@ -164,6 +164,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
   /** Sends one row. Answers after how long its next try, or the next row, may come. */
   async function send(row: Row, signal: AbortSignal): Promise<number> {
     const begun = term;
+    const isSuspect = row.crashes >= aloneFrom;
     let judgement: Judgement | undefined;
     const report = (outcome: RowOutcome) => {
       // One that was given back keeps its place: its turn is still the next.
@@ -179,6 +180,9 @@ export function createTotalEngine(options: EngineOptions): Engine {
     let waitMs = 0;
     if (end !== undefined) report(end);
     else {
+      // One that may kill is alone on its way, and nothing is unsettled: at a death, that would be suspected with it.
+      while (isSuspect && begun === term && settler.size > 0 && !signal.aborted) await stored.wait(signal);
+      if (begun !== term || (isSuspect && signal.aborted)) return 0;
       const { down, died = false } = await attempt(row, report);
       if (begun !== term) return 0;
       if (down === undefined) breaker.close();
@@ -196,8 +200,8 @@ export function createTotalEngine(options: EngineOptions): Engine {
       return event.name === "message.failed" ? Math.max(event.retryInMs, waitMs) : waitMs;
     }
     queue.shift();
-    // Until it is stored that this one is set aside, who takes over would send it after the next one.
-    if (settlement.to !== "sent") {
+    // Until it is stored that this one is set aside, who takes over would send it after the next one; or suspect both.
+    if (settlement.to !== "sent" || isSuspect) {
       while (begun === term && live.has(nameOf(row)) && !signal.aborted) await stored.wait(signal);
     }
     return waitMs;

@@ -95,6 +95,10 @@ export interface Window {
   waitingUnder(): string[];
   /** Rows that are not in flight yet. */
   readonly buffered: number;
+  /** How many of them could be sent now, about: the others wait for an earlier one of their key. */
+  readonly sendable: number;
+  /** How many of them are of a lane. */
+  bufferedIn(lane: number): number;
   readonly bufferedBytes: number;
   readonly inFlight: number;
   readonly inFlightBytes: number;
@@ -121,17 +125,21 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
   const reads = createReads();
   let buffered = 0;
   let bufferedBytes = 0;
-  const flying = new Set<Row>();
+  /** With their bytes, as they were when they departed: a sender may have given their memory away. */
+  const flying = new Map<Row, number>();
+  const bufferedIn = new Map<number, number>();
   let inFlight = 0;
   let inFlightBytes = 0;
 
   const hold = (row: Row): void => {
     buffered++;
     bufferedBytes += bytesOf(row);
+    bufferedIn.set(row.lane, (bufferedIn.get(row.lane) ?? 0) + 1);
   };
   const letGo = (row: Row): void => {
     buffered--;
     bufferedBytes -= bytesOf(row);
+    bufferedIn.set(row.lane, (bufferedIn.get(row.lane) ?? 0) - 1);
   };
   const keyOf = (row: Row): string | undefined => (ordered ? row.message.key : undefined);
   const liveIn = (lane: number): Set<number> => {
@@ -181,9 +189,9 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     letGo(row);
   };
   const landed = (row: Row): KeyState | undefined => {
+    inFlightBytes -= flying.get(row) ?? 0;
     flying.delete(row);
     inFlight--;
-    inFlightBytes -= bytesOf(row);
     const key = keyOf(row);
     if (key === undefined) return undefined;
     const state = stateOf(key, row.lane);
@@ -192,13 +200,14 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     return state;
   };
 
-  const depart = (batch: readonly Row[], bytes: number): void => {
+  const depart = (batch: readonly Row[]): void => {
     for (const row of batch) {
-      flying.add(row);
+      const bytes = bytesOf(row);
+      flying.set(row, bytes);
+      inFlightBytes += bytes;
       letGo(row);
     }
     inFlight += batch.length;
-    inFlightBytes += bytes;
   };
   const isSuspect = (entry: Row | KeyState, from: number): boolean => {
     const row = "queue" in entry ? entry.queue[0] : entry;
@@ -213,7 +222,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       row = entry.queue.shift() as Row;
     }
     isolated = row;
-    depart([row], bytesOf(row));
+    depart([row]);
     return [row];
   };
 
@@ -294,7 +303,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         readyHead = 0;
       }
       if (batch.length === 0 && inFlight === 0 && suspects.length > 0) return isolate();
-      depart(batch, bytes);
+      depart(batch);
       return batch;
     },
 
@@ -387,7 +396,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     hasEarlierOnItsWay(row) {
       const key = keyOf(row);
       if (key === undefined || (keys.get(key)?.inFlight ?? 0) === 0) return false;
-      for (const other of flying) {
+      for (const other of flying.keys()) {
         if (keyOf(other) === key && !other.waiting && other.position < row.position) return true;
       }
       return false;
@@ -414,7 +423,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     drop(lane) {
       if (isolated?.lane === lane) isolated = undefined;
       this.forget(lane);
-      for (const row of [...flying]) if (row.lane === lane) landed(row);
+      for (const row of [...flying.keys()]) if (row.lane === lane) landed(row);
       for (const [key, state] of keys) if (state.lane === lane) keys.delete(key);
       live.delete(lane);
     },
@@ -430,7 +439,10 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       (state?.queue ?? ready).splice(place, 1);
       letGo(row);
       if (state !== undefined) {
-        if (state.queue.length === 0) suspects = suspects.filter((entry) => entry !== state);
+        if (state.queue.length === 0 && suspects.includes(state)) {
+          suspects = suspects.filter((entry) => entry !== state);
+          state.queued = false;
+        }
         tidy(key as string, state);
       }
       return true;
@@ -439,7 +451,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     waitingUnder() {
       const found = new Set<string>();
       const add = (row: Row) => row.waiting && found.add(keyOf(row) ?? `\u0001${row.message.id}`);
-      for (const row of flying) add(row);
+      for (const row of flying.keys()) add(row);
       for (const entry of [...ready.slice(readyHead), ...suspects]) if (!("queue" in entry)) add(entry);
       for (const { queue } of keys.values()) for (const row of queue) add(row);
       return [...found];
@@ -448,6 +460,10 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     get buffered() {
       return buffered;
     },
+    get sendable() {
+      return ready.length - readyHead + suspects.length;
+    },
+    bufferedIn: (lane) => bufferedIn.get(lane) ?? 0,
     get bufferedBytes() {
       return bufferedBytes;
     },

@@ -193,8 +193,10 @@ function rejected(error: PostboxError): Outcome {
   return { status: "rejected", error };
 }
 
-function atExchange({ id }: Message, { exchange }: Route, code: number, reason: string): Outcome {
-  if (reason.includes(`exchange '${exchange}'`)) {
+function atExchange({ id }: Message, { exchange, routingKey }: Route, code: number, reason: string): Outcome {
+  // A right to a topic is about one routing key: the others to its exchange are well.
+  const topic = /access to topic '(.*)' in exchange '/.exec(reason)?.[1];
+  if (reason.includes(`exchange '${exchange}'`) && (topic === undefined || topic === routingKey)) {
     if (code === 404) return failed(noExchange(id, exchange));
     const text = `the user may not publish message ${id} to exchange ${exchange}: ${reason}; grant the right to write there`;
     return failed(new PostboxError("publish-failed", text));

@@ -1,4 +1,4 @@
-import { TransportDownError } from "../../errors.js";
+import { PostboxError, TransportDownError } from "../../errors.js";
 import type { EventDefinition } from "../../event/define-event.js";
 import { longestTimerMs, runtimeWith } from "../../internal/runtime.js";
 import type { Message } from "../../message/message.js";
@@ -114,7 +114,8 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
         await within(signal, carry(link, batch), publishTimeoutMs);
         if (batch.unreported === 0) return;
         // One that is blocked says when it is not any more. Another one would not know, and take the same messages again.
-        if (!link.lost && watch.blocked === undefined) link.giveUp("it did not answer in time");
+        const isLate = !link.lost;
+        if (isLate && watch.blocked === undefined) link.giveUp("it did not answer in time");
         // Only the channel was closed, and the broker is well: for an exchange that was deleted or may not be written to, or for what it will not take.
         const { code, message: said = "" } = link.reason ?? {};
         if (code === 404 || code === 403) return batch.failAt(code, said);
@@ -126,6 +127,8 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
         if (code === 406 && messages.length === 1) return batch.rejectOnly(said);
         const why = watch.blocked ?? link.reason?.message ?? "no answer";
         const text = `${place} has not confirmed ${batch.unreported} of ${messages.length} messages: ${why}`;
+        // Slow is no death: nothing that was on its way is suspected of it.
+        if (isLate) throw new PostboxError("publish-timeout", `${text} within ${publishTimeoutMs} ms`);
         throw new TransportDownError(batch.begun ? "send" : "connect", text);
       } finally {
         batch.end();
