@@ -479,6 +479,40 @@ describe("a relay", () => {
     expect(inner.ids()).toEqual(ids);
   });
 
+  it("with a total order, sends a suspect when all before it is stored, and nothing before its own outcome is", async () => {
+    const store = memoryStore();
+    await commit(store, "1", "2", "3");
+    const box = store.box("outbox");
+    await box.renew("x", 60_000, "total");
+    const lanes = await box.own("x", 64, { all: true });
+    const { rows } = await box.read(lanes.map(({ lane }) => ({ lane, limit: 10 })));
+    const [, second] = rows as [Row, Row, Row];
+    await box.suspect(lanes, [{ ...second, crashes: 2 }]);
+    await box.release("x");
+    const happened: string[] = [];
+    const inner = recordingSender();
+    const watched = withBox(store, (box) => ({
+      async settle(lanes, settlements, ...rest) {
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        const settled = await box.settle(lanes, settlements, ...rest);
+        for (const { row } of settlements) happened.push(`stored ${row.message.id}`);
+        return settled;
+      },
+    }));
+    const sender: Sender = {
+      ...inner,
+      async send(batch, ...rest) {
+        for (const { id } of batch) happened.push(`sent ${id}`);
+        await inner.send(batch, ...rest);
+      },
+    };
+    const { relay, log } = relayWith(watched, sender as typeof inner, { order: "total" });
+    relay.start();
+    await log.until("message.sent", 3);
+    await relay.stop();
+    expect(happened).toEqual(["sent 1", "stored 1", "sent 2", "stored 2", "sent 3", "stored 3"]);
+  });
+
   it("with a total order, sends nothing behind what is parked before that is stored", async () => {
     const store = memoryStore();
     const [storing, mayStore] = [gate(), gate()];

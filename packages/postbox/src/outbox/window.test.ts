@@ -335,4 +335,44 @@ describe("the window", () => {
     arrive(window, waiting);
     expect(take(window)).toEqual([waiting]);
   });
+
+  it("lets a key go on whose suspect was confirmed late, while another of it is on its way to wait", () => {
+    const window = createWindow({ keepsOrder: false });
+    const suspect = row("k", { waiting: true, crashes: 2 });
+    const [other, held] = [row("o"), row("k", { held: true })];
+    arrive(window, suspect);
+    expect(take(window)).toEqual([suspect]);
+    window.undecided([suspect]);
+    arrive(window, other);
+    expect(window.take(10, 1_000_000, false)).toEqual([other]);
+    expect(arrive(window, held)).toEqual([held]);
+    expect(window.sentAfterAll(suspect)).toBe(true);
+    window.settled(suspect, "sent");
+    window.sent(other);
+    window.settled(other, "sent");
+    const tips = window.beginRead();
+    window.settled(held, "wait");
+    const again = { ...held, held: false, waiting: true };
+    arrive(window, again);
+    window.endRead(tips, []);
+    expect(take(window)).toEqual([again]);
+  });
+
+  it("counts the bytes on their way though a sender has given their memory away", () => {
+    const window = createWindow({ keepsOrder: true });
+    const large = row("a", { message: testMessage("large", { key: "a", data: new Uint8Array(10_000) }) });
+    arrive(window, large);
+    take(window);
+    structuredClone(large.message.data, { transfer: [large.message.data.buffer as ArrayBuffer] });
+    window.sent(large);
+    expect([window.inFlight, window.inFlightBytes]).toEqual([0, 0]);
+  });
+
+  it("tells what could be sent from what waits for its key, and how much there is of each lane", () => {
+    const window = createWindow({ keepsOrder: false });
+    arrive(window, row("a"), row("a"), row("a", { lane: 2 }), row(undefined));
+    expect([window.buffered, window.sendable, window.bufferedIn(1), window.bufferedIn(2)]).toEqual([4, 2, 3, 1]);
+    take(window);
+    expect([window.buffered, window.sendable, window.bufferedIn(1), window.bufferedIn(3)]).toEqual([2, 0, 1, 0]);
+  });
 });

@@ -109,6 +109,78 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       );
     }
 
+    fact("what a sender holds back behind a failure, and throws then, is not sent before it", async (harness) => {
+      const inner = recordingSender();
+      let isFirst = true;
+      const sender: Sender = {
+        ...inner,
+        async send(batch, settled, signal) {
+          if (isFirst && batch.length === 4) {
+            isFirst = false;
+            settled(0, { status: "failed", error: new Error("not now") });
+            throw new TypeError("cannot encode x");
+          }
+          await inner.send(batch, settled, signal);
+        },
+      };
+      await commit(harness, ...inKey("k", "k1", "k2", "k3"), testMessage("x"));
+      const relay = relayOn(harness.store, sender, { backoff: constant(1) });
+      await whileRunning(relay, async () => void (await relay.log.until("message.sent", 4)));
+      expect(inner.ids().filter((id) => id.startsWith("k"))).toEqual(["k1", "k2", "k3"]);
+    });
+
+    for (const order of ["key", "total"] as const) {
+      fact(`whatever a sender throws, or reports as an error, is one message's failure (${order})`, async (harness) => {
+        const inner = recordingSender();
+        const thrown = strange();
+        const sender: Sender = {
+          ...inner,
+          async send(batch, settled, signal) {
+            for (const [index, { id }] of batch.entries()) {
+              const at = Number(/^(?:throws|reports) (\d+)$/.exec(id)?.[1] ?? -1);
+              if (id.startsWith("throws")) throw thrown[at];
+              if (id.startsWith("reports")) settled(index, { status: "failed", error: thrown[at] as Error });
+              else await inner.send([batch[index] as Message], (_, outcome) => settled(index, outcome), signal);
+            }
+          },
+        };
+        const bad = thrown.flatMap((_, at) => [testMessage(`throws ${at}`), testMessage(`reports ${at}`)]);
+        await commit(harness, ...bad, testMessage("good"));
+        const relay = relayOn(harness.store, sender, { order, maxAttempts: 1, maxInFlight: 5, backoff: constant(1) });
+        await whileRunning(relay, async () => {
+          await relay.log.until("message.parked", bad.length);
+          await relay.log.until("message.sent");
+        });
+        expect(inner.ids()).toEqual(["good"]);
+        const { parked } = await harness.contents("outbox");
+        expect(parked.map(({ id }) => id).sort()).toEqual(bad.map(({ id }) => id).sort());
+      });
+    }
+
+    fact("a key with a long queue does not keep others from being sent", async (harness) => {
+      const held = gate();
+      const inner = recordingSender({ keepsOrder: false });
+      const sender: Sender = {
+        ...inner,
+        async send(batch, settled, signal) {
+          if (batch.some(({ key }) => key === "hot")) await held.opened;
+          await inner.send(batch, settled, signal);
+        },
+      };
+      const hot = inKey("hot", ...Array.from({ length: 60 }, (_, n) => `hot-${n}`));
+      await commit(harness, ...hot);
+      const relay = relayOn(harness.store, sender, { batchSize: 5, publishTimeoutMs: 900 });
+      await whileRunning(relay, async () => {
+        await relay.log.until("relay.read");
+        await commit(harness, testMessage("other", { key: "other" }));
+        await expect.poll(() => inner.ids()).toContain("other");
+        expect(inner.ids()).toEqual(["other"]);
+        held.open();
+        await relay.log.until("message.sent", 61);
+      });
+      expect(inner.ids().filter((id) => id !== "other")).toEqual(hot.map(({ id }) => id));
+    });
+
     fact("a confirmation that comes after its timeout counts: the message is not sent again", async (harness) => {
       const late = gate();
       const sent: string[] = [];
@@ -285,4 +357,29 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
 
 function confirmAll(batch: readonly Message[], settled: Parameters<Sender["send"]>[1]): void {
   for (const index of batch.keys()) settled(index, { status: "sent" });
+}
+
+/** What code may throw that was not written with care. */
+function strange(): unknown[] {
+  const thrower = () => {
+    throw new Error("even this");
+  };
+  const cyclic: { errors: unknown[] } = { errors: [] };
+  cyclic.errors.push(cyclic);
+  const { proxy, revoke } = Proxy.revocable({}, {});
+  revoke();
+  return [
+    null,
+    undefined,
+    "a text",
+    42,
+    Symbol("s"),
+    Object.create(null),
+    { toString: thrower },
+    Object.defineProperty(new Error("x"), "message", { get: thrower }),
+    Object.assign(new Error("x"), { message: Symbol("s") }),
+    Object.defineProperty(new Error("x"), "code", { get: thrower }),
+    cyclic,
+    proxy,
+  ];
 }
