@@ -14,7 +14,8 @@ export function boundedInbox(inbox: Keeping, limitMs: number, runtime: Runtime):
   const late = () =>
     new PostboxError("store-failed", `the store gave no answer within ${limitMs} ms; it is tried again`);
   return {
-    keep: (...args) => withTimeout(runtime, limitMs, late, () => inbox.keep(...args)),
-    setAside: (...args) => withTimeout(runtime, limitMs, late, () => inbox.setAside(...args)),
+    keep: (arrivals, options) => withTimeout(runtime, limitMs, late, (signal) => inbox.keep(arrivals, options, signal)),
+    setAside: (arrival, aside, options) =>
+      withTimeout(runtime, limitMs, late, (signal) => inbox.setAside(arrival, aside, options, signal)),
   };
 }

@@ -68,7 +68,7 @@ function remembered(t: BoxTables, consumer: string, id?: string): string {
   const row = messageColumns.map(([name, type]) => `${given[name] ?? `NULL::${type}`} AS ${name}`);
   const byId = id === undefined ? "" : ` AND id = ${id}`;
   return `
-      SELECT ${t.firstLane} AS lane, (extract(epoch FROM r.received_at) * 1000000)::bigint AS position, ${row.join(", ")}, r.received_at AS created_at, NULL::text AS hold_key,
+      SELECT ${t.firstLane} AS lane, (extract(epoch FROM r.received_at) * 1000000::numeric)::bigint AS position, ${row.join(", ")}, r.received_at AS created_at, NULL::text AS hold_key,
              1 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
              r.processed_at AS updated_at, ${nothing} AS due_at, r.processed_at AS published_at
       FROM (SELECT * FROM ${t.memory} WHERE consumer = ${consumer}${byId} OFFSET 0) AS r WHERE r.processed_at IS NOT NULL`;
@@ -147,7 +147,7 @@ export function selectSql(
   if (reach.upTo !== undefined) fits.push(`m.position <= ${statement.add(reach.upTo, "bigint")}`);
   if (reach.until !== undefined) {
     const until = statement.add(reach.until, "bigint");
-    fits.push(`m.updated_at <= 'epoch'::timestamptz + ${until} * interval '1 microsecond'`);
+    fits.push(`m.updated_at <= 'epoch'::timestamptz + ${until}::double precision * interval '1 microsecond'`);
   }
   if (once) {
     const earlier = (table: string) =>
@@ -210,7 +210,7 @@ export function statsSql(t: BoxTables): string {
     ].join(" UNION ALL ")})
     SELECT json_build_object(
       'counts', (SELECT json_agg(json_build_object('status', status, 'topic', topic, 'count', count,
-                   'ageMs', extract(epoch FROM clock_timestamp() - first) * 1000)) FROM counted),
+                   'ageMs', extract(epoch FROM clock_timestamp() - first) * 1000::numeric)) FROM counted),
       'held', (SELECT json_build_object('count', count(*), 'forGood', count(*) FILTER (WHERE due_at = 'infinity'))
                FROM ${t.hold} h WHERE ${own} AND left(key, 1) <> chr(1) AND (due_at > clock_timestamp()
                  OR EXISTS (SELECT FROM ${t.wait} w WHERE (w.lane + 0) = h.lane AND w.hold_key = h.key))),
@@ -367,7 +367,7 @@ export function endHoldsSql(t: BoxTables): string {
 }
 
 /** Who has the same token waits for its turn, and goes on where that one ended: $1 is the token. */
-export const takeTokenSql = "SELECT pg_advisory_xact_lock(hashtextextended('postbox replay ' || $1::text, 0))";
+export const takeTokenSql = "SELECT pg_advisory_xact_lock(hashtextextended('postbox replay ' || $1::text, 0::bigint))";
 export function tokenReachSql(t: BoxTables): string {
   return `SELECT max(last_position) AS last FROM ${t.audit} WHERE confirm = $1::text AND box = ${t.name}`;
 }

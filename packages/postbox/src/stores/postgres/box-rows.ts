@@ -20,7 +20,7 @@ export function readFrom(records: readonly Fields[], lanes: readonly LaneRead[],
   const rowFrom = rowReader(ownAt, false);
   const status = forEachRow(records, (fields) => rows.push(rowFrom(fields)));
   // Before they are sorted: the last one is the one at which the bytes ended the read.
-  const more = lanesWithMore(lanes, rows, bytesIn(records, ownAt) >= maxBytes);
+  const more = lanesWithMore(lanes, rows, bytesIn(records, rows, ownAt) >= maxBytes);
   return {
     rows: rows.sort(byLane),
     open: openIn(String(status?.[ownAt])),
@@ -42,7 +42,7 @@ export function lateFrom(records: readonly Fields[], limit: number, maxBytes: nu
   return {
     rows: rows.sort((a, b) => a.position - b.position),
     open: openIn(String(status?.[ownAt + 1])),
-    more: rows.length >= limit || bytesIn(records, ownAt + 1) >= maxBytes,
+    more: rows.length >= limit || bytesIn(records, rows, ownAt + 1) >= maxBytes,
   };
 }
 
@@ -75,7 +75,7 @@ function rowReader(at: number, waiting: boolean): (fields: Fields) => Row {
       key: fields[at + 8],
       extensions: fields[at + extensionsAt],
       headers: fields[at + headersAt],
-      data: bytes(fields[at + dataAt] as string),
+      data: fields[at + dataAt] === null ? null : bytes(fields[at + dataAt] as string),
     } as MessageRecord);
     last = message;
     const row: Mutable<Row> = {
@@ -107,14 +107,12 @@ function openIn(text: string): readonly WriterRange[] {
   return open;
 }
 
-/** At least what the statement counts for these rows. It counts headers as they are stored, and a byte is two characters here. */
-function bytesIn(records: readonly Fields[], at: number): number {
+/** At least what the statement counts for these rows. It counts headers as they are stored. */
+function bytesIn(records: readonly Fields[], rows: readonly Row[], at: number): number {
   let bytes = 0;
-  for (const fields of records) {
-    if (fields[laneAt] === null) continue;
-    const lengthOf = (column: number) => (fields[at + column] as string).length;
-    bytes += lengthOf(dataAt) / 2 + 3 * (lengthOf(headersAt) + lengthOf(extensionsAt)) + 1024;
-  }
+  for (const { message } of rows) bytes += message.data.byteLength + 1024;
+  for (const fields of records)
+    bytes += 3 * ((fields[at + headersAt]?.length ?? 0) + (fields[at + extensionsAt]?.length ?? 0));
   return bytes;
 }
 

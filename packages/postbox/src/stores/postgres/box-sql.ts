@@ -1,5 +1,5 @@
 import { laneCount } from "../../internal/lane.js";
-import { messageColumns, messageSelection, selectedColumns } from "./message-columns.js";
+import { messageColumns, messageSelection, mostDataBytes, selectedColumns } from "./message-columns.js";
 import type { tablesNamed } from "./names.js";
 import { type PlannedFunction, plannedFunction } from "./planned-function.js";
 import { numbered } from "./write-sql.js";
@@ -96,7 +96,7 @@ export function ownFunction(t: Tables): PlannedFunction {
         WHERE m.owner = ANY (ARRAY(SELECT r.owner FROM rival r WHERE r.expires_at <= clock_timestamp()))
       ), taken AS (
         UPDATE ${t.lane} k
-        SET epoch = greatest(k.epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint), owner = $1, clean = false
+        SET epoch = greatest(k.epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000::numeric)::bigint), owner = $1, clean = false
         WHERE k.lane = ANY (ARRAY(SELECT lane FROM free)) AND (SELECT yes FROM enough)
         RETURNING k.lane, k.epoch
       )
@@ -152,9 +152,9 @@ function isHeld(t: Tables, row: string): string {
           ELSE false END`;
 }
 
-/** About what a row takes in memory. The length of data is known without fetching it. */
+/** About what a row takes in memory. The length of data is known without fetching it; too much of it is not read. */
 const bytesOf = (row: string) =>
-  `(octet_length(${row}.data) + pg_column_size(${row}.extensions) + pg_column_size(${row}.headers) + 512)`;
+  `(CASE WHEN octet_length(${row}.data) <= ${mostDataBytes} THEN octet_length(${row}.data) ELSE 0 END + pg_column_size(${row}.extensions) + pg_column_size(${row}.headers) + 512)`;
 
 /**
  * Which transactions may be open, as `oldest:next:list:more`: the listed ones, and those from `next` on that have their number
@@ -251,7 +251,7 @@ export function lateFunction(t: Tables): PlannedFunction {
     body: `
       RETURN QUERY
         SELECT r.lane, r.position, r.attempts, r.crashes, ${isHeld(t, "r")},
-               (extract(epoch FROM clock_timestamp() - r.created_at) * 1000)::double precision, ${messageSelection("r")}
+               (extract(epoch FROM clock_timestamp() - r.created_at) * 1000::numeric)::double precision, ${messageSelection("r")}
         FROM (
           SELECT f.*, sum(${bytesOf("f")}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
           FROM (
@@ -281,7 +281,7 @@ export function promoteFunction(t: Tables): PlannedFunction {
     returns: ["count bigint", "next_in_ms double precision"],
     declare: "appended bigint := 0; since timestamptz := statement_timestamp();",
     body: `
-      IF pg_try_advisory_xact_lock(hashtextextended('postbox schedule ${t.scheduled}', 0)) THEN
+      IF pg_try_advisory_xact_lock(hashtextextended('postbox schedule ${t.scheduled}', 0::bigint)) THEN
         WITH due AS (
           DELETE FROM ${t.scheduled}
           WHERE ctid = ANY (ARRAY(
@@ -301,7 +301,7 @@ export function promoteFunction(t: Tables): PlannedFunction {
         since := '-infinity';
       END IF;
       RETURN QUERY SELECT appended, (extract(epoch FROM (
-        SELECT s.due_at FROM ${t.scheduled} s WHERE s.due_at > since ORDER BY s.due_at LIMIT 1) - clock_timestamp()) * 1000
+        SELECT s.due_at FROM ${t.scheduled} s WHERE s.due_at > since ORDER BY s.due_at LIMIT 1) - clock_timestamp()) * 1000::numeric
         )::double precision;`,
   });
 }

@@ -9,6 +9,8 @@
  * settings of the server, the role or the session, say that another way is quicker. Behind BEGIN; they end with the transaction.
  */
 export const planByKey: string = [
+  // Nor does somebody's function or operator decide, that fits the types here better than the server's own.
+  "SET LOCAL search_path = pg_catalog, pg_temp",
   ...["seqscan", "bitmapscan", "hashjoin", "mergejoin", "sort", "incremental_sort"].map(
     (way) => `SET LOCAL enable_${way} = off`,
   ),

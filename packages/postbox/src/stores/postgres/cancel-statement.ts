@@ -11,26 +11,41 @@ interface ClientParts {
 }
 
 const cancelRequestCode = 80877102;
-const limitMs = 5000;
+/** How long the connection is kept for it. */
+const limitMs = 1000;
 
 /**
- * Ends the statement that runs on this client, on the server, and destroys the connection. The server is asked over a connection of
- * its own, as the protocol has it, which also works through PgBouncer. If the server does not answer, nothing more is done:
- * it notices the lost connection by itself. Never throws.
+ * Ends the statement that runs on this client, on the server, and then destroys the connection. The server is asked over a connection of
+ * its own, as the protocol has it; a pooler knows whose statement is meant only as long as its client is there, so that goes last. If
+ * there is no answer soon, nothing more is done: the server notices the lost connection by itself. Never rejects.
  */
-export function cancelStatement(client: ClientBase): void {
+export async function cancelStatement(client: ClientBase): Promise<void> {
   const { host, port, processID, secretKey, connection } = client as unknown as ClientParts;
+  if (host && port && typeof processID === "number" && typeof secretKey === "number") {
+    await requestCancel(host, port, processID, secretKey);
+  }
   connection?.stream?.destroy?.();
-  if (!host || !port || typeof processID !== "number" || typeof secretKey !== "number") return;
-  const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host);
-  socket.on("error", () => {});
-  socket.setTimeout(limitMs, () => socket.destroy());
-  // Nothing waits for the answer: it must not keep a process alive that wants to exit.
-  socket.unref();
-  const request = Buffer.alloc(16);
-  request.writeInt32BE(16, 0);
-  request.writeInt32BE(cancelRequestCode, 4);
-  request.writeInt32BE(processID, 8);
-  request.writeInt32BE(secretKey, 12);
-  socket.end(request);
+}
+
+function requestCancel(host: string, port: number, processID: number, secretKey: number): Promise<void> {
+  return new Promise((resolve) => {
+    const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host);
+    // Nothing waits for the answer but this: it must not keep a process alive that wants to exit.
+    const timer = setTimeout(() => socket.destroy(), limitMs);
+    timer.unref();
+    socket.unref();
+    socket.on("error", () => {});
+    socket.on("close", () => {
+      clearTimeout(timer);
+      resolve();
+    });
+    const request = Buffer.alloc(16);
+    request.writeInt32BE(16, 0);
+    request.writeInt32BE(cancelRequestCode, 4);
+    request.writeInt32BE(processID, 8);
+    request.writeInt32BE(secretKey, 12);
+    // Not ended from here: PgBouncer 1.18 dies of a request whose sender has closed its side. The server closes it when it is done.
+    socket.write(request);
+    socket.resume();
+  });
 }

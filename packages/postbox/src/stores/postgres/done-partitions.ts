@@ -47,7 +47,7 @@ export const plainTimes = "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'IS
 
 /** The partitions of `done`, with their bounds in ms. Behind `plainTimes`. */
 export function partitionsSql(t: BoxTables): string {
-  const ms = (time: string) => `extract(epoch FROM ${time}) * 1000`;
+  const ms = (time: string) => `extract(epoch FROM ${time}) * 1000::numeric`;
   return `SELECT name, ${ms("begins")} AS from_ms, ${ms("ends")} AS to_ms FROM (${boundsSql(t)}) AS p`;
 }
 
@@ -57,7 +57,7 @@ export function partitionsSql(t: BoxTables): string {
  */
 export function openPartitionSql(t: BoxTables): string {
   return `
-    SELECT extract(epoch FROM ends - clock_timestamp()) * 1000 AS left_ms FROM (${boundsSql(t)}) AS p
+    SELECT extract(epoch FROM ends - clock_timestamp()) * 1000::numeric AS left_ms FROM (${boundsSql(t)}) AS p
     WHERE begins <= clock_timestamp() AND ends > clock_timestamp()`;
 }
 

@@ -141,3 +141,41 @@ describeOnEach("postgres", ({ url }) => {
     await own.end();
   });
 });
+
+// A pooler knows whose statement is meant only as long as its client is there.
+describeOnEach("pgbouncer", ({ url }) => {
+  const connect = () => new pg.Pool({ connectionString: url, max: 4 });
+  const data = postgresTestData({ connect, transactions: pgTransactions });
+  const { pool, schema } = data;
+  afterAll(data.drop);
+
+  it("ends on the server behind a pooler, too, and nothing else does", async () => {
+    await data.create();
+    const own = new pg.Pool({ connectionString: url, max: 6 });
+    const box = postgresStore({ pool: own, schema }).box("outbox");
+    await box.renew("relay-1", 60_000, "key");
+    await pool.query(`
+      CREATE FUNCTION ${schema}.sleep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$;
+      CREATE TRIGGER sleep BEFORE UPDATE ON ${schema}.outbox_lane FOR EACH ROW EXECUTE FUNCTION ${schema}.sleep()`);
+    const asleep = async () => {
+      const { rows } = await pool.query(
+        "SELECT count(*)::int AS n FROM pg_stat_activity WHERE query LIKE $1 AND wait_event = 'PgSleep'",
+        [`%${schema}%`],
+      );
+      return rows[0].n as number;
+    };
+    for (let round = 0; round < 5; round++) {
+      const giveUp = new AbortController();
+      const owning = box.own("relay-1", 64, {}, giveUp.signal);
+      const ended = expect(owning).rejects.toThrow("enough");
+      const other = own.query("SELECT pg_sleep(0.3), 1 AS one");
+      await expect.poll(asleep).toBe(1);
+      giveUp.abort(new Error("enough"));
+      await ended;
+      await expect.poll(asleep).toBe(0);
+      expect((await other).rows).toMatchObject([{ one: 1 }]);
+    }
+    await own.end();
+    await pool.query(`DROP FUNCTION ${schema}.sleep CASCADE`);
+  });
+});

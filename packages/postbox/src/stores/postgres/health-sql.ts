@@ -9,7 +9,7 @@ import { type BoxTables, isOfBox } from "./names.js";
  */
 
 const now = "statement_timestamp()";
-const since = (time: string) => `extract(epoch FROM ${now} - ${time}) * 1000`;
+const since = (time: string) => `extract(epoch FROM ${now} - ${time}) * 1000::numeric`;
 
 /**
  * A box, as `BoxSight` has it. $1 and $2 are how many parked messages and held keys to count. What is oldest of a lane has
@@ -49,7 +49,7 @@ export function boxSightSql(t: BoxTables): string {
       'relays', (SELECT json_agg(json_build_object('owner', m.owner, 'order', m.relay_order,
                    'lanes', (SELECT count(*) FROM lanes l WHERE l.owner = m.owner)))
                  FROM ${t.member} m WHERE m.expires_at > ${now} AND m.first_lane = ${t.firstLane}),
-      'paused', (SELECT json_build_object('at', extract(epoch FROM paused_at) * 1000, 'forMs', ${since("paused_at")})
+      'paused', (SELECT json_build_object('at', extract(epoch FROM paused_at) * 1000::numeric, 'forMs', ${since("paused_at")})
                  FROM ${t.state} WHERE name = ${t.name} AND paused_at IS NOT NULL),
       'parked', (SELECT count(*) FROM (SELECT FROM ${t.parked} WHERE ${isOfBox(t, "lane")} LIMIT $1::integer) AS p),
       'heldForGood', (SELECT count(*) FROM held),
@@ -68,7 +68,7 @@ export function upkeepSql(t: BoxTables): string {
   const tables = growing.map((part) => `('${part}', '${t[part]}'::regclass)`).join(", ");
   return `
     SELECT json_build_object(
-      'now', extract(epoch FROM ${now}) * 1000,
+      'now', extract(epoch FROM ${now}) * 1000::numeric,
       'holders', (SELECT json_agg(h ORDER BY transactions DESC) FROM (${holdersSql(t)}) AS h),
       'writers', (SELECT json_agg(w ORDER BY transactions DESC) FROM (${writersSql}) AS w),
       'sequence', (SELECT to_json(s) FROM (${sequenceSql(t)}) AS s),

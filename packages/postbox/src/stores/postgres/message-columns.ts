@@ -56,6 +56,12 @@ export function messageValues(message: Message): { readonly lane: number } & Rea
   };
 }
 
+/**
+ * More data than this is not stored, nor read. A driver reads bytes as a text of two characters each, and a longer text than JavaScript
+ * can have would end the process before anybody could tell which message it was.
+ */
+export const mostDataBytes = 128 * 1024 * 1024;
+
 /** A message as it is read back: JSON as text, so that no parser the user set for `jsonb` comes in between. */
 export interface MessageRecord {
   readonly id: string;
@@ -69,7 +75,8 @@ export interface MessageRecord {
   readonly key: string | null;
   readonly extensions: string;
   readonly headers: string;
-  readonly data: Uint8Array;
+  /** NULL if there is too much of it to be read. */
+  readonly data: Uint8Array | null;
 }
 
 /** The columns of a `MessageRecord`: the version is among the extensions, too. */
@@ -78,7 +85,11 @@ export const selectedColumns = columns.filter(([name]) => name !== "event_versio
 /** The select list that makes a `MessageRecord`. */
 export function messageSelection(table: string): string {
   return selectedColumns
-    .map(([name, type]) => (type === "jsonb" ? `${table}.${name}::text AS ${name}` : `${table}.${name}`))
+    .map(([name, type]) => {
+      const column = `${table}.${name}`;
+      if (name === "data") return `CASE WHEN octet_length(${column}) <= ${mostDataBytes} THEN ${column} END AS ${name}`;
+      return type === "jsonb" ? `${column}::text AS ${name}` : column;
+    })
     .join(", ");
 }
 
@@ -112,7 +123,7 @@ export function messageFrom(record: MessageRecord): ReadMessage {
     extensions: extensions ?? readable<Extensions>(record.extensions, isScalar),
     headers: headers ?? readable<Record<string, string>>(record.headers, isText),
     topic: record.topic,
-    data: Buffer.isBuffer(data) ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength) : data,
+    data: Buffer.isBuffer(data) ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength) : (data ?? noBytes),
   };
   if (record.subject !== null) message.subject = record.subject;
   if (record.time !== null) message.time = record.time;
@@ -121,14 +132,16 @@ export function messageFrom(record: MessageRecord): ReadMessage {
   Object.freeze(message);
   // Nearly always all is there, and this is done for every row.
   const { id, source, type, topic } = record;
-  if (extensions && headers && id && source && type && topic && isKey(key)) return { message };
+  if (data && extensions && headers && id && source && type && topic && isKey(key)) return { message };
   const faults = required.filter((name) => !record[name]).map((name) => `${name} is empty`);
   if (extensions === undefined) faults.unshift("extensions is not an object of scalars");
   if (headers === undefined) faults.unshift("headers is not an object of strings");
+  if (data === null) faults.push(`data has more than ${mostDataBytes} bytes`);
   if (!isKey(key)) faults.push("key is empty or begins with a control character");
   return { message, unreadable: faults.join(", ") };
 }
 
+const noBytes = new Uint8Array();
 const required = ["id", "source", "type", "topic"] as const;
 
 /** Also an empty text is none: it has no first character, and NaN is not above anything. */

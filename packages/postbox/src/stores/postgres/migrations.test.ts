@@ -53,11 +53,31 @@ describeOnEach("postgres", ({ url }) => {
       client.release();
     }
     expect((await pool.query(`SELECT to_regnamespace('"${schema}"') AS made`)).rows).toEqual([{ made: null }]);
-    const raised = Object.assign(new Error("this server is PostgreSQL 13.9"), { code: oldServerState });
+    const raised = Object.assign(new Error("this server is PostgreSQL 13.9"), {
+      code: oldServerState,
+      hint: "Upgrade the server.",
+    });
     expect(schemaError(raised, schema)).toMatchObject({
       code: "server-unsupported",
-      message: expect.stringContaining("PostgreSQL 13.9; upgrade the server"),
+      message: expect.stringContaining("PostgreSQL 13.9. Upgrade the server."),
     });
+  });
+
+  it("refuses a database that does not take every text", async () => {
+    const database = `postbox_${randomBytes(6).toString("hex")}`;
+    await pool.query(`CREATE DATABASE ${database} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`);
+    const there = new URL(url);
+    there.pathname = `/${database}`;
+    const own = new pg.Pool({ connectionString: there.href });
+    try {
+      await expect(postgresStore({ pool: own }).migrate()).rejects.toMatchObject({
+        code: "server-unsupported",
+        message: expect.stringMatching(/encoding LATIN1.*Create the database with ENCODING 'UTF8'/),
+      });
+    } finally {
+      await own.end();
+      await pool.query(`DROP DATABASE ${database}`);
+    }
   });
 
   it("is printable: the script alone makes a schema that works, and does nothing the second time", async () => {

@@ -85,14 +85,21 @@ export function migrationSql(options: MigrationSqlOptions = {}): string {
 /** What stands between BEGIN and COMMIT, at READ COMMITTED: after waiting for the lock it must see what was done. */
 export function migrationSteps(schema: string): string {
   const versions = migrationTable(schema);
-  return `-- Whoever comes second waits here, and then finds everything done.
-SELECT pg_advisory_xact_lock(hashtextextended('postbox migration ${schema}', 0));
+  return `-- Whatever others have made in schemas that this session looks into, nothing of it runs here with the owner's rights.
+SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL lock_timeout = '60s';
+-- Whoever comes second waits here, and then finds everything done.
+SELECT pg_advisory_xact_lock(hashtextextended('postbox migration ${schema}', 0::bigint));
 DO $postbox$
 DECLARE applied integer;
 BEGIN
   IF current_setting('server_version_num')::integer < ${oldestServer}0000 THEN
     RAISE EXCEPTION 'this server is PostgreSQL %, and postbox needs ${oldestServer} or later', current_setting('server_version')
       USING ERRCODE = '${oldServerState}', HINT = 'Upgrade the server.';
+  END IF;
+  IF current_setting('server_encoding') <> 'UTF8' THEN
+    RAISE EXCEPTION 'this database has the encoding %, and messages are UTF-8', current_setting('server_encoding')
+      USING ERRCODE = '${oldServerState}', HINT = 'Create the database with ENCODING ''UTF8''.';
   END IF;
   -- Whoever appends waits behind us: better to fail, and to be run again, than to let them wait for long.
   PERFORM set_config('lock_timeout', '10s', true);

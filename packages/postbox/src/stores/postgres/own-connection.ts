@@ -87,11 +87,13 @@ async function connected(
       try {
         return await client.query(statement as string, params as unknown[] | undefined);
       } catch (error) {
-        cancelStatement(client);
+        // What the server has answered is over.
+        if ((error as { readonly severity?: unknown }).severity === "ERROR") destroy();
+        else void cancelStatement(client);
         throw error;
       }
     },
     close,
-    giveUp: () => cancelStatement(client),
+    giveUp: () => void cancelStatement(client),
   };
 }

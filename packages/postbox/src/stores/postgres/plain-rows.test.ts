@@ -45,6 +45,11 @@ describeOnEach("postgres", ({ url }) => {
     const { rows, drawn } = await box.read(every);
     expect(rows.map(({ message }) => message).sort(byId)).toEqual([...messages].sort(byId));
     expect(rows.every(({ message }) => message.data.constructor === Uint8Array)).toBe(true);
+    const cut = await box.read(every, { maxBytes: 30_000 });
+    expect(cut.rows.length).toBeLessThan(rows.length);
+    // What the bytes left out is told, however the bytes are written.
+    const missing = rows.filter(({ position }) => !cut.rows.some((row) => row.position === position));
+    expect(missing.filter(({ lane }) => !cut.more.has(lane))).toEqual([]);
     const late = await box.late(
       every.map(({ lane }) => ({ lane, after: 0, upTo: drawn, known: [] })),
       100,

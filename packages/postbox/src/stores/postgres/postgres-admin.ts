@@ -115,7 +115,7 @@ export function postgresAdmin(
     // One more tells whether there are more.
     const reach = { limit: limit + 1 };
     const picked = selectSql(statement, await tablesOf(box), { status, filter, reach, list: "m.position", once });
-    const until = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS until";
+    const until = "(extract(epoch FROM statement_timestamp()) * 1000000::numeric)::bigint AS until";
     const [row] = await look(
       "count messages",
       `SELECT count(*) AS count, max(position) FILTER (WHERE place <= ${statement.add(limit, "bigint")}) AS last, ${until}

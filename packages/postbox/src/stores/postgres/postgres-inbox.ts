@@ -6,6 +6,7 @@ import { onlyValue } from "../../transactions/open-transaction.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { busyError } from "../inbox-errors.js";
 import { lockLanesSql } from "./admin-sql.js";
+import { cancelStatement } from "./cancel-statement.js";
 import type { BoxFinder } from "./consumers.js";
 import { errorText } from "./error-text.js";
 import { handledSql, rememberSql } from "./inbox-functions.js";
@@ -65,38 +66,48 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       return remembered === "known" ? compared(arrival, (text, given) => write(tx, text, given)) : remembered;
     },
 
-    async keep(arrivals, { retentionMs, waitMs }) {
+    async keep(arrivals, { retentionMs, waitMs }, signal) {
       const [first] = arrivals;
       if (first === undefined) return [];
       const { keep, firstLane } = await statements(first.consumer);
       const given = JSON.stringify(arrivals.map((arrival) => recordOf(arrival, firstLane)));
-      const { rows } = await patiently(first, waitMs, run(keep, [given, retentionMs, limitOf(waitMs)]));
+      const { rows } = await patiently(first, waitMs, run(keep, [given, retentionMs, limitOf(waitMs)], signal));
       const found: Remembered[] = [];
       for (const [index, arrival] of arrivals.entries()) {
         const row = rows[index];
         if (row?.old === true) found.push("too-old");
         else if (row?.new === true) found.push("new");
-        else found.push(await compared(arrival, async (text, params) => (await run(text, params)).rows));
+        else found.push(await compared(arrival, async (text, params) => (await run(text, params, signal)).rows));
       }
       return found;
     },
 
-    async setAside(arrival, aside, { retentionMs, waitMs }) {
+    async setAside(arrival, aside, { retentionMs, waitMs }, signal) {
       const { firstLane, lockLanes, adopt, place, ...to } = await statements(arrival.consumer);
       const anyway = aside.to === "parked" && aside.anyway === true;
       const record = recordOf(arrival, firstLane);
       const given = JSON.stringify([record]);
       const retryInMs = aside.to === "wait" ? aside.retryInMs : null;
       const work = async (client: ClientBase) => {
+        // The connection is lost with what was given up.
+        const giveUp = () => void cancelStatement(client);
+        signal?.addEventListener("abort", giveUp, { once: true });
+        try {
+          return await placed(client);
+        } finally {
+          signal?.removeEventListener("abort", giveUp);
+        }
+      };
+      const placed = async (client: ClientBase) => {
         // First what may have to wait, and only then the lane, which others wait for.
         const [found] = (await client.query(adopt, [given, retentionMs, limitOf(waitMs)])).rows;
         const isNew = Number(found.new) === 1;
         if (isNew || anyway) {
           await client.query(lockLanes, [[record.lane]]);
-          const [placed] = (await client.query<{ position: string }>(place, [given])).rows;
+          const [row] = (await client.query<{ position: string }>(place, [given])).rows;
           await client.query(to[aside.to], [
             record.lane,
-            placed?.position,
+            row?.position,
             aside.attempts,
             errorText(aside.error),
             retryInMs,
@@ -106,7 +117,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       };
       const inOne = onPool.begin(work, { isolation: "read committed" });
       const remembered = await patiently(arrival, waitMs, inOne);
-      return remembered ?? compared(arrival, async (text, params) => (await run(text, params)).rows);
+      return remembered ?? compared(arrival, async (text, params) => (await run(text, params, signal)).rows);
     },
 
     async handled(tx, arrival, row, epoch) {

@@ -76,7 +76,7 @@ export function postgresRetention(
       return inTransaction(async (client) => {
         await client.query(plainTimes);
         const { rows } = await client.query(partitionsSql(t));
-        const clock = await client.query("SELECT extract(epoch FROM clock_timestamp()) * 1000 AS now");
+        const clock = await client.query("SELECT extract(epoch FROM clock_timestamp()) * 1000::numeric AS now");
         const found = rows.map(({ name, from_ms, to_ms }) => ({ name, from: Number(from_ms), to: Number(to_ms) }));
         return { found, now: Number(clock.rows[0].now) };
       });
@@ -219,7 +219,7 @@ export function postgresRetention(
            ), gone AS (
              DELETE FROM ${t.memory} WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING 1
            )
-           SELECT (SELECT count(*) FROM gone) AS gone, count(*) AS found, floor(extract(epoch FROM max(since)) * 1000) AS up_to
+           SELECT (SELECT count(*) FROM gone) AS gone, count(*) AS found, floor(extract(epoch FROM max(since)) * 1000::numeric) AS up_to
            FROM old`,
           [fromMs, keptMs],
         );

@@ -157,7 +157,7 @@ function complete(s: string): string {
     DECLARE
       event_type CONSTANT text COLLATE "C" := message.type;
       moment CONSTANT timestamptz := clock_timestamp();
-      microseconds CONSTANT bigint := extract(epoch FROM moment) * 1000000;
+      microseconds CONSTANT bigint := extract(epoch FROM moment) * 1000000::numeric;
       milliseconds CONSTANT text := lpad(to_hex(microseconds / 1000), 12, '0');
       content_type text COLLATE "C";
       name text COLLATE "C";

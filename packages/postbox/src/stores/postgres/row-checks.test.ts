@@ -30,6 +30,7 @@ const bad: readonly (readonly [column: string, value: string])[] = [
   ...["source", "subject", "data_schema", "key"].map((column) => [column, "repeat('x', 1025)"] as const),
   ["key", "''"],
   ["key", "chr(1) || 'an id'"],
+  ["data", "convert_to(repeat('x', 128 * 1024 * 1024 + 1), 'UTF8')"],
   ["headers", "'null'"],
   ["headers", "'[]'"],
   ["headers", `'"text"'`],

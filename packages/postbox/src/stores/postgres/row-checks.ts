@@ -1,5 +1,6 @@
 import { laneCount } from "../../internal/lane.js";
 import { attributeBytes } from "../../message/attributes.js";
+import { mostDataBytes } from "./message-columns.js";
 import { tablesNamed } from "./names.js";
 
 /*
@@ -30,6 +31,7 @@ function messageChecks(row: string): Checks {
     data_schema: `octet_length(${row}data_schema) <= ${attributeBytes.dataschema}`,
     // A message without a key waits under chr(1) and its id: no key may look like that.
     key: `${text(`${row}key`, attributeBytes.key)} AND ascii(${row}key) > 31`,
+    data: `octet_length(${row}data) <= ${mostDataBytes}`,
     headers: object(`${row}headers`, '@.type() != "string"'),
     extensions: object(`${row}extensions`, '@.type() == "object" || @.type() == "array" || @.type() == "null"'),
   };

@@ -84,8 +84,7 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
     let givenUp = false;
     const giveUp = () => {
       givenUp = true;
-      cancelStatement(client);
-      client.release(new Error("the statement was given up"));
+      void cancelStatement(client).then(() => client.release(new Error("the statement was given up")));
     };
     signal.addEventListener("abort", giveUp, { once: true });
     try {

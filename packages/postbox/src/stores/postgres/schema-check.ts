@@ -57,7 +57,8 @@ export function schemaError(error: unknown, schema: string): unknown {
       return new PostboxError("schema-newer", schemaNewerText(schema), { cause: error });
     case oldServerState: {
       const { message } = error as Error;
-      return new PostboxError("server-unsupported", `could not migrate "${schema}": ${message}; upgrade the server`, {
+      const { hint = "Upgrade the server." } = error as { readonly hint?: string };
+      return new PostboxError("server-unsupported", `could not migrate "${schema}": ${message}. ${hint}`, {
         cause: error,
       });
     }

@@ -13,6 +13,34 @@ describeOnEach("postgres", ({ url }) => {
   beforeEach(async () => void (await data.create()));
   afterAll(data.drop);
 
+  it("parks a row with more data than can be read, and goes on", async () => {
+    const store = postgresStore({ pool, schema });
+    const append = (...ids: string[]) =>
+      store.transaction((tx) =>
+        store.append(
+          tx,
+          "outbox",
+          ids.map((id) => testMessage(id, { key: id })),
+        ),
+      );
+    await append("good", "huge");
+    await pool.query(`ALTER TABLE ${schema}.outbox_pending DISABLE TRIGGER ALL`);
+    await pool.query(
+      `UPDATE ${schema}.outbox_pending SET data = convert_to(repeat('x', 270 * 1024 * 1024), 'UTF8') WHERE id = 'huge'`,
+    );
+    const log = telemetryLog();
+    const sender = recordingSender();
+    const relay = createRelay(store, sender, { pollIntervalMs: 20, telemetry: log.telemetry });
+    relay.start();
+    await sender.until(1);
+    await log.until("message.parked");
+    await relay.stop();
+    expect(sender.ids()).toEqual(["good"]);
+    const [found] = await store.admin.get("huge");
+    expect(found).toMatchObject({ status: "parked", unreadable: expect.stringContaining("data has more than") });
+    expect(await store.admin.discard({ ids: ["huge"] }, { by: "test" })).toMatchObject({ count: 1 });
+  });
+
   it.each(["key", "total", "none"] as const)(
     "parks a row that makes no message as it is, and goes on (order %s)",
     async (order) => {
