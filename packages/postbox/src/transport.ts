@@ -36,8 +36,9 @@ export type Outcome =
  * - `send` may be called again before an earlier call has returned.
  * - Each message's outcome is reported through `settled(index, outcome)` as soon as it is known, once, in any order.
  * - It resolves when every message has its outcome. It rejects with a `TransportDownError` only when the broker cannot
- *   be reached; messages without an outcome by then may or may not have arrived, and no later call reports them. If
- *   authentication fails, it may reject with a `ConfigError`. A relay waits and tries again after either.
+ *   be reached, and with `publish-timeout` when it has waited long enough for confirms; messages without an outcome by then may or
+ *   may not have arrived, and no later call reports them. If authentication fails, it may reject with a `ConfigError`. A relay waits
+ *   and tries again after each of these.
  * - Whatever a user's function (a route, a mapping) or an encoding throws for one message is that message's `rejected`
  *   outcome: the others are sent.
  * - When `signal` is aborted it gives up soon and rejects. A message that the broker confirms after that is still reported as

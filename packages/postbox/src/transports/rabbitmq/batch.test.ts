@@ -1,4 +1,5 @@
-import { gate, testMessages } from "@postbox/testkit";
+import { gate, testMessage, testMessages } from "@postbox/testkit";
+import type { Outcome } from "postbox";
 import { expect, it } from "vitest";
 import { createBatch } from "./batch.js";
 import type { Link } from "./link.js";
@@ -58,4 +59,16 @@ it.each(["lost", "over"])("writes nothing more once it is %s", async (how) => {
   drain();
   await publishing;
   expect(published).toHaveLength(2);
+});
+
+it("charges a topic that its user may not write to that routing key, and not to the others of its exchange", () => {
+  const outcomes: Outcome[] = [];
+  const route = ({ type }: { readonly type: string }) => ({ exchange: "shop", routingKey: type });
+  const messages = [testMessage("1", { type: "Open" }), testMessage("2", { type: "Secret" })];
+  const batch = createBatch({} as Link, messages, { ...options, route }, (index, outcome) => {
+    outcomes[index] = outcome;
+  });
+  batch.failAt(403, "ACCESS_REFUSED - access to topic 'Secret' in exchange 'shop' in vhost '/' refused for user 'u'");
+  expect(outcomes).toMatchObject([{ status: "failed", uncounted: true }, { status: "failed" }]);
+  expect(outcomes[1]).not.toHaveProperty("uncounted");
 });

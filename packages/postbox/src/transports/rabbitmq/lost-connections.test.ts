@@ -32,9 +32,10 @@ describeOnEach("rabbitmq", ({ url }) => {
     });
 
     it.each([
-      ["before the first message", "connect"],
-      ["after it", "send"],
-    ])("gives up on a connection that says nothing %s, and takes another one", async (when, during) => {
+      ["before the first message", { code: "transport-down", during: "connect" }],
+      // It may only be slow: no message is suspected.
+      ["after it", { code: "publish-timeout" }],
+    ])("gives up on a connection that says nothing %s, and takes another one", async (when, error) => {
       const { message } = await stage();
       const through = await way();
       // Not by its heartbeat.
@@ -46,11 +47,10 @@ describeOnEach("rabbitmq", ({ url }) => {
         return outcomes[0]?.status;
       };
       await sender.connect?.(new AbortController().signal);
-      if (during === "send") await expect.poll(() => isSent("m0")).toBe("sent");
+      if (when === "after it") await expect.poll(() => isSent("m0")).toBe("sent");
       through.swallow();
       const lost = sending(sender, [message("m1")]).sent;
-      await expect(lost, when).rejects.toBeInstanceOf(TransportDownError);
-      await expect(lost).rejects.toMatchObject({ during });
+      await expect(lost).rejects.toMatchObject(error);
       through.mend();
       // Again, since it may take longer than that on a slow machine.
       await expect.poll(() => isSent("m2")).toBe("sent");

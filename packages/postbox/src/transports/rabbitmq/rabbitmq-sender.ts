@@ -127,8 +127,9 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
         if (code === 406 && messages.length === 1) return batch.rejectOnly(said);
         const why = watch.blocked ?? link.reason?.message ?? "no answer";
         const text = `${place} has not confirmed ${batch.unreported} of ${messages.length} messages: ${why}`;
-        // Slow is no death: nothing that was on its way is suspected of it.
-        if (isLate) throw new PostboxError("publish-timeout", `${text} within ${publishTimeoutMs} ms`);
+        // Slow is no death, nor is blocked: nothing that was on its way is suspected of it.
+        if (watch.blocked !== undefined) throw new TransportDownError("connect", text);
+        if (isLate && batch.begun) throw new PostboxError("publish-timeout", `${text} within ${publishTimeoutMs} ms`);
         throw new TransportDownError(batch.begun ? "send" : "connect", text);
       } finally {
         batch.end();
