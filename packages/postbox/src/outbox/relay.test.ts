@@ -6,6 +6,7 @@ import {
   exponential,
   PostboxError,
   type RelayOptions,
+  type Row,
   type Sender,
   type Store,
 } from "postbox";

@@ -60,7 +60,7 @@ describeOnEach("postgres", ({ url }) => {
   });
 
   it("refuses a pool that asks for binary results: what is no UTF-8 in them does not survive the driver", () => {
-    const own = new pg.Pool({ connectionString: url, binary: true });
+    const own = new pg.Pool({ connectionString: url, binary: true } as pg.PoolConfig);
     expect(() => postgresStore({ pool: own, schema })).toThrow("without its option 'binary'");
   });
 });
