@@ -128,7 +128,7 @@ const networkErrors = /^(E(CONN|HOST|NET|PIPE|TIMEDOUT|AI_|NOTFOUND|ADDR|SOCKET)
 
 function thrownFor(sender: Sender, cause: unknown): Outcome {
   if (isPermanentError(cause)) return { status: "rejected", error: cause };
-  const text = `${sender.name} threw while it sent this message: ${wordsOf(cause)}`;
+  const text = `${sender.name} threw while it sent this message: ${PostboxError.from(cause).message}`;
   return { status: "failed", error: new PostboxError("publish-failed", text, { cause }) };
 }
 
@@ -138,7 +138,7 @@ function sound(told: Outcome, sender: Sender): Outcome {
     if (told.status === "sent") return told;
     if (told.status === "failed" || told.status === "rejected") {
       if (told.error instanceof Error && typeof told.error.message === "string") return told;
-      const text = `${sender.name} did not send this message: ${wordsOf(told.error)}`;
+      const text = `${sender.name} did not send this message: ${PostboxError.from(told.error).message}`;
       return { ...told, error: new PostboxError("publish-failed", text, { cause: told.error }) };
     }
   } catch {
@@ -153,14 +153,6 @@ function isPermanentError(cause: unknown): cause is PermanentError {
     return cause instanceof PermanentError;
   } catch {
     return false;
-  }
-}
-
-function wordsOf(cause: unknown): string {
-  try {
-    return cause instanceof Error ? `${cause.message}` : String(cause);
-  } catch {
-    return "something that cannot be shown";
   }
 }
 

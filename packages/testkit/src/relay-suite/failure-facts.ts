@@ -171,14 +171,17 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, ...hot);
       const relay = relayOn(harness.store, sender, { batchSize: 5, publishTimeoutMs: 900 });
       await whileRunning(relay, async () => {
-        await relay.log.until("relay.read");
-        await commit(harness, testMessage("other", { key: "other" }));
-        await expect.poll(() => inner.ids()).toContain("other");
-        expect(inner.ids()).toEqual(["other"]);
+        // One after the other: each look may bring more of the hot key, until there would be room for nothing else.
+        for (let n = 0; n < 20; n++) {
+          await commit(harness, testMessage(`other-${n}`, { key: `other-${n}` }));
+          await relay.log.until("message.sent", n + 1);
+        }
+        expect(inner.ids().every((id) => id.startsWith("other"))).toBe(true);
         held.open();
-        await relay.log.until("message.sent", 61);
+        await relay.log.until("message.sent", 80);
       });
-      expect(inner.ids().filter((id) => id !== "other")).toEqual(hot.map(({ id }) => id));
+      // The first one may have been given up meanwhile, and sent again.
+      expect([...new Set(inner.ids())].filter((id) => id.startsWith("hot"))).toEqual(hot.map(({ id }) => id));
     });
 
     fact("a confirmation that comes after its timeout counts: the message is not sent again", async (harness) => {
