@@ -396,7 +396,7 @@ export interface SessionId {
 /** Where a transaction runs, so that it can be ended from outside. */
 export interface TransactionSession {
   /** Undefined where the database did not say. */
-  readonly id: Promise<SessionId | undefined>;
+  readonly id: SessionId | undefined | Promise<SessionId | undefined>;
   /** Closes its connection at this end, where the library shows it. */
   close?(): void;
 }

@@ -19,16 +19,21 @@ export function unfinishedIn<R>(tx: unknown, work: () => Promise<R>): Promise<R>
  * Runs the function of a transaction. Publishes that it did not wait for are waited for here, so that none is written behind its
  * ROLLBACK; and if there were any, it fails with `publish-not-awaited`.
  */
-export async function withAllFinished<R>(tx: object, work: () => Promise<R>): Promise<R> {
-  let result: R;
-  try {
-    result = await work();
-  } catch (error) {
-    await finish(tx);
-    throw error;
-  }
+export function withAllFinished<Tx, R>(tx: Tx, work: (tx: Tx) => Promise<R>): Promise<R> {
+  // By hand, since this is done for every message that is handled, and each promise costs more than all else here.
+  return work(tx).then(
+    (result) => (isUnderWay(tx) ? refuse(tx) : result),
+    (error) => (isUnderWay(tx) ? finish(tx).then(() => Promise.reject(error)) : Promise.reject(error)),
+  );
+}
+
+function isUnderWay(tx: unknown): boolean {
+  const running = underWay.get(tx as object);
+  return running !== undefined && running.size > 0;
+}
+
+async function refuse(tx: unknown): Promise<never> {
   const { count, reason } = await finish(tx);
-  if (count === 0) return result;
   throw new PostboxError(
     "publish-not-awaited",
     `${count === 1 ? "a publish was" : `${count} publishes were`} still under way when the transaction's function ended, ` +
@@ -37,8 +42,8 @@ export async function withAllFinished<R>(tx: object, work: () => Promise<R>): Pr
   );
 }
 
-async function finish(tx: object): Promise<{ readonly count: number; readonly reason?: unknown }> {
-  const running = underWay.get(tx);
+async function finish(tx: unknown): Promise<{ readonly count: number; readonly reason?: unknown }> {
+  const running = underWay.get(tx as object);
   let count = 0;
   let reason: unknown;
   while (running !== undefined && running.size > 0) {

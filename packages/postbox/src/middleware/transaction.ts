@@ -43,9 +43,12 @@ export function transaction<Tx>(
             begun = true;
             if (runtime.failpoint) await runtime.failpoint("transaction.begun");
             running = true;
-            const returned = await next({ tx }).finally(() => {
+            let returned: Outputs;
+            try {
+              returned = await next({ tx });
+            } finally {
               running = false;
-            });
+            }
             // Whoever waited has been told that this failed, so it must not commit after all.
             signal.throwIfAborted();
             return returned;

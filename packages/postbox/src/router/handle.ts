@@ -37,40 +37,47 @@ export function createHandle(
   const name = handler.name || event.type;
   const eventCodecs = codecs.preferring((older ?? event).codecs);
   const read = older?.["~read"] ?? event["~validate"];
+  const innermost = async (context: BaseContext, handling: Handling): Promise<Outputs> => {
+    handling.handled = "by-middleware";
+    const outputs = outputsOf(await handler(handling.data, context), event, context);
+    handling.handled = "by-handler";
+    if (context.runtime.failpoint) await context.runtime.failpoint("handler.returned");
+    return outputs;
+  };
+  const chain = compose(middleware, (context, handling) => running(innermost(context, handling)));
   return (given) => {
     const context: BaseContext = { ...given, handler: name };
-    let chain: Running<Outputs> | undefined;
+    let inside: Running<Outputs> | undefined;
     const handle = async (): Promise<Handled> => {
       // Before any middleware: data that can never be read should not open a transaction first.
       const decoded = eventCodecs.decode(context.message.datacontenttype, context.message.data);
       const validated = read(decoded);
       const data = validated instanceof Promise ? await validated : validated;
-      let handled: Handled = "by-middleware";
-      const innermost = async (inner: BaseContext): Promise<Outputs> => {
-        handled = "by-middleware";
-        const outputs = outputsOf(await handler(data, inner), event, inner);
-        handled = "by-handler";
-        if (inner.runtime.failpoint) await inner.runtime.failpoint("handler.returned");
-        return outputs;
-      };
-      chain = compose(middleware, (inner) => running(innermost(inner)))(context);
-      const left = await chain.result;
+      const handling: Handling = { data, handled: "by-middleware" };
+      inside = chain(context, handling);
+      const left = await inside.result;
       if (left.length > 0) throw unpublished(event, context);
-      return handled;
+      return handling.handled;
     };
-    return running(handle(), () => chain);
+    return running(handle(), () => inside);
   };
 }
 
-type Step = (context: BaseContext) => Running<Outputs>;
+/** One message on its way through everything. */
+interface Handling {
+  readonly data: unknown;
+  handled: Handled;
+}
+
+type Step = (context: BaseContext, handling: Handling) => Running<Outputs>;
 
 /** By composition, not by an index: `next` may be called again (a retry) and runs everything inside anew. */
 function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
   return middleware.reduceRight<Step>(
-    (inside, current) => (context) => {
+    (inside, current) => (context, handling) => {
       let before: Running<Outputs> | undefined;
       const start = (added?: object): Promise<Outputs> => {
-        before = inside(added === undefined ? context : { ...context, ...added });
+        before = inside(added === undefined ? context : { ...context, ...added }, handling);
         return before.result;
       };
       const next = (added?: object): Promise<Outputs> => {
@@ -78,7 +85,7 @@ function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
         const ending = before?.ended();
         return ending === undefined ? start(added) : ending.then(() => start(added));
       };
-      return running(started(current, context, next), current.endsInside ? undefined : () => before);
+      return running(started(current, context, next), current.endsInside ? nothing : () => before);
     },
     innermost,
   );
@@ -93,8 +100,10 @@ function started(middleware: AnyMiddleware, context: BaseContext, next: Next<obj
   }
 }
 
+const nothing = () => undefined;
+
 /** What has ended when it is settled, and then what it has started `inside` has ended. */
-function running<R>(result: Promise<R>, inside: () => Running<unknown> | undefined = () => undefined): Running<R> {
+function running<R>(result: Promise<R>, inside: () => Running<unknown> | undefined = nothing): Running<R> {
   let over = false;
   const settle = () => {
     over = true;

@@ -16,10 +16,12 @@ export interface KeyQueue<T extends Task> {
 }
 
 const room = Promise.resolve();
+/** Behind most messages there is no other of their key: they share this. */
+const nobody: readonly never[] = [];
 
 export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered: number): KeyQueue<T> {
   let ready: T[] = [];
-  const behind = new Map<string, T[]>();
+  const behind = new Map<string, T[] | typeof nobody>();
   let running = 0;
   let buffered = 0;
   const waiters: (() => void)[] = [];
@@ -32,7 +34,8 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
   const finished = (task: T) => {
     running--;
     if (task.key !== undefined) {
-      const next = behind.get(task.key)?.shift();
+      const queue = behind.get(task.key);
+      const next = queue === undefined || queue === nobody ? undefined : (queue as T[]).shift();
       if (next === undefined) behind.delete(task.key);
       else ready.push(next);
     }
@@ -53,9 +56,10 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
     push(task) {
       buffered++;
       const queue = task.key === undefined ? undefined : behind.get(task.key);
-      if (queue !== undefined) queue.push(task);
+      if (queue === nobody) behind.set(task.key as string, [task]);
+      else if (queue !== undefined) (queue as T[]).push(task);
       else {
-        if (task.key !== undefined) behind.set(task.key, []);
+        if (task.key !== undefined) behind.set(task.key, nobody);
         ready.push(task);
       }
       pump();

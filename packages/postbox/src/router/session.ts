@@ -54,55 +54,73 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   let closing: Promise<void> | undefined;
   let emptied = () => {};
 
+  /** Never rejects. Each promise here is made for every message, and costs more than all else: there are as few as can be. */
   async function handleOne(delivery: TrackedDelivery): Promise<void> {
     const { message, attempt } = delivery;
-    telemetry({ name: "delivery.received", consumer, id: message.id, attempt });
-    if (runtime.failpoint) await runtime.failpoint("router.received");
-    const handle = handles.get(message.type);
-    if (handle === undefined) return unknownType(delivery);
-    const acking = ackStrategies[options.ack](delivery);
-    const { origin, kept } = delivery;
-    const context = {
-      message,
-      attempt,
-      consumer,
-      signal: giveUp.signal,
-      telemetry,
-      runtime,
-      ...(origin && { origin }),
-      ...(kept && { kept }),
-    };
-    const startedAt = runtime.monotonic();
-    const { running, outcome } = await untilStoreAnswers(() => handle({ ...context, ...acking.context }));
-    const settling = settle(delivery, acking, outcome, startedAt);
-    if (acking.holdsSlot) await settling;
-    // Given up on is not ended: as long as anything runs, it keeps its place, and the next of its key waits.
-    const ending = running.ended();
-    if (ending !== undefined) await ending;
+    try {
+      telemetry({ name: "delivery.received", consumer, id: message.id, attempt });
+      if (runtime.failpoint) await runtime.failpoint("router.received");
+      const handle = handles.get(message.type);
+      if (handle === undefined) return await unknownType(delivery);
+      const acking = ackStrategies[options.ack](delivery);
+      const { origin, kept } = delivery;
+      const context = {
+        message,
+        attempt,
+        consumer,
+        signal: giveUp.signal,
+        telemetry,
+        runtime,
+        ...(origin && { origin }),
+        ...(kept && { kept }),
+        ...acking.context,
+      };
+      const startedAt = runtime.monotonic();
+      let running = handle(context);
+      let settling: Promise<void>;
+      try {
+        settling = succeeded(delivery, acking, await running.result, startedAt);
+      } catch (error) {
+        const again = await untilStoreAnswers(() => handle(context), running, error);
+        running = again.running;
+        settling =
+          "error" in again.outcome
+            ? settleFailed(delivery, again.outcome.error)
+            : succeeded(delivery, acking, again.outcome.handled, startedAt);
+      }
+      if (acking.holdsSlot) await settling;
+      // Given up on is not ended: as long as anything runs, it keeps its place, and the next of its key waits.
+      const ending = running.ended();
+      if (ending !== undefined) await ending;
+    } catch (thrown) {
+      await giveBack(delivery, thrown);
+    }
   }
 
   /**
-   * A store that cannot be reached is no fault of any message: what it keeps from being handled keeps its place meanwhile, and
-   * nothing more is taken once all places are. But one that was being handled each time the store went away may be the reason: such
-   * ones are tried one at a time, and not for ever.
+   * What becomes of a message whose handling has failed. A store that cannot be reached is no fault of any message: what it keeps from
+   * being handled keeps its place meanwhile, and nothing more is taken once all places are. But one that was being handled each time
+   * the store went away may be the reason: such ones are tried one at a time, and not for ever.
    */
   async function untilStoreAnswers(
     handle: () => Running<Handled>,
+    running: Running<Handled>,
+    error: unknown,
   ): Promise<{ readonly running: Running<Handled>; readonly outcome: Outcome }> {
     for (let outages = 1, losses = 0; ; outages++) {
+      if (!isAway(error) || stopping.signal.aborted) return { running, outcome: { error } };
+      if (error.code === "transaction-lost") losses++;
+      if (losses === mostLosses) return { running, outcome: { error: suspect(error) } };
+      telemetry({ name: "router.failed", consumer, error });
+      await sleep(runtime, options.backoff(outages, runtime.random), stopping.signal);
+      // Never twice at once.
+      await running.ended();
       const leave = losses > 0 ? await suspects.enter() : () => {};
-      const running = handle();
+      running = handle();
       try {
         return { running, outcome: { handled: await running.result } };
-      } catch (error) {
-        leave();
-        if (!isAway(error) || stopping.signal.aborted) return { running, outcome: { error } };
-        if (error.code === "transaction-lost") losses++;
-        if (losses === mostLosses) return { running, outcome: { error: suspect(error) } };
-        telemetry({ name: "router.failed", consumer, error });
-        await sleep(runtime, options.backoff(outages, runtime.random), stopping.signal);
-        // Never twice at once.
-        await running.ended();
+      } catch (thrown) {
+        error = thrown;
       } finally {
         leave();
       }
@@ -110,17 +128,17 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   }
 
   /** Never rejects. */
-  async function settle(delivery: TrackedDelivery, acking: Acking, outcome: Outcome, startedAt: number): Promise<void> {
-    try {
-      if ("error" in outcome) throw outcome.error;
-      if (outcome.handled === "by-handler") {
-        const durationMs = Math.max(0, runtime.monotonic() - startedAt);
-        telemetry({ name: "delivery.handled", consumer, id: delivery.message.id, durationMs });
-      }
-      await acking.succeeded(outcome.handled);
-    } catch (error) {
-      await failed(delivery, error).catch(giveBack(delivery));
+  function succeeded(delivery: TrackedDelivery, acking: Acking, handled: Handled, startedAt: number): Promise<void> {
+    if (handled === "by-handler") {
+      const durationMs = Math.max(0, runtime.monotonic() - startedAt);
+      telemetry({ name: "delivery.handled", consumer, id: delivery.message.id, durationMs });
     }
+    return acking.succeeded(handled).catch((error) => settleFailed(delivery, error));
+  }
+
+  /** Never rejects. */
+  function settleFailed(delivery: TrackedDelivery, error: unknown): Promise<void> {
+    return failed(delivery, error).catch((thrown) => giveBack(delivery, thrown));
   }
 
   async function unknownType(delivery: TrackedDelivery): Promise<void> {
@@ -166,11 +184,9 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   }
 
   /** For what should not happen: a message must not stay unsettled for a fault of ours. */
-  function giveBack(delivery: TrackedDelivery): (thrown: unknown) => Promise<void> {
-    return (thrown) => {
-      telemetry({ name: "router.failed", consumer, error: PostboxError.from(thrown) });
-      return delivery.release();
-    };
+  function giveBack(delivery: TrackedDelivery, thrown: unknown): Promise<void> {
+    telemetry({ name: "router.failed", consumer, error: PostboxError.from(thrown) });
+    return delivery.release();
   }
 
   async function drain(): Promise<void> {
@@ -206,7 +222,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
         if (outstanding.size === 0) emptied();
       });
       outstanding.add(delivery);
-      return queue.push({ key: raw.message.key, delivery, run: () => handleOne(delivery).catch(giveBack(delivery)) });
+      return queue.push({ key: raw.message.key, delivery, run: () => handleOne(delivery) });
     },
     close() {
       closing ??= drain();

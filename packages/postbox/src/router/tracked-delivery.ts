@@ -34,25 +34,27 @@ export function trackDelivery(
   const id = message.id;
   let state: "open" | "settled" | "released" = "open";
 
-  const settle = async (next: "settled" | "released", verb: () => Promise<void>, told: () => void): Promise<void> => {
+  const settle = (next: "settled" | "released", verb: () => Promise<void>, told: () => void): Promise<void> => {
     // Given back at the deadline while the handler still ran: whatever it says now comes too late.
-    if (state === "released") return;
+    if (state === "released" || (state === "settled" && next === "released")) return Promise.resolve();
     if (state === "settled") {
-      if (next === "released") return;
-      throw new PostboxError("delivery-settled", `message ${id} is settled already; settle each delivery once`);
+      const text = `message ${id} is settled already; settle each delivery once`;
+      return Promise.reject(new PostboxError("delivery-settled", text));
     }
     state = next;
     tracked.settled = true;
-    try {
-      await verb();
-      told();
-    } catch (cause) {
-      telemetry({ name: "router.failed", consumer, error: PostboxError.from(cause) });
-      // On a connection that lives, nobody else would ever bring it back.
-      if (next !== "released") await delivery.release().catch(() => {});
-    } finally {
-      done(tracked);
-    }
+    return started(verb).then(
+      () => {
+        told();
+        done(tracked);
+      },
+      async (cause) => {
+        telemetry({ name: "router.failed", consumer, error: PostboxError.from(cause) });
+        // On a connection that lives, nobody else would ever bring it back.
+        if (next !== "released") await delivery.release().catch(() => {});
+        done(tracked);
+      },
+    );
   };
 
   const tell = (verdict: Verdict) => {
@@ -103,4 +105,13 @@ export function trackDelivery(
       ),
   };
   return tracked;
+}
+
+/** What it does, as a promise, whatever it throws. */
+function started(verb: () => Promise<void>): Promise<void> {
+  try {
+    return verb();
+  } catch (error) {
+    return Promise.reject(error);
+  }
 }

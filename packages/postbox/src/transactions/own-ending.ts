@@ -11,19 +11,37 @@ export interface EndingWatch {
 /** What the server says of a statement that ends a transaction, whether or not it begins another. */
 const tags: ReadonlySet<string> = new Set(["COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]);
 
+/** One for each client, for as long as that lives: to listen and stop for each transaction costs more than to hear everything. */
+const watches = new WeakMap<object, EndingWatch & { start(): void }>();
+
 /**
- * Watches what the server says of each statement on a `pg` client, which costs nothing. `ROLLBACK TO SAVEPOINT` is told as
- * ROLLBACK too: there the text of the statement decides.
+ * Watches what the server says of each statement on a `pg` client, from now on until it is stopped. `ROLLBACK TO SAVEPOINT` is told
+ * as ROLLBACK too: there the text of the statement decides.
  */
 export function watchEnding(client: ClientParts): EndingWatch {
-  let seen = false;
-  const heard = ({ text }: { readonly text: string }) => {
-    if (!tags.has(text)) return;
+  const watch = watches.get(client) ?? newWatch(client);
+  watch.start();
+  return watch;
+}
+
+function newWatch(client: ClientParts): EndingWatch & { start(): void } {
+  let [on, seen] = [false, false];
+  client.connection?.on("commandComplete", ({ text }) => {
+    if (!on || !tags.has(text)) return;
     const { _activeQuery: query } = client;
     seen ||= text !== "ROLLBACK" || query?.text === undefined || endsTransaction(query);
+  });
+  const watch = {
+    start() {
+      [on, seen] = [true, false];
+    },
+    seen: () => seen,
+    stop() {
+      on = false;
+    },
   };
-  client.connection?.on("commandComplete", heard);
-  return { seen: () => seen, stop: () => void client.connection?.off("commandComplete", heard) };
+  watches.set(client, watch);
+  return watch;
 }
 
 /** The error for work that ended the transaction that it was given, and may have begun another; with what it failed with after that. */

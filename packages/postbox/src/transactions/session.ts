@@ -9,7 +9,6 @@ export interface ClientParts extends ClientState {
   readonly connection?: {
     readonly stream?: { destroy(): void };
     on(event: "commandComplete", heard: (message: { readonly text: string }) => void): unknown;
-    off(event: "commandComplete", heard: (message: { readonly text: string }) => void): unknown;
   };
 }
 
@@ -34,7 +33,7 @@ const known = new WeakMap<object, SessionId>();
 export function sessionOf(client: ClientParts, execute: Execute): TransactionSession {
   const close = () => client.connection?.stream?.destroy();
   const cached = known.get(client);
-  if (cached !== undefined) return { id: Promise.resolve(cached), close };
+  if (cached !== undefined) return { id: cached, close };
   const asked = askSession(execute).then(({ pid, startedAt, begunAt }) => {
     if (pid !== client.processID) return { pid, startedAt, begunAt };
     known.set(client, { pid, startedAt });

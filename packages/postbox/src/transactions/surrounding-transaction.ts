@@ -68,20 +68,22 @@ export function surroundingTransactions<Tx>(
         );
       }
       const afterCommit = new Set<() => void>();
-      const result = await library
-        .begin(async (tx) => {
+      const { signal } = options;
+      let result: Awaited<ReturnType<typeof work>>;
+      try {
+        result = await library.begin(async (tx) => {
           const held = { tx, open: true, afterCommit };
-          const run = () => surrounding.run(held, () => withAllFinished(tx as object, () => work(tx)));
-          const force = options.signal && forceOn(tx);
+          const run = () => surrounding.run(held, () => withAllFinished(tx, work));
+          const force = signal && forceOn(tx);
           try {
-            return await (options.signal && force ? untilAborted(run, options.signal, force) : run());
+            return await (signal && force ? untilAborted(run, signal, force) : run());
           } finally {
             held.open = false;
           }
-        }, options)
-        .catch((error: unknown) => {
-          throw error instanceof Abandoned ? error.reason : error;
-        });
+        }, options);
+      } catch (error) {
+        throw error instanceof Abandoned ? error.reason : error;
+      }
       for (const task of afterCommit) task();
       return result;
     },

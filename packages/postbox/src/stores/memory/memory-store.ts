@@ -78,7 +78,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       const tx = new OpenTransaction(data);
       open.add(tx);
       try {
-        const working = surrounding.run(tx, () => withAllFinished(tx, () => work(tx)));
+        const working = surrounding.run(tx, () => withAllFinished(tx, work));
         const result = await (txOptions.signal === undefined ? working : unlessAborted(working, txOptions.signal));
         tx.commit();
         return result;
