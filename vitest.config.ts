@@ -39,6 +39,8 @@ export default defineConfig({
   ...shared,
   test: {
     globalSetup: "./packages/testkit/src/vitest/global-setup.ts",
+    // What the library writes where a test does not listen to it: servers are broken on purpose here.
+    onConsoleLog: (text) => !text.startsWith("postbox: "),
     reporters: [["default", { summary: false }], "./packages/testkit/src/vitest/server-report.ts"],
     projects: chosen([
       {

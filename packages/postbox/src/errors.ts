@@ -53,6 +53,7 @@ export type ErrorCode =
   | "store-failed"
   | "store-timeout"
   | "store-unavailable"
+  | "store-refused"
   // Transports.
   | "unroutable"
   | "transport-down"

@@ -93,7 +93,8 @@ export { timeout } from "./middleware/timeout.js";
 export { transaction } from "./middleware/transaction.js";
 export { currentTransaction, inboxOf, type Store, type IsolationLevel, type TransactionOptions } from "./store.js";
 export type { Telemetry, TelemetryEvent, TransportEnd } from "./telemetry/events.js";
-export { type Logger, logTo } from "./telemetry/log.js";
+export { silent } from "./telemetry/console.js";
+export { type FieldLogger, type LogOptions, logTo, type TextLogger } from "./telemetry/log.js";
 
 // For those who write middleware.
 export type {

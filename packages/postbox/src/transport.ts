@@ -57,6 +57,7 @@ export interface Sender {
   ): Promise<void>;
   /** Of its connection. Absent where there is none to lose. */
   health?(): TransportHealth;
+  /** Ends its connection as soon as nothing is on its way. It connects again when something is sent. A relay closes its sender when it ends. */
   close?(): Promise<void>;
 }
 
@@ -117,6 +118,8 @@ export interface Subscription {
   readonly events: readonly Pick<EventDefinition, "type" | "topic">[];
   /** Takes one delivery. The next is handed over when this resolves: that is the consumer's back-pressure. */
   deliver(delivery: Delivery): Promise<void>;
+  /** To be called when it receives, each time that it does anew: whoever waits for a router's start waits for the first. */
+  ready?(): void;
 }
 
 /**

@@ -13,13 +13,22 @@ export interface ConnectStoreOptions {
 
 /** A store made from a URL, with what it opened: `close` ends it. */
 export type ConnectedStore =
-  | {
+  | ({
       readonly kind: "postgres";
       readonly store: PostgresStore<ClientBase>;
       readonly pool: Pool;
-      close(): Promise<void>;
-    }
-  | { readonly kind: "memory"; readonly store: Store<MemoryTransaction>; close(): Promise<void> };
+    } & Closes)
+  | ({ readonly kind: "memory"; readonly store: Store<MemoryTransaction> } & Closes);
+
+interface Closes {
+  close(): Promise<void>;
+  /** The same as `close`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+function closing(close: () => Promise<void>): Closes {
+  return { close, [Symbol.asyncDispose]: close };
+}
 
 /**
  * Makes a store from a URL, and loads only the driver that it needs:
@@ -32,7 +41,7 @@ export type ConnectedStore =
  */
 export async function connectStore(url: string, options: ConnectStoreOptions = {}): Promise<ConnectedStore> {
   checkOptions("connectStore", options, { schema: text });
-  switch (/^[a-z]+(?=:)/i.exec(url)?.[0].toLowerCase()) {
+  switch (typeof url === "string" && /^[a-z]+(?=:)/i.exec(url)?.[0].toLowerCase()) {
     case "postgres":
     case "postgresql":
       return connectPostgres(url, options);
@@ -40,7 +49,7 @@ export async function connectStore(url: string, options: ConnectStoreOptions = {
       return connectPglite(url.slice("pglite:".length), options);
     case "memory": {
       const { memoryStore } = await import("../stores/memory/memory-store.js");
-      return { kind: "memory", store: memoryStore(), close: async () => {} };
+      return { kind: "memory", store: memoryStore(), ...closing(async () => {}) };
     }
     default:
       throw unsupportedUrl("store", url, "postgres://…, pglite:… or memory:");
@@ -51,7 +60,7 @@ async function connectPostgres(url: string, options: ConnectStoreOptions): Promi
   const { default: pg } = await loadDriver("pg", () => import("pg"));
   const { postgresStore } = await import("../stores/postgres/postgres-store.js");
   const pool = new pg.Pool({ connectionString: url });
-  return { kind: "postgres", store: postgresStore({ pool, ...options }), pool, close: () => pool.end() };
+  return { kind: "postgres", store: postgresStore({ pool, ...options }), pool, ...closing(() => pool.end()) };
 }
 
 async function connectPglite(folder: string, options: ConnectStoreOptions): Promise<ConnectedStore> {
@@ -66,9 +75,9 @@ async function connectPglite(folder: string, options: ConnectStoreOptions): Prom
     kind: "postgres",
     store: postgresStore({ pool, ...options }),
     pool,
-    async close() {
+    ...closing(async () => {
       await pool.end();
       await database.close();
-    },
+    }),
   };
 }

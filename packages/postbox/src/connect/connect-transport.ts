@@ -1,6 +1,7 @@
-import { callback, checkOptions } from "../options.js";
+import { callback, checkOptions, object } from "../options.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Receiver, Sender } from "../transport.js";
+import type { RabbitmqReceiverOptions, RabbitmqSenderOptions } from "../transports/rabbitmq/index.js";
 import { loadDriver } from "./load-driver.js";
 import { unsupportedUrl } from "./unsupported-url.js";
 
@@ -11,11 +12,18 @@ export interface ConnectedTransport {
   /** A receiver on the queue of this name. */
   receiver(queue: string): Receiver;
   close(): Promise<void>;
+  /** The same as `close`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 export interface ConnectTransportOptions {
-  /** Listens to what happens to its connections. Defaults to nobody. */
+  /** Listens to what happens to its connections. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
+  /** For RabbitMQ, beside the URL: what its senders take, and its receivers. Counts for `amqp://` and `amqps://` only. Defaults to none. */
+  readonly rabbitmq?: {
+    readonly sender?: Omit<RabbitmqSenderOptions, "url" | "telemetry">;
+    readonly receiver?: Omit<RabbitmqReceiverOptions, "url" | "queue" | "telemetry">;
+  };
 }
 
 /**
@@ -28,35 +36,46 @@ export async function connectTransport(
   url: string,
   options: ConnectTransportOptions = {},
 ): Promise<ConnectedTransport> {
-  checkOptions("connectTransport", options, { telemetry: callback });
+  checkOptions("connectTransport", options, { telemetry: callback, rabbitmq: object });
+  checkOptions("connectTransport: rabbitmq", options.rabbitmq ?? {}, { sender: object, receiver: object });
   if (/^amqps?:\/\//.test(url)) return rabbitmq(url, options);
-  if (!url.startsWith("memory:")) throw unsupportedUrl("transport", url, "memory:, amqp://, amqps://");
+  if (typeof url !== "string" || !url.startsWith("memory:")) {
+    throw unsupportedUrl("transport", url, "memory:, amqp://, amqps://");
+  }
   const { memoryBroker } = await import("../transports/memory/memory-broker.js");
   const broker = memoryBroker();
+  const close = async () => {};
   return {
     kind: "memory",
     sender: () => broker.sender(),
     receiver: (queue) => broker.receiver({ queue }),
-    close: async () => {},
+    close,
+    [Symbol.asyncDispose]: close,
   };
 }
 
-async function rabbitmq(url: string, options: ConnectTransportOptions): Promise<ConnectedTransport> {
+async function rabbitmq(
+  url: string,
+  { telemetry, rabbitmq: more = {} }: ConnectTransportOptions,
+): Promise<ConnectedTransport> {
   const { rabbitmqReceiver, rabbitmqSender } = await loadDriver(
     "amqplib",
     () => import("../transports/rabbitmq/index.js"),
   );
+  const shared = { url, ...(telemetry && { telemetry }) };
   const senders: { close(): Promise<void> }[] = [];
+  const close = async () => {
+    await Promise.all(senders.map((sender) => sender.close()));
+  };
   return {
     kind: "rabbitmq",
     sender() {
-      const sender = rabbitmqSender({ url, ...options });
+      const sender = rabbitmqSender({ ...more.sender, ...shared });
       senders.push(sender);
       return sender;
     },
-    receiver: (queue) => rabbitmqReceiver({ url, queue, ...options }),
-    async close() {
-      await Promise.all(senders.map((sender) => sender.close()));
-    },
+    receiver: (queue) => rabbitmqReceiver({ ...more.receiver, ...shared, queue }),
+    close,
+    [Symbol.asyncDispose]: close,
   };
 }

@@ -1,7 +1,13 @@
 import { ConfigError } from "../errors.js";
 
 /** Names the scheme only: the rest of a URL may hold a password. */
-export function unsupportedUrl(what: string, url: string, known: string): ConfigError {
+export function unsupportedUrl(what: string, url: unknown, known: string): ConfigError {
+  if (typeof url !== "string") {
+    return new ConfigError(
+      "url-unsupported",
+      `a ${what} is made from a URL, which is a text; got ${typeof url}. Known are ${known}`,
+    );
+  }
   const scheme = /^[A-Za-z][A-Za-z0-9+.-]*:/.exec(url)?.[0] ?? "no scheme";
   return new ConfigError("url-unsupported", `no ${what} is known for URLs with ${scheme}; known are ${known}`);
 }

@@ -73,11 +73,24 @@ export function createKeeper<Tx>(
             isFirstKept(delivery) ? intake.take(delivery) : subscription.deliver(delivery);
           // What arrives is stored as long as the receiver waits for it to be settled.
           const [stop, end] = [following(signal), new AbortController()];
-          const receiving = receiver.receive({ ...subscription, deliver: arrive }, stop.signal);
+          // It receives when both do, the broker's messages and those that were kept.
+          let [ready, reached] = [false, false];
+          const both = () => void (ready && reached && subscription.ready?.());
+          const heard = {
+            ready() {
+              ready = true;
+              both();
+            },
+            reached() {
+              reached = true;
+              both();
+            },
+          };
+          const receiving = receiver.receive({ ...subscription, deliver: arrive, ready: heard.ready }, stop.signal);
           const parts = [
             receiving.finally(() => end.abort()),
             intake.run(stop.signal, end.signal),
-            source.receive(subscription, stop.signal),
+            source.receive({ ...subscription, ready: heard.reached }, stop.signal),
           ];
           try {
             await Promise.all(parts);

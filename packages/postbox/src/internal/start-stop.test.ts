@@ -5,8 +5,9 @@ import { startStop } from "./start-stop.js";
 /** Something that runs until it is stopped, and then as long as the test says. */
 function world(ending: () => Promise<void> = async () => {}) {
   const runs: { readonly argument: string; readonly signal: AbortSignal }[] = [];
-  const background = startStop("the thing", async (signal, argument: string) => {
+  const background = startStop("the thing", async (signal, ready, argument: string) => {
     runs.push({ argument, signal });
+    ready();
     if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve));
     await ending();
   });
@@ -51,7 +52,7 @@ it("tells a failure to the first stop after it, and may then start again", async
 });
 
 it("a stop that ends late does not forget what was started after it", async () => {
-  const background = startStop("the thing", (signal, fails: boolean) =>
+  const background = startStop("the thing", (signal, _ready, fails: boolean) =>
     fails
       ? Promise.reject(new Error("failed at once"))
       : new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve())),
@@ -63,4 +64,44 @@ it("a stop that ends late does not forget what was started after it", async () =
   await expect(first).rejects.toThrow("failed at once");
   expect(() => background.start(false)).toThrow("already-started");
   await background.stop();
+});
+
+it("start resolves when it runs, and rejects if it fails before that", async () => {
+  const [running, failing] = [gate(), gate()];
+  const background = startStop("the thing", async (signal, ready, fails: boolean) => {
+    if (fails) {
+      await failing.opened;
+      throw new Error("no retry can mend this");
+    }
+    await running.opened;
+    ready();
+    if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve));
+  });
+  let runs = false;
+  const started = background.start(false).then(() => {
+    runs = true;
+  });
+  await new Promise(setImmediate);
+  expect(runs).toBe(false);
+  running.open();
+  await started;
+  await background.stop();
+
+  const failed = background.start(true);
+  failing.open();
+  await expect(failed).rejects.toThrow("no retry can mend this");
+  await expect(background.stop()).rejects.toThrow("no retry can mend this");
+});
+
+it("a start that nobody waits for does not end the process, and one that is stopped before it runs resolves", async () => {
+  const background = startStop("the thing", async (signal, _ready, fails: boolean) => {
+    if (fails) throw new Error("failed");
+    if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve));
+  });
+  // An unhandled rejection would fail this test.
+  void background.start(true);
+  await new Promise(setImmediate);
+  const started = background.start(false);
+  await background.stop();
+  await started;
 });

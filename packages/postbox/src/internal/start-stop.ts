@@ -2,13 +2,18 @@ import { ConfigError } from "../errors.js";
 
 /** `start` and `stop` for something that has `run(signal)`: at most one run at a time, and `stop` waits for its end. */
 export interface StartStop<Args extends readonly unknown[]> {
-  start(...args: Args): void;
+  /**
+   * Resolves when it runs, or was stopped before it did. Rejects if the run fails before that; whoever does not wait for it hears of
+   * that by telemetry, and the process does not end for it. Throws at once if it runs already.
+   */
+  start(...args: Args): Promise<void>;
   stop(): Promise<void>;
 }
 
+/** `run` calls `ready` as soon as it does what it is for. */
 export function startStop<Args extends readonly unknown[]>(
   name: string,
-  run: (signal: AbortSignal, ...args: Args) => Promise<void>,
+  run: (signal: AbortSignal, ready: () => void, ...args: Args) => Promise<void>,
 ): StartStop<Args> {
   let current: { readonly controller: AbortController; readonly ended: Promise<void>; over: boolean } | undefined;
   return {
@@ -17,13 +22,20 @@ export function startStop<Args extends readonly unknown[]>(
         throw new ConfigError("already-started", `${name} runs already; await stop() before starting it again`);
       }
       const controller = new AbortController();
-      const started = { controller, ended: run(controller.signal, ...args), over: false };
-      // A run that fails tells telemetry, and whoever calls stop(); it must not end the process.
+      let ready = () => {};
+      const running = new Promise<void>((resolve) => {
+        ready = resolve;
+      });
+      const started = { controller, ended: run(controller.signal, ready, ...args), over: false };
+      // A run that fails tells telemetry, and whoever waits for its start or calls stop(); it must not end the process.
       const over = () => {
         started.over = true;
       };
       started.ended.then(over, over);
       current = started;
+      const outcome = Promise.race([running, started.ended]);
+      outcome.catch(() => {});
+      return outcome;
     },
     async stop() {
       const stopping = current;

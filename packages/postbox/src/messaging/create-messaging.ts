@@ -107,6 +107,15 @@ export function createMessaging(options: MessagingOptions): unknown {
     return typeof receiver === "function" ? receiver(name) : receiver;
   }
 
+  const stop = async () => started?.stop();
+  async function close(): Promise<void> {
+    try {
+      await stop();
+    } finally {
+      await options.sender.close?.();
+    }
+  }
+
   return {
     publisher,
     in: outbox === undefined ? () => publisher : (tx: unknown) => outbox.in(tx),
@@ -119,11 +128,14 @@ export function createMessaging(options: MessagingOptions): unknown {
     },
     start() {
       const all = together();
-      all.start();
+      const starting = all.start();
       sealed = true;
       started = all;
+      return starting;
     },
-    stop: async () => started?.stop(),
+    stop,
+    close,
+    [Symbol.asyncDispose]: close,
   };
 }
 

@@ -44,7 +44,7 @@ export interface MessagingOptions<
   readonly maxAttempts?: number;
   /** Beside JSON and bytes, which are built in. Defaults to none. */
   readonly codecs?: readonly Codec[];
-  /** Listens to what happens in all parts. Defaults to nobody. */
+  /** Listens to what happens in all parts. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
   /** More for publishing; each option counts where it can: `hint` with the outbox, `publishTimeoutMs` without. Defaults to none. */
   readonly publisherOptions?: Omit<

@@ -94,10 +94,18 @@ export interface Messaging<
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * Starts all consumers, and the relay where there is one. Throws `already-started` while one of them runs. One that fails
-   * later tells telemetry and leaves the others running; `stop` rejects with its error.
+   * Starts all consumers, and the relay where there is one. Resolves when all of them run; rejects as soon as one fails for what no
+   * retry can mend. Nobody has to wait for it: one that fails tells telemetry and leaves the others running, and `stop` rejects with
+   * its error. Throws `already-started` while one of them runs.
    */
-  start(): void;
+  start(): Promise<void>;
   /** Stops the consumers, then the relay, and waits for them. */
   stop(): Promise<void>;
+  /**
+   * Stops everything and closes the sender: after it nothing of this keeps the process alive. What you opened yourself, such as the
+   * pool, is yours to end, after this.
+   */
+  close(): Promise<void>;
+  /** The same as `close`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
 }

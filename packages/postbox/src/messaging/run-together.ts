@@ -3,7 +3,7 @@ import { following } from "../internal/following.js";
 /** Something that runs, in either way. */
 export interface Running {
   run(signal: AbortSignal): Promise<void>;
-  start(): void;
+  start(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -33,15 +33,20 @@ export function runTogether(first: readonly Running[], last: readonly Running[])
 
     start() {
       const started: Running[] = [];
+      const starting: Promise<void>[] = [];
       try {
         for (const each of [...first, ...last]) {
-          each.start();
+          starting.push(each.start());
           started.push(each);
         }
       } catch (error) {
         for (const each of started) each.stop().catch(() => {});
         throw error;
       }
+      const all = Promise.all(starting).then(() => {});
+      // As for each of them: nobody has to wait.
+      all.catch(() => {});
+      return all;
     },
 
     async stop() {

@@ -5,7 +5,8 @@ import type { Message } from "../message/message.js";
 import { callback, flag } from "../options.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "../publisher/publisher.js";
 import type { Store } from "../store.js";
-import { quiet, type Telemetry } from "../telemetry/events.js";
+import type { Telemetry } from "../telemetry/events.js";
+import { telling } from "../telemetry/telling.js";
 import { createCollection } from "./collection.js";
 import { requireHints } from "./require-hints.js";
 
@@ -21,7 +22,7 @@ export interface OutboxOptions extends PublisherOptions {
    * other; the database then fails one (`40P01` in Postgres), to be run again. Defaults to false: their order is open.
    */
   readonly strictKeyOrder?: boolean;
-  /** Listens to what happens here. Defaults to nobody. */
+  /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
 }
 
@@ -52,7 +53,7 @@ export const outboxBox = "outbox";
  */
 export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outbox<Tx> {
   const publisherInto = publisherTo("createOutbox", options, { telemetry: callback, hint: flag, strictKeyOrder: flag });
-  const emit = quiet(options.telemetry);
+  const emit = telling(options.telemetry);
   const hintFailed = (thrown: unknown) =>
     emit({ name: "hint.failed", box: outboxBox, error: PostboxError.from(thrown, "store-failed") });
   const hints = options.hint ? requireHints("createOutbox", store).sender(outboxBox, hintFailed) : undefined;

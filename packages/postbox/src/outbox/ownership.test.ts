@@ -24,6 +24,7 @@ function ownershipOn(
     box: { ...unchanged, ...change(box) } as Box,
     boxName: "outbox",
     owner: "me",
+    reached() {},
     order,
     leaseMs,
     pollIntervalMs: 5,

@@ -19,6 +19,8 @@ export interface OwnershipOptions {
   readonly telemetry: Telemetry;
   failed(error: unknown, retryInMs: number): void;
   isFatal(error: unknown): boolean;
+  /** The store has answered. */
+  reached(): void;
   /** These are ours from now on. */
   gained(lanes: readonly TakenLane[]): void;
   /** These are somebody else's: what is on its way there no longer concerns us. */
@@ -106,6 +108,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   async function renew(): Promise<void> {
     const sentAt = runtime.monotonic();
     const { lanes, others, ...now } = await box.renew(owner, leaseMs, order);
+    options.reached();
     const goesOn = paused && !now.paused;
     if (now.paused !== paused) telemetry({ name: now.paused ? "relay.paused" : "relay.resumed", box: boxName });
     paused = now.paused;

@@ -43,8 +43,11 @@ export interface PumpOptions {
 
 /** Moves the rows of a box to a carrier: owns lanes, runs an engine in them, and whatever else a box needs meanwhile. */
 export interface Pump {
-  /** Until the signal is aborted and everything that was taken is settled. Two at once are two who share. */
-  run(carrier: Carrier, signal: AbortSignal): Promise<void>;
+  /**
+   * Until the signal is aborted and everything that was taken is settled. Two at once are two who share. `reached` is called when the
+   * store has answered; what refuses us before that is not tried again.
+   */
+  run(carrier: Carrier, signal: AbortSignal, reached?: () => void): Promise<void>;
   /** There may be something new in the box: looks at once. */
   hinted(): void;
   /** Something waits in the box that is due in `ms`: looks for it then. */
@@ -100,14 +103,23 @@ export function createPump<Tx>(store: Store<Tx>, options: PumpOptions): Pump {
   }
 
   return {
-    async run(carrier, signal) {
+    async run(carrier, signal, reached = () => {}) {
+      let wasReached = false;
+      // Who was let in once is let in again when a password was changed everywhere: only at first is it a mistake.
+      const isFatal = (error: unknown) =>
+        engineOptions.isFatal(error) || (!wasReached && PostboxError.from(error).code === "store-refused");
       // Of this run: two at once are two relays, which share.
       const owner = nextOwner();
       const stop = following(signal);
       const finished = new AbortController();
       const ownership: Ownership = createOwnership({
         ...engineOptions,
+        isFatal,
         owner,
+        reached() {
+          wasReached = true;
+          reached();
+        },
         gained: (lanes) => engine.gained(lanes),
         lost(lanes) {
           engine.lost(lanes);
@@ -119,6 +131,7 @@ export function createPump<Tx>(store: Store<Tx>, options: PumpOptions): Pump {
       });
       const engine: Engine = (order === "total" ? createTotalEngine : createEngine)({
         ...engineOptions,
+        isFatal,
         carrier,
         ownership,
       });
@@ -126,7 +139,7 @@ export function createPump<Tx>(store: Store<Tx>, options: PumpOptions): Pump {
       const working = engine.run(stop.signal).finally(() => finished.abort());
       const parts = [ownership.run(stop.signal, finished.signal), working];
       if (options.scheduled) {
-        parts.push(keepSchedule({ ...engineOptions, promoted: () => engine.hinted() }, stop.signal));
+        parts.push(keepSchedule({ ...engineOptions, isFatal, promoted: () => engine.hinted() }, stop.signal));
       }
       if (hints) parts.push(hear({ ...engineOptions, hints, hinted: () => engine.hinted() }, stop.signal));
       const cleaning = options.retention && keepClean({ ...engineOptions, ...options.retention, store }, stop.signal);
@@ -139,7 +152,8 @@ export function createPump<Tx>(store: Store<Tx>, options: PumpOptions): Pump {
         running.delete(engine);
         stop.abort();
         await Promise.allSettled(parts);
-        await leave(owner, ownership.epochs.size);
+        // Who was never let in has nothing to give back.
+        if (wasReached) await leave(owner, ownership.epochs.size);
         if (cleaning !== undefined) await impatiently(cleaning);
       }
     },

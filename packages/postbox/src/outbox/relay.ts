@@ -5,12 +5,14 @@ import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive } from "../options.js";
 import type { Order, Store } from "../store.js";
-import { quiet, type Telemetry } from "../telemetry/events.js";
+import type { Telemetry } from "../telemetry/events.js";
+import { telling } from "../telemetry/telling.js";
 import type { Receiver, Sender } from "../transport.js";
 import { carrierTo } from "./dispatch.js";
 import { outboxBox } from "./outbox.js";
 import { createPump } from "./pump.js";
 import { requireHints } from "./require-hints.js";
+import { runTo } from "./run-to.js";
 import { createSource } from "./source.js";
 
 export interface RelayOptions {
@@ -72,7 +74,7 @@ export interface RelayOptions {
   readonly leaseMs?: number;
   /** How long a batch may take to be confirmed; below a third of `leaseMs`. Defaults to 4,000. */
   readonly publishTimeoutMs?: number;
-  /** Listens to what happens here. Defaults to nobody. */
+  /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
   /** @experimental Time, chance and failpoints. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
@@ -124,17 +126,21 @@ export interface RelaySource {
 /** The pump from an outbox to a sender. */
 export interface Relay extends RelaySource {
   /**
-   * Sends what is committed until the signal is aborted; then finishes what is on its way and gives its lanes back.
-   * Rejects only for what no retry can mend (a missing or newer schema); all else is told to telemetry and tried again.
+   * Sends what is committed until the signal is aborted; then finishes what is on its way, gives its lanes back and closes the sender.
+   * Rejects only for what no retry can mend: a missing or newer schema, wrong options, and, as long as they have never let it in, a
+   * database or broker that refuses its credentials. All else is told to telemetry and tried again.
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * `run` in the background. Throws `already-started` while it runs. A run that fails tells telemetry, and `stop` rejects
-   * with its error; then it may be started again.
+   * `run` in the background. Resolves when it has reached both the database and the broker, which it tries for as long as it takes;
+   * rejects for what no retry can mend. Nobody has to wait for it: a run that fails tells telemetry, and `stop` rejects with its
+   * error; then it may be started again. Throws `already-started` while it runs.
    */
-  start(): void;
+  start(): Promise<void>;
   /** Stops what `start` began and waits for it. */
   stop(): Promise<void>;
+  /** The same as `stop`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /**
@@ -160,6 +166,7 @@ export function createRelay<Tx>(
   checkOptions("createRelay", options, rules);
   const { pollIntervalMs = 500, batchSize = 500, leaseMs = 15_000, publishTimeoutMs = 4_000 } = options;
   const runtime = runtimeWith(options.runtime);
+  const telemetry = telling(options.telemetry);
   checkBelowThird("pollIntervalMs", pollIntervalMs, leaseMs);
   checkBelowThird("publishTimeoutMs", publishTimeoutMs, leaseMs);
   const { order = "key", onPark = "continue" } = options;
@@ -197,17 +204,26 @@ export function createRelay<Tx>(
     ...(hints && { hints }),
     scheduled: true,
     runtime,
-    telemetry: quiet(options.telemetry),
+    telemetry,
   });
 
   const source = () => createSource({ name: `the outbox of ${store.name}`, shunMs: leaseMs, runtime }, pump.run);
   if (sender === undefined) return { source };
   const carrier = carrierTo(sender, { publishTimeoutMs, leaseMs, runtime });
-  const background = startStop("relay", (signal) => pump.run(carrier, signal));
+  const run = (signal: AbortSignal, ready: () => void) =>
+    runTo(
+      sender,
+      { box: outboxBox, backoff: options.backoff ?? exponential(), runtime, telemetry },
+      signal,
+      ready,
+      (stop, reached) => pump.run(carrier, stop, reached),
+    );
+  const background = startStop("relay", run);
   return {
-    run: (signal = new AbortController().signal) => pump.run(carrier, signal),
+    run: (signal = new AbortController().signal) => run(signal, () => {}),
     start: () => background.start(),
     stop: () => background.stop(),
+    [Symbol.asyncDispose]: () => background.stop(),
     source,
   };
 }

@@ -7,7 +7,7 @@ import type { Delivery, Kept, Receiver, Subscription } from "../transport.js";
 import type { Carrier, RowOutcome } from "./carrier.js";
 
 /** Runs an engine with what takes its rows, until the signal is aborted and everything that was taken is settled. */
-export type RunPump = (carrier: Carrier, signal: AbortSignal) => Promise<void>;
+export type RunPump = (carrier: Carrier, signal: AbortSignal, reached?: () => void) => Promise<void>;
 
 /** A row of a box that its consumer takes out itself. */
 export interface Claim extends Kept {
@@ -40,7 +40,7 @@ export function createSource(options: SourceOptions, pump: RunPump): Receiver {
       };
       const carrier = carryTo(options, subscription, stop.signal, broken);
       try {
-        await pump(carrier, stop.signal);
+        await pump(carrier, stop.signal, () => subscription.ready?.());
       } finally {
         stop.abort();
         carrier.end();

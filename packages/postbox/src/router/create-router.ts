@@ -7,7 +7,8 @@ import { startStop } from "../internal/start-stop.js";
 import { withTimeout } from "../internal/with-timeout.js";
 import { type Codec, codecList, createCodecs } from "../message/codec.js";
 import { callback, checkOptions, count, object, oneOf, positive } from "../options.js";
-import { quiet, type Telemetry } from "../telemetry/events.js";
+import type { Telemetry } from "../telemetry/events.js";
+import { telling } from "../telemetry/telling.js";
 import type { Receiver } from "../transport.js";
 import type { AckStrategyName } from "./ack-strategy.js";
 import type { BaseContext, ForwardAck, ManualAck } from "./context.js";
@@ -45,7 +46,7 @@ export interface RouterOptions {
   readonly shutdownTimeoutMs?: number;
   /** Beside JSON and bytes, which are built in. Defaults to none. */
   readonly codecs?: readonly Codec[];
-  /** Listens to what happens here. Defaults to nobody. */
+  /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
   /** @experimental Time, chance and failpoints. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
@@ -89,7 +90,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     throw new ConfigError("option-invalid", "createRouter: give the consumer's name, such as createRouter('billing')");
   }
   checkOptions("createRouter", options, routerRules);
-  const telemetry = quiet(options.telemetry);
+  const telemetry = telling(options.telemetry);
   const sessionOptions: SessionOptions = {
     consumer,
     ack: options.ack ?? "on-success",
@@ -125,7 +126,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     sealed = true;
   }
 
-  async function run(signal: AbortSignal, from: Receiver): Promise<void> {
+  async function run(signal: AbortSignal, ready: () => void, from: Receiver): Promise<void> {
     const handles = new Map(
       [...registered].map(([type, { event, handler, older }]) => [
         type,
@@ -143,7 +144,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     if (signal.aborted) stop();
     try {
       const events = [...registered.values()].map(({ event, older }) => older ?? event);
-      const received = receiver.receive({ consumer, events, deliver: session.deliver }, signal);
+      const received = receiver.receive({ consumer, events, deliver: session.deliver, ready }, signal);
       await Promise.race([received, stopped]);
       await withTimeout(
         sessionOptions.runtime,
@@ -230,13 +231,14 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     },
     async run(receiver: Receiver, signal: AbortSignal = new AbortController().signal) {
       check(receiver);
-      await run(signal, receiver);
+      await run(signal, () => {}, receiver);
     },
     start(receiver: Receiver) {
       check(receiver);
-      background.start(receiver);
+      return background.start(receiver);
     },
     stop: () => background.stop(),
+    [Symbol.asyncDispose]: () => background.stop(),
   };
   return router;
 }

@@ -47,12 +47,15 @@ export interface RunsReceiver {
    */
   run(receiver: Receiver, signal?: AbortSignal): Promise<void>;
   /**
-   * `run` in the background. Throws `already-started` while it runs. A run that fails tells telemetry, and `stop` rejects
-   * with its error; then it may be started again.
+   * `run` in the background. Resolves when it receives, which is tried for as long as it takes; rejects for what no retry can mend.
+   * Nobody has to wait for it: a run that fails tells telemetry, and `stop` rejects with its error; then it may be started again.
+   * Throws `already-started` while it runs.
    */
-  start(receiver: Receiver): void;
+  start(receiver: Receiver): Promise<void>;
   /** Stops what `start` began and waits for it. */
   stop(): Promise<void>;
+  /** The same as `stop`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** Where handlers are registered: changes and returns itself, so that chains and plain statements both work. */

@@ -198,8 +198,19 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       if (outstanding.size > 0) await new Promise<void>((resolve) => (emptied = resolve));
     })();
     await within(options.shutdownTimeoutMs, settled);
+    const late = [...outstanding].map(({ message }) => message.id);
+    if (late.length > 0)
+      telemetry({ name: "router.abandoned", consumer, ids: late.slice(0, 100), error: abandoned(late) });
     giveUp.abort(new PostboxError("handler-timeout", `${consumer} stopped before this handler was done`));
     await within(answerMs, Promise.all([...outstanding].map((delivery) => delivery.release())));
+  }
+
+  function abandoned({ length }: readonly string[]): PostboxError {
+    return new PostboxError(
+      "handler-timeout",
+      `${consumer} stopped while ${length === 1 ? "a handler was" : `${length} handlers were`} still running after ` +
+        `${options.shutdownTimeoutMs} ms; their messages are delivered again. Raise shutdownTimeoutMs, or let handlers end when context.signal is aborted`,
+    );
   }
 
   /** Resolves when `work` does, or else after `ms`. */

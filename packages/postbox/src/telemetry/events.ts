@@ -77,28 +77,25 @@ export type TelemetryEvent =
   /** The broker is connected, and takes nothing. */
   | ({ readonly name: "transport.blocked"; readonly reason: string } & TransportEnd)
   | ({ readonly name: "transport.unblocked" } & TransportEnd)
-  | { readonly name: "router.failed"; readonly consumer: string; readonly error: PostboxError };
+  | { readonly name: "router.failed"; readonly consumer: string; readonly error: PostboxError }
+  /** At a stop, these handlers had not ended by its deadline. Their messages were given back; what they still do is not waited for. */
+  | {
+      readonly name: "router.abandoned";
+      readonly consumer: string;
+      readonly ids: readonly string[];
+      readonly error: PostboxError;
+    };
 
 /** Which connection it is about. */
 export interface TransportEnd {
   /** The name of the sender or receiver. */
   readonly transport: string;
   readonly end: "sender" | "receiver";
+  /** Whose connection: its name at the broker, and of a receiver its queue. */
+  readonly whose: string;
   /** Where it leads, without who somebody is there. */
   readonly place: string;
 }
 
 /** Takes telemetry events. Must return quickly; what it throws is swallowed. */
 export type Telemetry = (event: TelemetryEvent) => void;
-
-/** A telemetry that a faulty listener cannot turn into a failure of the library. */
-export function quiet(telemetry: Telemetry | undefined): Telemetry {
-  if (telemetry === undefined) return () => {};
-  return (event) => {
-    // Whoever listens must never decide whether a message is delivered, nor end the process.
-    try {
-      const answer: unknown = telemetry(event);
-      if (answer instanceof Promise) answer.catch(() => {});
-    } catch {}
-  };
-}

@@ -24,3 +24,59 @@ it("writes one line per event, at the level that it deserves", () => {
     'error: router.failed consumer=billing error="[unknown] broken"',
   ]);
 });
+
+it("gives fields to a logger that takes them, and errors with their stack", () => {
+  const written: unknown[][] = [];
+  const at =
+    (level: string) =>
+    (...given: unknown[]) =>
+      written.push([level, ...given]);
+  const pino = { trace: at("trace"), debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") };
+  const telemetry = logTo({ ...pino, bindings: () => ({}) } as Parameters<typeof logTo>[0]);
+  const error = new PostboxError("publish-failed", "the broker said no to amqp://me:secret@host");
+  telemetry({ name: "message.failed", box: "outbox", id: "1", attempt: 2, retryInMs: 5, error });
+  telemetry({ name: "delivery.received", consumer: "billing", id: "1", attempt: 1 });
+  expect(written).toEqual([
+    [
+      "warn",
+      { event: "message.failed", box: "outbox", id: "1", attempt: 2, retryInMs: 5, err: expect.any(Error) },
+      "message.failed",
+    ],
+    ["trace", { event: "delivery.received", consumer: "billing", id: "1", attempt: 1 }, "delivery.received"],
+  ]);
+  const { err } = (written[0] as [string, { err: PostboxError }])[1];
+  expect(err).toMatchObject({ code: "publish-failed", stack: expect.stringContaining("log.test.ts") });
+  expect(`${err.message} ${err.stack}`).not.toContain("secret");
+});
+
+it("writes one line for each message at each end for debugging, and each step on its way only for tracing", () => {
+  const lines: string[] = [];
+  const at = (level: string) => (text: string) => lines.push(`${level}: ${text.split(" ")[0]}`);
+  const logger = { debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") };
+  for (const telemetry of [logTo(logger), logTo({ ...logger, trace: at("trace") })]) {
+    telemetry({ name: "outbox.appended", box: "outbox", count: 1 });
+    telemetry({ name: "relay.read", box: "outbox", count: 1 });
+    telemetry({ name: "message.sent", box: "outbox", id: "1", attempt: 1 });
+    telemetry({ name: "delivery.received", consumer: "billing", id: "1", attempt: 1 });
+    telemetry({ name: "delivery.handled", consumer: "billing", id: "1", durationMs: 1 });
+    telemetry({ name: "delivery.acked", consumer: "billing", id: "1" });
+  }
+  const shown = ["debug: message.sent", "debug: delivery.handled"];
+  expect(lines.filter((line) => !line.startsWith("trace"))).toEqual([...shown, ...shown]);
+  expect(lines.filter((line) => line.startsWith("trace"))).toHaveLength(4);
+});
+
+it("writes once what a handler fails with, though its row in the consumer's box fails too", () => {
+  const lines: string[] = [];
+  const at = (level: string) => (text: string) => lines.push(`${level}: ${text.split(" ")[0]}`);
+  const telemetry = logTo({ debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") });
+  const error = new Error("no paper");
+  const box = "inbox/billing";
+  telemetry({ name: "delivery.retried", consumer: "billing", id: "1", attempt: 1, retryInMs: 5, error });
+  telemetry({ name: "message.failed", box, id: "1", attempt: 1, retryInMs: 5, error });
+  telemetry({ name: "delivery.parked", consumer: "billing", id: "1", error });
+  telemetry({ name: "message.parked", box, id: "1", error });
+  // Of this one, no handler tells.
+  telemetry({ name: "message.parked", box, id: "2", error: new PostboxError("message-suspect", "it ended processes") });
+  expect(lines).toEqual(["warn: delivery.retried", "error: delivery.parked", "error: message.parked"]);
+});

@@ -1,17 +1,36 @@
 import { scrub } from "../internal/scrub.js";
+import { inboxOf } from "../store.js";
 import type { Telemetry, TelemetryEvent } from "./events.js";
 
-/** What `console`, pino and most other loggers have. */
-export interface Logger {
+/** What `console` and most other loggers have. A level that a logger lacks is not logged. */
+export interface TextLogger {
+  trace?(text: string): void;
   debug(text: string): void;
   info(text: string): void;
   warn(text: string): void;
   error(text: string): void;
 }
 
-type Level = keyof Logger;
+/** What pino and bunyan have: fields first, then the text. */
+export interface FieldLogger {
+  trace?(fields: object, text: string): void;
+  debug(fields: object, text: string): void;
+  info(fields: object, text: string): void;
+  warn(fields: object, text: string): void;
+  error(fields: object, text: string): void;
+}
 
-/** What somebody should look at. Everything else is for debugging. */
+export interface LogOptions {
+  /**
+   * Whether the logger takes fields, as pino's and bunyan's do: then an event's fields are given as such, and an error with its stack
+   * as `err`. Defaults to whether the logger looks like one of these.
+   */
+  readonly fields?: boolean;
+}
+
+export type Level = keyof TextLogger;
+
+/** What somebody should look at. Everything else is the ordinary course of things. */
 const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "hint.failed": "warn",
   "relay.listening": "info",
@@ -26,30 +45,83 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "relay.failed": "error",
   "breaker.opened": "warn",
   "breaker.closed": "info",
+  "message.sent": "debug",
   "message.failed": "warn",
+  "message.held": "debug",
   "message.suspected": "warn",
   "message.parked": "error",
   "message.dropped": "warn",
+  "delivery.handled": "debug",
+  "delivery.skipped": "debug",
+  "delivery.ignored": "debug",
+  "delivery.released": "debug",
   "delivery.retried": "warn",
   "delivery.parked": "error",
+  "delivery.abandoned": "warn",
   "transport.connected": "info",
   "transport.lost": "warn",
   "transport.blocked": "warn",
   "transport.unblocked": "info",
   "router.failed": "error",
+  "router.abandoned": "warn",
 };
 
+const inboxes = inboxOf("");
+
 /**
- * A telemetry listener that writes one line per event: parked messages and failures as errors, retries as warnings, the
- * ordinary course of things for debugging. Passwords and tokens in the text of an error are left out.
+ * How much attention an event deserves. One step of many on the way of a message is for tracing. What a consumer's handler fails with
+ * is told twice, as its delivery and as the row in its box: once is enough.
+ */
+export function levelOf(event: TelemetryEvent): Level {
+  const isRow = event.name === "message.failed" || event.name === "message.parked";
+  if (isRow && event.box.startsWith(inboxes) && codeOf(event.error) !== "message-suspect") return "trace";
+  return levels[event.name] ?? "trace";
+}
+
+/**
+ * A telemetry listener that writes one line per event: parked messages and failures as errors, retries as warnings, what became of each
+ * message for debugging, and each step on its way for tracing. Passwords and tokens in the text of an error are left out.
  * `createRelay(store, sender, { telemetry: logTo(console) })`
  */
-export function logTo(logger: Logger): Telemetry {
+export function logTo(logger: TextLogger | FieldLogger, options: LogOptions = {}): Telemetry {
+  const { fields = takesFields(logger) } = options;
   return (event) => {
-    const { name, ...details } = event;
-    const fields = Object.entries(details).map(([key, value]) => `${key}=${shown(value)}`);
-    logger[levels[name] ?? "debug"](`${name} ${fields.join(" ")}`);
+    const level = levelOf(event);
+    if (fields) (logger as FieldLogger)[level]?.(fieldsOf(event), event.name);
+    // What console.trace writes is a stack.
+    else if (level !== "trace" || logger !== console) (logger as TextLogger)[level]?.(lineOf(event));
   };
+}
+
+/** As one line of text. */
+export function lineOf(event: TelemetryEvent): string {
+  const { name, ...details } = event;
+  const fields = Object.entries(details).map(([key, value]) => `${key}=${shown(value)}`);
+  return `${name} ${fields.join(" ")}`;
+}
+
+function fieldsOf({ name, ...details }: TelemetryEvent): object {
+  if (!("error" in details)) return { event: name, ...details };
+  const { error, ...rest } = details;
+  return { event: name, ...rest, err: scrubbed(error) };
+}
+
+/** The same error without secrets, for whoever writes its text, its stack and its code. */
+function scrubbed(error: Error): Error {
+  const text = scrub(error.message);
+  if (text === error.message) return error;
+  const copy = Object.assign(new Error(text), { ...error, name: error.name });
+  copy.stack = scrub(error.stack ?? "");
+  return copy;
+}
+
+/** pino has `bindings()`, bunyan `fields`; where neither is, a text is what every logger takes. */
+function takesFields(logger: object): boolean {
+  return "bindings" in logger || "fields" in logger;
+}
+
+function codeOf(error: Error): unknown {
+  return (error as { readonly code?: unknown }).code;
 }
 
 function shown(value: unknown): string {

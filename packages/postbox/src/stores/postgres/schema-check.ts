@@ -46,9 +46,17 @@ export function schemaCheck(schema: string): SchemaCheck {
   return (execute) => (good ? undefined : check(execute));
 }
 
-/** An error of the database that is about the schema, in our words; any other as it is. */
+/** The server does not know this user, their password or this database; see `sqlState`. */
+const refused: ReadonlySet<string> = new Set(["28000", "28P01", "3D000"]);
+
+/** An error of the database that is about the schema, or about who may come in, in our words; any other as it is. */
 export function schemaError(error: unknown, schema: string): unknown {
-  switch (sqlState(error)) {
+  const state = sqlState(error);
+  if (state !== undefined && refused.has(state)) {
+    const text = `PostgreSQL does not let us in: ${(error as Error).message}; check user, password and database of the pool`;
+    return new PostboxError("store-refused", text, { cause: error });
+  }
+  switch (state) {
     case undefinedTable:
     case undefinedFunction:
     case undefinedSchema:

@@ -33,6 +33,7 @@ export class MemoryConsumer {
     const wake = () => this.#wake();
     const unwatch = this.#queue.watch(wake);
     signal.addEventListener("abort", wake);
+    subscription.ready?.();
     try {
       while (!signal.aborted && !this.#over) {
         const entry = this.#delivering ? undefined : this.#queue.take((candidate) => this.#hasRoom(candidate));

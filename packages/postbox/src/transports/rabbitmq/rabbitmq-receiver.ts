@@ -4,7 +4,8 @@ import { ConfigError, PostboxError } from "../../errors.js";
 import { runtimeWith, sleep } from "../../internal/runtime.js";
 import type { Message } from "../../message/message.js";
 import { callback, checkOptions, count, flag, oneOf, positive, text } from "../../options.js";
-import { quiet, type Telemetry } from "../../telemetry/events.js";
+import type { Telemetry } from "../../telemetry/events.js";
+import { telling } from "../../telemetry/telling.js";
 import type { Receiver, Subscription, TransportHealth } from "../../transport.js";
 import {
   close,
@@ -51,7 +52,7 @@ export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   readonly backoff?: Backoff;
   /** How long after it was made a message may still be delivered again; an inbox checks its own retention against it. Defaults to unknown. */
   readonly redeliveryWindowMs?: number;
-  /** Listens to what happens to its connections. Defaults to nobody. */
+  /** Listens to what happens to its connections. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
 }
 
@@ -87,7 +88,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
   const { maxMessageBytes = 16 * 1024 * 1024, prefetchBytes = 16 * 1024 * 1024 } = options;
   const { backoff = exponential({ initialMs: 100, maxMs: 30_000, jitter: 0.5 }), redeliveryWindowMs } = options;
   const runtime = runtimeWith();
-  const telemetry = quiet(options.telemetry);
+  const telemetry = telling(options.telemetry);
   const watches = new Set<Watch>();
   let atRest: TransportHealth = { status: "idle", since: new Date() };
 
@@ -123,6 +124,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
           const ready = () => {
             readyAt = runtime.now();
             watch.connected(connection);
+            subscription.ready?.();
           };
           await consume(connection, links, consumeOptions, subscription, signal, { ready, lost, telemetry });
         } finally {
@@ -144,7 +146,8 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
     name: "rabbitmq",
     ...(redeliveryWindowMs !== undefined && { redeliveryWindowMs }),
     async receive(subscription, signal) {
-      const watch = createWatch("receiver", placeOf(options.url), telemetry);
+      const whose = `${options.connectionName ?? "postbox"} on ${options.queue ?? subscription.consumer}`;
+      const watch = createWatch({ end: "receiver", whose, place: placeOf(options.url) }, telemetry);
       watches.add(watch);
       try {
         await keepReceiving(watch, subscription, signal);

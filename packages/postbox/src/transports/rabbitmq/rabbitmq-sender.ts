@@ -3,7 +3,8 @@ import type { EventDefinition } from "../../event/define-event.js";
 import { longestTimerMs, runtimeWith } from "../../internal/runtime.js";
 import type { Message } from "../../message/message.js";
 import { callback, checkOptions, count, oneOf, positive } from "../../options.js";
-import { quiet, type Telemetry } from "../../telemetry/events.js";
+import type { Telemetry } from "../../telemetry/events.js";
+import { telling } from "../../telemetry/telling.js";
 import type { Sender, TransportHealth } from "../../transport.js";
 import type { ContentMode } from "./amqp-message.js";
 import { type Batch, createBatch } from "./batch.js";
@@ -25,7 +26,7 @@ export interface RabbitmqSenderOptions extends RabbitmqConnectionOptions {
    * the broker takes less, the sender learns its limit from the first body that is refused. Defaults to 16 MiB.
    */
   readonly maxMessageBytes?: number;
-  /** Listens to what happens to the connection. Defaults to nobody. */
+  /** Listens to what happens to the connection. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
 }
 
@@ -34,6 +35,8 @@ export interface RabbitmqSender extends Sender {
   setup(events: readonly Pick<EventDefinition, "topic" | "type">[]): Promise<void>;
   health(): TransportHealth;
   close(): Promise<void>;
+  /** The same as `close`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 const rules = {
@@ -56,8 +59,13 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
   /** Lower than asked for, once the broker has told its own limit. */
   let mostBytes = maxMessageBytes;
   const runtime = runtimeWith();
-  const watch = createWatch("sender", place, quiet(options.telemetry));
+  const watch = createWatch(
+    { end: "sender", whose: options.connectionName ?? "postbox", place },
+    telling(options.telemetry),
+  );
   const links = createLinks(options, watch);
+  let sending = 0;
+  const idlers: (() => void)[] = [];
 
   async function ready(signal: AbortSignal): Promise<Link> {
     signal.throwIfAborted();
@@ -97,6 +105,12 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     });
   }
 
+  async function close(): Promise<void> {
+    // Whoever else sends through it is not disturbed.
+    if (sending > 0) await new Promise<void>((resolve) => idlers.push(resolve));
+    await links.close();
+  }
+
   return {
     name: "rabbitmq",
     keepsOrder: false,
@@ -110,6 +124,7 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
       if (messages.length === 0) return;
       const link = await ready(signal);
       const batch = createBatch(link, messages, { place, route, mode, maxMessageBytes: mostBytes }, settled);
+      sending++;
       try {
         await within(signal, carry(link, batch), publishTimeoutMs);
         if (batch.unreported === 0) return;
@@ -133,6 +148,7 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
         throw new TransportDownError(batch.begun ? "send" : "connect", text);
       } finally {
         batch.end();
+        if (--sending === 0) for (const idle of idlers.splice(0)) idle();
       }
     },
 
@@ -145,6 +161,7 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     },
 
     health: () => watch.health(),
-    close: () => links.close(),
+    close,
+    [Symbol.asyncDispose]: close,
   };
 }

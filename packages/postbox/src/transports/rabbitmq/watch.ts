@@ -19,8 +19,11 @@ export interface Watch {
   health(): TransportHealth;
 }
 
-export function createWatch(end: TransportEnd["end"], place: string, telemetry: Telemetry): Watch {
-  const about: TransportEnd = { transport: "rabbitmq", end, place };
+export function createWatch(about: Omit<TransportEnd, "transport">, telemetry: Telemetry): Watch {
+  return watchOf({ transport: "rabbitmq", ...about }, telemetry);
+}
+
+function watchOf(about: TransportEnd, telemetry: Telemetry): Watch {
   const standing = new Set<ChannelModel>();
   let blocked: string | undefined;
   let health: TransportHealth = { status: "idle", since: new Date() };

@@ -1,0 +1,215 @@
+import { spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { describeOnEach, freePort } from "@postbox/testkit";
+import { expect, inject, it } from "vitest";
+
+/*
+ * Every way to stop that the documents show, as a process of its own: it has to exit by itself, and soon.
+ */
+
+const postgres = inject("servers").found.find(({ service }) => service === "postgres");
+
+interface Ended {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** Longer than any stop may take: what is killed by this has not ended by itself. */
+const limitMs = 40_000;
+
+/** Runs a program with the built packages. When it has written `stop me`, it is told to. */
+function program(text: string, env: Readonly<Record<string, string>>): Promise<Ended> {
+  const child = spawn(process.execPath, ["--input-type=module", "-e", text], {
+    cwd: import.meta.dirname,
+    env: { ...process.env, ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+    timeout: limitMs,
+    killSignal: "SIGKILL",
+  });
+  let [out, err] = ["", ""];
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    out += text;
+    if (text.includes("stop me")) child.kill("SIGTERM");
+  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    err += text;
+  });
+  return new Promise((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", (code, signal) => resolve({ code, signal, out, err }));
+  });
+}
+
+const prelude = `
+  import pg from "pg";
+  import { createMessaging, createOutbox, createRelay, createRouter, defineEvent, inbox, transaction } from "postbox";
+  import { connectStore, connectTransport } from "postbox/connect";
+  import { postgresStore } from "postbox/postgres";
+  import { rabbitmqReceiver, rabbitmqSender } from "postbox/rabbitmq";
+  const { POSTGRES: database, RABBITMQ: url, NAME: name } = process.env;
+  const schema = { "~standard": { version: 1, vendor: "test", validate: (value) => ({ value }) } };
+  const Happened = defineEvent({ type: name + ".Happened", topic: name, schema });
+  const remove = async () => {
+    const { connect } = await import("amqplib");
+    const connection = await connect(url);
+    const channel = await connection.createChannel();
+    for (const queue of [name, name + ".parked"]) await channel.deleteQueue(queue);
+    await channel.deleteExchange(name);
+    await connection.close();
+  };
+  let handled = () => {};
+  const once = new Promise((resolve) => (handled = resolve));
+  const onHappened = async () => handled();
+`;
+const withPool = `
+  const pool = new pg.Pool({ connectionString: database });
+  const store = postgresStore({ pool, schema: name });
+  await store.migrate();
+  const drop = () => pool.query('DROP SCHEMA "' + name + '" CASCADE');
+`;
+
+describeOnEach("rabbitmq", ({ url }) => {
+  const env = () => ({
+    POSTGRES: postgres?.url ?? "",
+    RABBITMQ: url,
+    NAME: `stop_${randomUUID().replaceAll("-", "")}`,
+  });
+  const clean: Ended = { code: 0, signal: null, out: "", err: "" };
+  const way = (title: string, text: string) =>
+    it.skipIf(postgres === undefined)(`${title}: the process ends`, async () => {
+      expect(await program(prelude + text, env())).toEqual(clean);
+    });
+
+  way(
+    "router.stop and relay.stop, then the pool",
+    `${withPool}
+    const outbox = createOutbox(store, { source: "/test" });
+    const router = createRouter(name).use(transaction(store)).use(inbox(store)).on(Happened, onHappened);
+    const relay = createRelay(store, rabbitmqSender({ url }), { pollIntervalMs: 20, hint: true });
+    await router.start(rabbitmqReceiver({ url }));
+    await relay.start();
+    await store.transaction((tx) => outbox.in(tx).publish(Happened, { a: 1 }));
+    await once;
+    await Promise.all([router.stop(), relay.stop()]);
+    await remove();
+    await drop();
+    await pool.end();`,
+  );
+
+  way(
+    "messaging.close, then the pool",
+    `${withPool}
+    const messaging = createMessaging({
+      service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }), outbox: true, inbox: "durable",
+      pollIntervalMs: 20,
+    });
+    messaging.consumer().on(Happened, onHappened);
+    await messaging.start();
+    await store.transaction(() => messaging.publisher.publish(Happened, { a: 1 }));
+    await once;
+    await messaging.close();
+    await remove();
+    await drop();
+    await pool.end();`,
+  );
+
+  way(
+    "messaging.close without a store",
+    `
+    const messaging = createMessaging({ service: name, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }) });
+    messaging.consumer().on(Happened, onHappened);
+    await messaging.start();
+    await messaging.publisher.publish(Happened, { a: 1 });
+    await once;
+    await messaging[Symbol.asyncDispose]();
+    await remove();`,
+  );
+
+  way(
+    "close of what was connected by URL",
+    `
+    const { store, pool, ...connected } = await connectStore(database, { schema: name });
+    await store.migrate();
+    const broker = await connectTransport(url, { rabbitmq: { receiver: { prefetch: 7 }, sender: { connectionName: "one" } } });
+    const messaging = createMessaging({ service: name, store, sender: broker.sender(), receiver: (queue) => broker.receiver(queue), outbox: true });
+    messaging.consumer().on(Happened, onHappened);
+    await messaging.start();
+    await store.transaction(() => messaging.publisher.publish(Happened, { a: 1 }));
+    await once;
+    await messaging.stop();
+    await remove();
+    await pool.query('DROP SCHEMA "' + name + '" CASCADE');
+    await Promise.all([broker.close(), connected.close()]);`,
+  );
+
+  way(
+    "run until SIGTERM, then close",
+    `${withPool}
+    const stopping = new AbortController();
+    let telemetry;
+    const connected = new Promise((resolve) => (telemetry = ({ name }) => name === "transport.connected" && resolve()));
+    process.once("SIGTERM", () => stopping.abort());
+    const messaging = createMessaging({ service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url, telemetry }), outbox: true });
+    messaging.consumer().on(Happened, onHappened);
+    const running = messaging.run(stopping.signal);
+    await connected;
+    await store.transaction(() => messaging.publisher.publish(Happened, { a: 1 }));
+    await once;
+    process.kill(process.pid, "SIGTERM");
+    await running;
+    await messaging.close();
+    await remove();
+    await drop();
+    await pool.end();`,
+  );
+
+  it.skipIf(postgres === undefined)("with its broker away, it is told, and the process ends", async () => {
+    const port = await freePort();
+    const { err, ...ended } = await program(
+      `${prelude}${withPool}
+      process.once("SIGTERM", async () => {
+        await messaging.close();
+        await drop();
+        await pool.end();
+      });
+      const messaging = createMessaging({ service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }), outbox: true, inbox: true });
+      messaging.consumer().on(Happened, onHappened);
+      void messaging.start();
+      setTimeout(() => console.log("stop me"), 1000);`,
+      { ...env(), RABBITMQ: `amqp://127.0.0.1:${port}` },
+    );
+    expect(ended).toEqual({ code: 0, signal: null, out: "stop me\n" });
+    expect(err).toMatch(
+      /^postbox: transport\.lost transport=rabbitmq end=\w+ whose=.* error=".* cannot be reached: ECONNREFUSED"/m,
+    );
+  });
+
+  it.skipIf(postgres === undefined)(
+    "a handler that never ends is abandoned, which is told, and the process ends",
+    async () => {
+      const { err, ...ended } = await program(
+        `${prelude}${withPool}
+      const messaging = createMessaging({
+        service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }), outbox: true,
+        routerOptions: { shutdownTimeoutMs: 200 },
+      });
+      messaging.consumer().on(Happened, async () => {
+        handled();
+        await new Promise(() => {});
+      });
+      await messaging.start();
+      await store.transaction(() => messaging.publisher.publish(Happened, { a: 1 }));
+      await once;
+      await messaging.close();
+      await remove();
+      await drop();
+      await pool.end();`,
+        env(),
+      );
+      expect(ended).toEqual({ code: 0, signal: null, out: "" });
+      expect(err).toMatch(/^postbox: router\.abandoned consumer=stop_\w+ ids=\["[\w-]+"\] error="\[handler-timeout\]/m);
+    },
+  );
+});

@@ -1,0 +1,87 @@
+import { randomUUID } from "node:crypto";
+import { describeOnEach, recordingSender, telemetryLog } from "@postbox/testkit";
+import pg from "pg";
+import { createRelay, createRouter, defineEvent, inbox, transaction } from "postbox";
+import { memoryBroker } from "postbox/memory";
+import { expect, it, onTestFinished } from "vitest";
+import { postgresStore } from "./index.js";
+
+const Happened = defineEvent({
+  type: "test.Happened",
+  schema: { "~standard": { version: 1, vendor: "test", validate: (value: unknown) => ({ value }) } },
+});
+
+describeOnEach("postgres", ({ url }) => {
+  function storeAt(change: (url: URL) => void, schema = `refused_${randomUUID().slice(0, 8)}`) {
+    const target = new URL(url);
+    change(target);
+    const pool = new pg.Pool({ connectionString: target.href, max: 3 });
+    pool.on("error", () => {});
+    onTestFinished(() => pool.end());
+    return postgresStore({ pool, schema });
+  }
+  const strangers = {
+    "a database that does not exist": (target: URL) => {
+      target.pathname = "/no_such_database";
+    },
+    "a user that does not exist": (target: URL) => {
+      target.username = "nobody_here";
+    },
+  };
+
+  for (const [title, change] of Object.entries(strangers)) {
+    it(`a relay does not start with ${title}, and says so`, async () => {
+      const log = telemetryLog();
+      const relay = createRelay(storeAt(change), recordingSender(), { telemetry: log.telemetry });
+      await expect(relay.start()).rejects.toMatchObject({
+        code: "store-refused",
+        message: expect.stringMatching(
+          /does not let us in: .*; check user, password and database of the pool$/,
+        ),
+      });
+      expect(log.of("relay.failed")).toMatchObject([{ retryInMs: Number.POSITIVE_INFINITY }]);
+      await expect(relay.stop()).rejects.toMatchObject({ code: "store-refused" });
+    });
+  }
+
+  it("nothing starts without the tables", async () => {
+    const store = storeAt(() => {});
+    const [{ telemetry }, broker] = [telemetryLog(), memoryBroker()];
+    const relay = createRelay(store, broker.sender(), { telemetry });
+    await expect(relay.start()).rejects.toMatchObject({ code: "schema-missing" });
+    const router = createRouter("billing", { telemetry })
+      .use(transaction(store))
+      .use(inbox(store))
+      .on(Happened, async () => {});
+    await expect(router.start(broker.receiver())).rejects.toMatchObject({ code: "schema-missing" });
+    await expect(router.stop()).rejects.toMatchObject({ code: "schema-missing" });
+    await expect(relay.stop()).rejects.toMatchObject({ code: "schema-missing" });
+  });
+
+  it("start resolves when the database was reached, also where it was away at first", async () => {
+    const schema = `refused_${randomUUID().slice(0, 8)}`;
+    const store = storeAt(() => {}, schema);
+    await store.migrate();
+    const owner = new pg.Pool({ connectionString: url, max: 1 });
+    onTestFinished(async () => {
+      await owner.query(`DROP SCHEMA "${schema}" CASCADE`);
+      await owner.end();
+    });
+    const log = telemetryLog();
+    let away = 3;
+    const box = store.box("outbox");
+    const late = {
+      ...store,
+      box: () => ({
+        ...box,
+        renew: (...args: Parameters<typeof box.renew>) =>
+          away-- > 0 ? Promise.reject(new Error("connect ECONNREFUSED")) : box.renew(...args),
+      }),
+    };
+    const relay = createRelay(late, recordingSender(), { telemetry: log.telemetry, backoff: () => 5 });
+    await relay.start();
+    expect(away).toBeLessThan(0);
+    expect(log.of("relay.failed").length).toBeGreaterThanOrEqual(3);
+    await relay.stop();
+  });
+});

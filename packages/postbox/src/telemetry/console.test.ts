@@ -1,0 +1,65 @@
+import { PostboxError } from "postbox";
+import { expect, it } from "vitest";
+import { toConsole } from "./console.js";
+
+function world() {
+  const lines: string[] = [];
+  let now = 0;
+  const output = {
+    warn: (text: string) => lines.push(`warn: ${text}`),
+    error: (text: string) => lines.push(`error: ${text}`),
+  };
+  return {
+    lines,
+    telemetry: toConsole(output, () => now),
+    pass(ms: number) {
+      now += ms;
+    },
+  };
+}
+
+const parked = (id: string, box = "outbox", code: "unroutable" | "attempts-spent" = "unroutable") =>
+  ({ name: "message.parked", box, id, error: new PostboxError(code, "no queue takes it; bind one") }) as const;
+
+it("writes warnings and errors where nobody listens, and nothing of the ordinary course of things", () => {
+  const { telemetry, lines } = world();
+  telemetry({ name: "relay.owned", box: "outbox", owner: "me", lanes: 64 });
+  telemetry({ name: "message.sent", box: "outbox", id: "1", attempt: 1 });
+  telemetry(parked("2"));
+  telemetry({ name: "relay.paused", box: "outbox" });
+  expect(lines).toEqual([
+    'error: postbox: message.parked box=outbox id=2 error="[unroutable] no queue takes it; bind one"',
+    "warn: postbox: relay.paused box=outbox",
+  ]);
+});
+
+it("of those that are alike, writes one in a minute, with how many it left out", () => {
+  const { telemetry, lines, pass } = world();
+  for (const id of ["1", "2", "3"]) telemetry(parked(id));
+  telemetry(parked("4", "other"));
+  telemetry(parked("5", "outbox", "attempts-spent"));
+  pass(59_999);
+  telemetry(parked("6"));
+  pass(1);
+  telemetry(parked("7"));
+  pass(60_000);
+  telemetry(parked("8"));
+  expect(lines.map((line) => line.replace(/ error="\[([\w-]+)\] [^"]*"/, " $1"))).toEqual([
+    "error: postbox: message.parked box=outbox id=1 unroutable",
+    "error: postbox: message.parked box=other id=4 unroutable",
+    "error: postbox: message.parked box=outbox id=5 attempts-spent",
+    "error: postbox: message.parked box=outbox id=7 unroutable (3 more like it since the last one was written)",
+    "error: postbox: message.parked box=outbox id=8 unroutable",
+  ]);
+});
+
+it("does not grow with what it has seen", () => {
+  const { telemetry, lines } = world();
+  for (let at = 0; at < 1_001; at++) telemetry(parked("1", `box ${at}`));
+  expect(lines).toHaveLength(1_001);
+  // The first of them is forgotten, the last is not.
+  telemetry(parked("2", "box 1000"));
+  expect(lines).toHaveLength(1_001);
+  telemetry(parked("2", "box 0"));
+  expect(lines).toHaveLength(1_002);
+});
