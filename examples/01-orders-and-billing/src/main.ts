@@ -39,8 +39,8 @@ const { broker, orders, billing } = await connect().catch((error: Error) => {
   process.exit(2);
 });
 const sender = sendingTwice(broker.sender(), 7);
-orders.router.start(broker.receiver(`${shop}.orders`));
-billing.router.start(broker.receiver(`${shop}.billing`));
+await orders.router.start(broker.receiver(`${shop}.orders`));
+await billing.router.start(broker.receiver(`${shop}.billing`));
 
 // Short leases, so that nobody waits long for the one that stops dead. What was sent is kept, to be counted in the end.
 const options = { leaseMs: 3_000, pollIntervalMs: 100, publishTimeoutMs: 900, mode: "keep" } as const;

@@ -56,7 +56,7 @@ export async function tell({ pool, store, placeOrder, billing }: Service): Promi
   broker.bind("billing", [OrderPlaced]);
   const ids: string[] = [];
   const relay = createRelay(store, twice(broker.sender(), ids), { pollIntervalMs: 20 });
-  relay.start();
+  await relay.start();
   const handled = new Promise<void>((resolve) => {
     billing.start({
       name: "memory",

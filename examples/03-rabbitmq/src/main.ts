@@ -1,4 +1,13 @@
-import { createOutbox, createRelay, createRouter, defineEvent, inbox, type Logger, logTo, transaction } from "postbox";
+import {
+  createOutbox,
+  createRelay,
+  createRouter,
+  defineEvent,
+  inbox,
+  logTo,
+  type TextLogger,
+  transaction,
+} from "postbox";
 import { memoryStore } from "postbox/memory";
 import { rabbitmqParkingLot, rabbitmqReceiver, rabbitmqSender } from "postbox/rabbitmq";
 import { z } from "zod";
@@ -9,7 +18,7 @@ const queue = `billing-${process.pid}`;
 const topic = `shop.orders.p${process.pid}`;
 const store = memoryStore();
 const nobody = () => {};
-const logger: Logger = { debug: nobody, info: nobody, warn: console.warn, error: console.error };
+const logger: TextLogger = { debug: nobody, info: nobody, warn: console.warn, error: console.error };
 
 const OrderPlaced = defineEvent({
   type: `${topic}.OrderPlaced`,
@@ -35,8 +44,8 @@ const router = createRouter("billing", { maxAttempts: 1 })
   });
 const billed = new Set<string>();
 const receiver = rabbitmqReceiver({ url, queue, prefetch: 50, connectionName: "billing", telemetry: logTo(logger) });
-router.start(receiver);
-relay.start();
+await router.start(receiver);
+await relay.start();
 
 await store.transaction(async () => {
   await outbox.publish(OrderPlaced, { orderId: "order-1", total: 30 });
@@ -64,5 +73,4 @@ const lot = rabbitmqParkingLot({ url, queue });
 console.log(`parked on the broker: ${await lot.count()}, replayed: ${await lot.replay({ limit: 100 })}`);
 
 await Promise.all([relay.stop(), router.stop()]);
-await sender.close();
 await removeTopology(url, queue, topic);

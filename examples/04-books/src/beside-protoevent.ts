@@ -16,7 +16,7 @@ onBookCreated(router, (book, { message }) => {
   console.log(`${book.title}, as ${message.datacontenttype} from ${message.source}, for ${message.extensions.tenant}`);
   handled++;
 });
-router.start(rabbitmqReceiver({ url, queue, route, unprefixed: true }));
+await router.start(rabbitmqReceiver({ url, queue, route, unprefixed: true }));
 
 const asProto: PublishMiddleware = (messages, next) =>
   next(

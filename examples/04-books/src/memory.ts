@@ -24,7 +24,7 @@ onBookCreated(router, (book) => {
 onBookRemoved(router, (book, { message }) => {
   console.log(`removed: ${book.id}, ${message.subject}`);
 });
-router.start(broker.receiver());
+await router.start(broker.receiver());
 
 await until(() => broker.depth("books-consumer") === 0);
 await router.stop();

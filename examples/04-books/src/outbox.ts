@@ -34,8 +34,8 @@ onBookCreated(router, async (book, { tx }) => {
   await tx.query("insert into shelves values ($1, $2)", [book.id, book.title]);
 });
 
-router.start(rabbitmqReceiver({ url, queue, route }));
-relay.start();
+await router.start(rabbitmqReceiver({ url, queue, route }));
+await relay.start();
 
 await createBook({ id: "123", title: "The Go Programming Language", author: "Alan Donovan" });
 // Its number is taken: neither the row nor the message is there.
@@ -47,6 +47,5 @@ await until(async () => (await shelves()).length === 2);
 for (const { book_id, title } of await shelves()) console.log(`on the shelf: ${book_id}, ${title}`);
 
 await Promise.all([relay.stop(), router.stop()]);
-await sender.close();
 await database.close();
 await removeTopology(url, queue);

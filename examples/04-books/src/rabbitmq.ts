@@ -17,7 +17,7 @@ const router = createRouter("books-consumer").on(BookCreated, ({ title, createdA
   console.log(`${message.datacontenttype}, ${message.data.byteLength} bytes: ${title}, ${when}`);
   handled++;
 });
-router.start(rabbitmqReceiver({ url, queue, route }));
+await router.start(rabbitmqReceiver({ url, queue, route }));
 
 const publisher = createPublisher(sender, { source: "/books-service" });
 const book = {

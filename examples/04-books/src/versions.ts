@@ -19,7 +19,7 @@ const BookCreated = withUpcast(v2.BookCreated, [
 const router = createRouter("books-consumer").on(BookCreated, (book, { message }) => {
   console.log(`${message.type}: ${book.authors.join(" and ")}, ${book.priceCents} ${book.currency}`);
 });
-router.start(broker.receiver());
+await router.start(broker.receiver());
 
 const publisher = createPublisher(broker.sender(), { source: "/books-service" });
 await v1.createBooksPublisher(publisher).bookCreated({ id: "123", author: "Alan Donovan", priceCents: 3_499n });

@@ -25,6 +25,7 @@ function part(name: string, told: string[]) {
       const controller = new AbortController();
       started = { controller, ended: run(controller.signal) };
       started.ended.catch(() => {});
+      return Promise.resolve();
     },
     async stop() {
       started?.controller.abort();
