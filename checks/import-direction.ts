@@ -9,11 +9,11 @@ const layers: readonly (readonly string[])[] = [
   ["internal/", "errors.ts", "backoff.ts", "options.ts", "telemetry/events.ts"],
   ["message/"],
   ["event/"],
-  ["transport.ts", "admin.ts", "health.ts", "store.ts"],
+  ["transport.ts", "admin.ts", "health.ts", "store.ts", "telemetry/"],
   ["publisher/", "router/"],
   ["outbox/", "inbox/"],
   ["middleware/"],
-  ["stores/", "transports/", "transactions/", "telemetry/", "connect/", "messaging/"],
+  ["stores/", "transports/", "transactions/", "connect/", "messaging/"],
 ];
 
 /** The only places that may import what is not ours and not Node's: everything else runs without any driver. */

@@ -72,7 +72,8 @@ describe("the tables of the guide to the outbox", () => {
     for (const [name, level] of levels) {
       const logged: string[] = [];
       const at = (which: string) => () => void logged.push(which);
-      logTo({ debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") })({ name } as TelemetryEvent);
+      const logger = { trace: at("trace"), debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") };
+      logTo(logger)({ name, box: "outbox" } as TelemetryEvent);
       expect([name, ...logged]).toEqual([name, level]);
     }
   });
