@@ -48,6 +48,8 @@ async function checkPacked({ name, dependencies = {} }, source) {
   const stale = paths.filter((path) => /^dist\/.*\.js$/.test(path) && !hasSource(join(source, path)));
   if (stale.length > 0)
     problems.push(`${source}/dist is older than its sources (${stale.join(", ")}): delete it, build`);
+  const mapped = paths.filter((path) => readFileSync(join(source, path), "utf8").includes("sourceMappingURL="));
+  if (mapped.length > 0) problems.push(`${name} names source maps that it has not (${mapped.join(", ")})`);
   if (!paths.includes("LICENSE")) problems.push(`${name} lacks its LICENSE`);
   if (name === "postbox" && Object.keys(dependencies).length > 0) problems.push("postbox must have no dependencies");
 

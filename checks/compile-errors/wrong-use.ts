@@ -64,7 +64,7 @@ createRouter("b").use(transaction(store)).use(timeout(5));
 createRouter("b").use(transaction(store)).use(recover(() => {}));
 // error: publishOutputs() cannot stand inside transaction(store): .use(publishOutputs()) before it
 createRouter("b").use(transaction(store)).use(publishOutputs(publisher));
-// error: transaction() cannot stand inside transaction(store)
+// error: transaction() is there already: once is enough, remove this one
 createRouter("b").use(transaction(store)).use(transaction(store));
 // error: inbox() cannot stand inside publishOutputs(publisher), which would lose messages in a crash after the commit: use outboxOutputs(outbox) instead
 createRouter("b").use(publishOutputs(publisher)).use(transaction(store)).use(inbox(store));

@@ -110,6 +110,22 @@ describe("defineEvent", () => {
     await expect(broken.validate({})).rejects.toThrow(/^lookup down$/);
   });
 
+  it("whose 'key' throws is no message, and the error says which", () => {
+    const Keyed = defineEvent({
+      type: "a.B",
+      schema: z.object({ id: z.string().optional() }),
+      key: ({ id }) => (id as string).trim(),
+    });
+    expect(() => Keyed.keyOf({})).toThrow(
+      expect.objectContaining({
+        code: "message-invalid",
+        path: "key",
+        message: expect.stringContaining("a.B: its 'key' threw: "),
+        cause: expect.any(TypeError),
+      }),
+    );
+  });
+
   it("has no empty key", async () => {
     const Keyed = defineEvent({ type: "a.B", schema: z.object({ id: z.string() }), key: ({ id }) => id });
     const publisher = createPublisher(recordingSender(), { source: "/test" });

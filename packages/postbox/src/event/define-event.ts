@@ -214,7 +214,13 @@ export function defineEvent<
       return result instanceof Promise ? result.then(returned) : returned(result);
     },
     keyOf(data) {
-      const found = key?.(data);
+      let found: string | undefined;
+      try {
+        found = key?.(data);
+      } catch (cause) {
+        const text = `${type}: its 'key' threw: ${PostboxError.from(cause).message}; let it return a text, or undefined, for all data that is valid`;
+        throw new PostboxError("message-invalid", text, { path: "key", cause });
+      }
       if (found !== "") return found;
       throw new PostboxError(
         "message-invalid",

@@ -53,11 +53,22 @@ export function normaliseTime(time: Date | string, path = "time"): string {
   return text;
 }
 
-/** Throws unless every store and transport can carry this message as it is. */
+/** Throws unless every store and transport can carry this message as it is. The error names its type. */
 export function checkMessage(message: Message, maxMessageBytes: number, foreign: boolean): void {
+  checkText("type", message.type, attributeBytes.type);
+  try {
+    checkOthers(message, foreign);
+  } catch (error) {
+    if (!(error instanceof Fault)) throw error;
+    const { path, why, advice } = error;
+    throw new PostboxError("message-invalid", `${message.type}: ${path} ${why}; ${advice}`, { path });
+  }
+  checkSize(message, maxMessageBytes);
+}
+
+function checkOthers(message: Message, foreign: boolean): void {
   checkText("id", message.id, attributeBytes.id);
   checkText("source", message.source, attributeBytes.source);
-  checkText("type", message.type, attributeBytes.type);
   checkText("topic", message.topic, attributeBytes.topic);
   if (message.subject !== undefined) checkText("subject", message.subject, attributeBytes.subject);
   if (message.key !== undefined) checkText("key", message.key, attributeBytes.key);
@@ -73,6 +84,9 @@ export function checkMessage(message: Message, maxMessageBytes: number, foreign:
   for (const [name, value] of Object.entries(message.extensions)) checkExtension(name, value, foreign);
   for (const [name, value] of Object.entries(message.headers)) checkHeader(name, value);
   if (!(message.data instanceof Uint8Array)) throw invalid("data", "is not bytes", "give a Uint8Array");
+}
+
+function checkSize(message: Message, maxMessageBytes: number): void {
   const size = messageBytes(message);
   if (size > maxMessageBytes) {
     throw new PostboxError(
@@ -138,13 +152,29 @@ function checkTime(path: string, value: string): void {
 
 function checkText(path: string, value: unknown, maxBytes: number): void {
   if (value === undefined || value === "") throw invalid(path, "is missing or empty", "give a non-empty string");
-  if (typeof value !== "string") throw invalid(path, `is a ${typeof value}`, "give a string");
+  if (typeof value !== "string") throw invalid(path, `is of type ${typeof value}`, "give a string");
   if (controlCharacter.test(value)) throw invalid(path, "has a control character", "remove it");
   if (loneSurrogate.test(value)) throw invalid(path, "has half of a surrogate pair", "give well-formed Unicode");
   const bytes = Buffer.byteLength(value);
   if (bytes > maxBytes) throw invalid(path, `has ${bytes} bytes`, `${maxBytes} are allowed`);
 }
 
-function invalid(path: string, why: string, advice: string): PostboxError {
-  return new PostboxError("message-invalid", `${path} ${why}; ${advice}`, { path });
+function invalid(path: string, why: string, advice: string): Fault {
+  return new Fault(path, why, advice);
+}
+
+/** What is wrong with one attribute. */
+class Fault extends PostboxError {
+  readonly why: string;
+  readonly advice: string;
+
+  constructor(
+    override readonly path: string,
+    why: string,
+    advice: string,
+  ) {
+    super("message-invalid", `${path} ${why}; ${advice}`, { path });
+    this.why = why;
+    this.advice = advice;
+  }
 }

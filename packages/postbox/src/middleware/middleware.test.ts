@@ -434,7 +434,7 @@ describe("wrong order at run time", () => {
     ["recover() cannot stand inside transaction(store)", [transaction(w.store), recover(() => {})]],
     ["deadline() cannot stand inside transaction(store)", [transaction(w.store), deadline()]],
     ["publishOutputs() cannot stand inside transaction(store)", [transaction(w.store), publishOutputs(w.publisher)]],
-    ["transaction() cannot stand inside transaction(store)", [transaction(w.store), transaction(w.store)]],
+    ["transaction() is there already: once is enough, remove this one", [transaction(w.store), transaction(w.store)]],
     ["inbox() works with another store's 'tx' than the one in this context", [transaction(w.store), inbox(other)]],
     [
       'transaction() cannot stand behind ack: "manual", whose handler could ack before the commit: choose another ack strategy',

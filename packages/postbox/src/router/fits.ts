@@ -43,7 +43,9 @@ type Inside<Name extends string, K extends string> = K extends "published"
   ? `${Name}() cannot stand inside publishOutputs(publisher), which would lose messages in a crash after the commit: use outboxOutputs(outbox) instead`
   : K extends "delivery"
     ? `${Name}() cannot stand behind ack: "manual", whose handler could ack before the commit: choose another ack strategy`
-    : `${Name}() cannot stand inside ${Provider<K>}: .use(${Name}()) before it`;
+    : Provider<K> extends `${Name}(${string}`
+      ? `${Name}() is there already: once is enough, remove this one`
+      : `${Name}() cannot stand inside ${Provider<K>}: .use(${Name}()) before it`;
 
 /**
  * The same at run time, for callers without types and for two stores that share a type of handle. `given` is what the
@@ -73,6 +75,7 @@ function insideText(name: string, key: string): string {
   if (key === "delivery") {
     return `${name}() cannot stand behind ${provider}, whose handler could ack before the commit: choose another ack strategy`;
   }
+  if (provider.startsWith(`${name}(`)) return `${name}() is there already: once is enough, remove this one`;
   return key === "published"
     ? `${name}() cannot stand inside ${provider}, which would lose messages in a crash after the commit: use outboxOutputs(outbox) instead`
     : `${name}() cannot stand inside ${provider}: .use(${name}()) before it`;

@@ -89,6 +89,29 @@ describeOnEach("postgres", ({ url }) => {
     expect((await pool.query(`SELECT id FROM "${store.schema}".outbox_pending`)).rows).toEqual([{ id: "m1" }]);
   });
 
+  it("can be left to a tool with a transaction of its own, which it leaves as it was", async () => {
+    const store = storeOnNothing();
+    const { schema } = store;
+    const client = await pool.connect();
+    try {
+      await client.query("BEGIN");
+      await client.query("SET LOCAL search_path = public; SET LOCAL lock_timeout = '7s'");
+      await client.query(migrationSql({ schema, transaction: false }));
+      const { rows } = await client.query(
+        "SELECT current_setting('search_path') AS path, current_setting('lock_timeout') AS timeout",
+      );
+      expect(rows).toEqual([{ path: "public", timeout: "7s" }]);
+      await client.query("ROLLBACK");
+      await expect(appendOne(store)).rejects.toMatchObject({ code: "schema-missing" });
+      await client.query("BEGIN");
+      await client.query(migrationSql({ schema, transaction: false }));
+      await client.query("COMMIT");
+      await appendOne(store);
+    } finally {
+      client.release();
+    }
+  });
+
   it("leaves nothing behind when it fails halfway", async () => {
     const store = storeOnNothing();
     await pool.query(`CREATE SCHEMA "${store.schema}"; CREATE TABLE "${store.schema}".inbox_message (taken int)`);

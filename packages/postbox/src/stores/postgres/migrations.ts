@@ -1,4 +1,4 @@
-import { checkOptions } from "../../options.js";
+import { checkOptions, flag } from "../../options.js";
 import { createBoxFunctions, createServerFunction } from "./box-functions.js";
 import { createBox } from "./create-box.js";
 import { createInboxFunctions } from "./inbox-functions.js";
@@ -70,6 +70,11 @@ export const oldServerState = "PBX04";
 export interface MigrationSqlOptions {
   /** The schema that everything is made in. Defaults to "postbox". */
   readonly schema?: string;
+  /**
+   * Whether the script begins and commits its own transaction. Without, it is for a tool that does that itself, at READ COMMITTED and
+   * with all of the script in one transaction. Defaults to true.
+   */
+  readonly transaction?: boolean;
 }
 
 /**
@@ -78,8 +83,18 @@ export interface MigrationSqlOptions {
  * then needs no right but to read; any number of them may run at once.
  */
 export function migrationSql(options: MigrationSqlOptions = {}): string {
-  checkOptions("migrationSql", options, { schema: schemaRule });
-  return `BEGIN ISOLATION LEVEL READ COMMITTED;\n${migrationSteps(options.schema ?? defaultSchema)}COMMIT;\n`;
+  checkOptions("migrationSql", options, { schema: schemaRule, transaction: flag });
+  const { schema = defaultSchema, transaction = true } = options;
+  const steps = migrationSteps(schema);
+  return transaction
+    ? `BEGIN ISOLATION LEVEL READ COMMITTED;\n${steps}COMMIT;\n`
+    : `${kept("postbox.", "")}${steps}${kept("", "postbox.")}`;
+}
+
+/** Copies what the script sets for the rest of the transaction, which is somebody else's: before, and back after it. */
+function kept(to: string, from: string): string {
+  const copy = (name: string) => `set_config('${to}${name}', current_setting('${from}${name}'), true)`;
+  return `SELECT ${copy("search_path")}, ${copy("lock_timeout")};\n`;
 }
 
 /** What stands between BEGIN and COMMIT, at READ COMMITTED: after waiting for the lock it must see what was done. */
