@@ -30,19 +30,21 @@ const shared = {
   },
 };
 
-/** The long project where it is asked for, and nowhere else. */
-function chosen<P extends { readonly test: { readonly name: string } }>(projects: readonly P[]): P[] {
-  return projects.filter(({ test }) => (test.name === "long") === (process.env.POSTBOX_TEST_LONG !== undefined));
+/** The long or the quick project where it is asked for, and nowhere else. */
+function chosen<P extends { readonly test: { readonly name: string } }>(mode: string, projects: readonly P[]): P[] {
+  const asked = process.env.POSTBOX_TEST_LONG !== undefined ? "long" : mode;
+  const alone = projects.filter(({ test }) => test.name === asked);
+  return alone.length > 0 ? alone : projects.filter(({ test }) => test.name !== "long" && test.name !== "quick");
 }
 
-export default defineConfig({
+export default defineConfig(({ mode }) => ({
   ...shared,
   test: {
-    globalSetup: "./packages/testkit/src/vitest/global-setup.ts",
+    globalSetup: `./packages/testkit/src/vitest/${mode === "quick" ? "no-servers" : "global-setup"}.ts`,
     // What the library writes where a test does not listen to it: servers are broken on purpose here.
     onConsoleLog: (text) => !text.startsWith("postbox: "),
     reporters: [["default", { summary: false }], "./packages/testkit/src/vitest/server-report.ts"],
-    projects: chosen([
+    projects: chosen(mode, [
       {
         ...shared,
         test: {
@@ -68,6 +70,24 @@ export default defineConfig({
         },
       },
       {
+        // Without any server, within a minute: `npm run test:quick`.
+        ...shared,
+        test: {
+          ...shared.test,
+          name: "quick",
+          include: [
+            "{packages,simulation,bench}/**/*.test.ts",
+            "checks/{import-direction,exported-names,lock-files}.test.ts",
+          ],
+          exclude: [
+            ...shared.test.exclude,
+            "**/*.{serial,long}.test.ts",
+            "**/{postgres,rabbitmq,transactions,connect,servers,vitest,generator}/**",
+          ],
+          maxWorkers: 2,
+        },
+      },
+      {
         // For minutes, and alone: `npm run test:long`.
         ...shared,
         test: {
@@ -81,4 +101,4 @@ export default defineConfig({
       },
     ]),
   },
-});
+}));

@@ -4,15 +4,36 @@ import { shownAddress } from "../servers/service.js";
 import { table } from "../servers/table.js";
 import type { ServersOfThisRun, TestServer } from "./test-server.js";
 
+const mostInHaste = 100;
+const wholeTakes =
+  "This takes about 15 minutes on two cores, the last five of them one file at a time. `npm run test:quick` needs no server and takes one minute.";
+
 /**
- * The last words of a run: which servers its tests ran against, which were not found, `failed: …` for whatever failed,
+ * The first words of a run: what it will take. Meanwhile, how far it is. And its last words: which servers its tests ran against, which were not found, `failed: …` for whatever failed,
  * and, alone on a line, `N passed, N failed, N skipped`.
  */
 export default class ServerReport implements Reporter {
   #vitest: Vitest | undefined;
+  #files = 0;
+  #ended = 0;
 
   onInit(vitest: Vitest): void {
     this.#vitest = vitest;
+  }
+
+  onTestRunStart(specifications: readonly unknown[]): void {
+    this.#files = specifications.length;
+    this.#ended = 0;
+    const { servers } = this.#vitest?.getRootProject().getProvidedContext() ?? {};
+    const where = servers?.found.map(({ title, version }) => `${title} ${version}`).join(", ") || "no servers";
+    console.log(`${this.#files} files of tests, on ${where}`);
+    // All of them: part of them takes what it takes.
+    if (this.#files > mostInHaste) console.log(`${wholeTakes}\n`);
+  }
+
+  onTestModuleEnd(): void {
+    this.#ended += 1;
+    if (this.#ended % 10 === 0) console.log(`${this.#ended} of ${this.#files} files`);
   }
 
   onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly SerializedError[]): void {
