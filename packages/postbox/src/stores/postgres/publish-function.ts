@@ -484,7 +484,7 @@ function publishAll(s: string): string {
     ${end}`;
 }
 
-/** As `cancelSql` says. */
+/** As `createCancelFunction` says. */
 function cancel(s: string): string {
   return `
     CREATE FUNCTION ${s}.cancel(type text, schedule_key text) RETURNS boolean ${publicBody}
@@ -495,8 +495,7 @@ function cancel(s: string): string {
     BEGIN
       PERFORM ${s}.publish_check_text('type', wanted_type, ${attributeBytes.type});
       PERFORM ${s}.publish_check_text('schedule_key', wanted_key, ${attributeBytes.scheduleKey});
-      DELETE FROM ${s}.outbox_scheduled AS m
-      WHERE (m.lane / ${laneCount}) = 0 AND m.type = wanted_type AND m.schedule_key = wanted_key;
+      PERFORM FROM ${s}.outbox_cancel(0, wanted_type, wanted_key);
       RETURN FOUND;
     END
     ${end}`;

@@ -2,6 +2,7 @@ import { laneCount } from "../../internal/lane.js";
 import { sameTransaction } from "../../transactions/open-transaction.js";
 import { messageColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
+import { plannedByKey } from "./planned-function.js";
 
 /*
  * Scheduled messages that are replaced and cancelled by their type and schedule key. A unique index knows them, so that the locks are
@@ -42,12 +43,28 @@ export function scheduleFrom({ scheduled, scheduledPositions }: ScheduleTables, 
     ON CONFLICT (${keyColumns}) WHERE schedule_key IS NOT NULL DO UPDATE SET ${replaced.join(", ")}`;
 }
 
-/** Removes the one of type $1 and schedule key $2. Also if it was replaced while the statement waited for that, hence no ctid. */
-export function cancelSql({ scheduled, firstLane }: BoxTables): string {
+/**
+ * Removes the one of box $1, type $2 and schedule key $3, and answers with its id. By its key and not by its ctid: also if it was
+ * replaced while the statement waited for that. A function, since a plan that a session or a library keeps from a time when the
+ * table was empty would read all of it; without a `lock_timeout`, since it runs in the user's transaction.
+ */
+export function createCancelFunction(t: Pick<BoxTables, "scheduled" | "function">): string {
   return `
-    DELETE FROM ${scheduled}
-    WHERE (lane / ${laneCount}) = ${firstLane / laneCount} AND type = $1 AND schedule_key = $2 AND ${sameTransaction}
-    RETURNING id`;
+    CREATE FUNCTION ${t.function("cancel")}(integer, text, text) RETURNS SETOF text
+    LANGUAGE plpgsql ${plannedByKey} AS $function$
+    BEGIN
+      RETURN QUERY
+        DELETE FROM ${t.scheduled} m
+        WHERE (m.lane / ${laneCount}) = $1 AND m.type = $2 AND m.schedule_key = $3 RETURNING m.id;
+    END
+    $function$;
+`;
+}
+
+/** The same for one box: $1 is the type, $2 the schedule key. */
+export function cancelSql(t: BoxTables): string {
+  return `
+    SELECT id FROM ${t.function("cancel")}(${t.firstLane / laneCount}, $1::text, $2::text) AS id WHERE ${sameTransaction}`;
 }
 
 type ScheduleTables = Pick<BoxTables, "scheduled" | "scheduledPositions">;
