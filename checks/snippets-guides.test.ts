@@ -179,6 +179,20 @@ describeOnEach("postgres", (server) => {
     await store.transaction((tx: pg.ClientBase) => remind(tx, "order-11", 11));
     expect(await count("scheduled")).toBe(1);
     await pool.query("update postbox.outbox_scheduled set due_at = due_at - interval '1 day'");
+    const { remindAt, paid } = await load("payment-reminder.ts");
+    const told = vi.spyOn(console, "log").mockImplementation(() => {});
+    for (const days of [1, 2]) {
+      await store.transaction((tx: pg.ClientBase) =>
+        remindAt(tx, new Date(Date.now() + days * 86_400_000), "order-12", 12),
+      );
+      expect(await count("scheduled")).toBe(2);
+    }
+    for (const calls of [0, 1]) {
+      await store.transaction((tx: pg.ClientBase) => paid(tx, "order-12"));
+      expect(told).toHaveBeenCalledTimes(calls);
+    }
+    told.mockRestore();
+    expect(await count("scheduled")).toBe(1);
 
     const { relay: keeping } = (await load("relay-keeping.ts")) as { relay: Relay };
     const archived = vi.spyOn(console, "log").mockImplementation(() => {});
@@ -232,7 +246,10 @@ describeOnEach("postgres", (server) => {
         },
       ]);
       await pool.query(`create role ${role}; ${(sql.rights ?? "").replaceAll("legacy", role)}`);
-      await pool.query(`set role ${role}; ${sql.publish}; ${sql.many}; reset role`);
+      await pool.query(`set role ${role}; ${sql.publish}; ${sql.many}; ${sql.replace}; ${sql.replace}`);
+      expect((await pool.query(sql.cancel ?? "")).rows).toEqual([{ cancel: true }]);
+      expect((await pool.query(`${sql.cancel}`)).rows).toEqual([{ cancel: false }]);
+      await pool.query("reset role");
     } finally {
       await pool.query(`reset role; drop owned by ${role}; drop role ${role}`);
       await pool.end();
@@ -245,10 +262,11 @@ describeOnEach("postgres", (server) => {
     await postgresStore({ pool: owner }).migrate();
     const rights = statements(operating);
     const roles: string[] = [];
-    const as = async (name: string, work: (pool: pg.Pool) => Promise<unknown>) => {
+    const granted = (name: string, role: string) => (rights[name] ?? "").replaceAll(`TO ${name}`, `TO ${role}`);
+    const as = async (name: string, work: (pool: pg.Pool) => Promise<unknown>, beside = "none") => {
       const role = `${name}_${randomBytes(6).toString("hex")}`;
       roles.push(role);
-      await owner.query(`create role ${role}; ${(rights[name] ?? "").replaceAll(`TO ${name}`, `TO ${role}`)}`);
+      await owner.query(`create role ${role}; ${granted(beside, role)} ${granted(name, role)}`);
       const pool = new pg.Pool({ connectionString: url, max: 2, options: `-c role=${role}` });
       try {
         await work(pool);
@@ -257,7 +275,7 @@ describeOnEach("postgres", (server) => {
       }
     };
     try {
-      await as("publisher", (pool) => pool.query(sql.publish ?? ""));
+      await as("publisher", (pool) => pool.query(`${sql.publish}; ${sql.replace}; ${sql.cancel}`));
       await as("producer", async (pool) => {
         const store = postgresStore({ pool });
         const outbox = createOutbox(store, { source: "/orders" });
@@ -266,6 +284,16 @@ describeOnEach("postgres", (server) => {
           await outbox.in(tx).send({ id: "2", type: "t", deliverAt: new Date(Date.now() + 60_000) });
         });
       });
+      const schedule = async (pool: pg.Pool) => {
+        const store = postgresStore({ pool });
+        const outbox = createOutbox(store, { source: "/orders" });
+        const deliverAt = new Date(Date.now() + 60_000);
+        for (const id of ["3", "4"]) {
+          await store.transaction((tx) => outbox.in(tx).send({ id, type: "t", deliverAt, scheduleKey: "a" }));
+        }
+        expect(await store.transaction((tx) => outbox.in(tx).cancel({ type: "t" }, "a"))).toBe(true);
+      };
+      await as("scheduler", schedule, "producer");
       await as("watcher", async (pool) => {
         const store = postgresStore({ pool });
         expect(await store.admin.stats()).toMatchObject({ pending: { count: 2 }, scheduled: { count: 1 } });

@@ -73,6 +73,8 @@ export const Uploaded = defineEvent({
 export async function place(client: PoolClient, single: Client): Promise<void> {
   await outbox.in(single).publish(OrderPlaced, { orderId: "1", total: 2 });
   await outbox.in(client).publish(OrderPlaced, { orderId: "1", total: 2 });
+  await outbox.in(client).publish(OrderPlaced, { orderId: "1", total: 2 }, { deliverAt: new Date(), scheduleKey: "1" });
+  await outbox.in(client).cancel(OrderPlaced, "1");
   await outbox
     .in(client)
     .publishAll([OrderPlaced.message({ orderId: "1", total: 2 }), InvoiceIssued.message({ orderId: "1" })]);

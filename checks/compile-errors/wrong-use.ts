@@ -96,6 +96,10 @@ createRouter("b").use(tenant);
 register(createRouter("b"));
 // error: Type 'number' is not assignable to type 'string'
 outbox.in(client).publish(OrderPlaced, { orderId: 1, total: 2 });
+// error: Property 'deliverAt' is missing
+outbox.in(client).publish(OrderPlaced, { orderId: "1", total: 2 }, { scheduleKey: "1" });
+// error: Property 'cancel' does not exist
+messaging.neither.publisher.cancel(OrderPlaced, "1");
 // error: is missing the following properties from type 'ClientBase'
 outbox.in(pool);
 // error: is missing the following properties from type 'PgTransaction<

@@ -122,6 +122,7 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
         }
         return done;
       }),
+    cancel: (...args) => link.call(() => inner.cancel(...args)),
     inbox: {
       remember: (tx, ...args) =>
         link.call(async () => {

@@ -71,6 +71,8 @@ export interface StoredMessage {
   readonly updatedAt: Date;
   /** When a waiting or scheduled one goes on. Absent while its key is held until somebody releases it. */
   readonly dueAt?: Date;
+  /** Of a scheduled one, if it has one. */
+  readonly scheduleKey?: string;
   readonly publishedAt?: Date;
 }
 

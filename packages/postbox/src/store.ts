@@ -45,8 +45,20 @@ export interface Store<Tx = unknown> {
   isConflict(error: unknown): boolean;
   /** Whether a transaction failed since the database went away: what it did has not happened, or is not known to have. */
   isUnavailable(error: unknown): boolean;
-  /** Writes messages into a box within `tx`, in one statement, in their order. Throws before touching `tx` when it is no transaction. */
+  /**
+   * Writes messages into a box within `tx`, in one statement, in their order. Throws before touching `tx` when it is no transaction.
+   *
+   * A message with a `scheduleKey` is scheduled, even if it is due, and replaces the one of its type and key that is still
+   * scheduled. It waits for another transaction that has replaced or cancelled the same one, or scheduled it first. Two calls never
+   * deadlock over their schedule keys; transactions that make several calls may, and the database then fails one of them.
+   */
   append(tx: Tx, box: string, messages: readonly Message[], options?: AppendOptions): Promise<void>;
+  /**
+   * Removes within `tx` the message of this type and schedule key that is still scheduled in a box; resolves to whether there was
+   * one. False: none was committed, or a relay has appended it, so that it is sent. If a relay is appending it, waits until that
+   * has committed (false) or rolled back (true). A relay does not wait: it passes over what an open transaction has cancelled.
+   */
+  cancel(tx: Tx, box: string, type: string, scheduleKey: string): Promise<boolean>;
   /** What consumers have handled, and the way into the box of each, `inboxOf(consumer)`. */
   readonly inbox: Inbox<Tx>;
   /** The relay's side of a box: "outbox", or a consumer's inbox. */
@@ -294,8 +306,9 @@ export interface Box {
   /** The first `limit` rows of `pending` in these ranges that the reader does not know, in order of position over all lanes. */
   late(gaps: readonly LaneGap[], limit: number, options?: ReadOptions, signal?: AbortSignal): Promise<LateRows>;
   /**
-   * Appends up to `limit` of the scheduled messages that are due, the first due first; several may call it at once. Answers
-   * with how many these were, and in how many ms the next one is due, if there is one.
+   * Appends up to `limit` of the scheduled messages that are due, the first due first; several may call it at once. Passes over
+   * those that an open transaction has replaced or cancelled. Answers with how many these were, and in how many ms the next one is
+   * due, if there is one.
    */
   promote(limit: number, signal?: AbortSignal): Promise<Promoted>;
   /** Notes the crashes of rows, before they are sent; answers with the lanes whose epoch still stands. */

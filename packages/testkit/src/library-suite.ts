@@ -7,6 +7,7 @@ import { appendFacts } from "./store-suite/append-facts.js";
 import { inboxFacts } from "./store-suite/inbox-facts.js";
 import { keptFacts } from "./store-suite/kept-facts.js";
 import { scheduleFacts } from "./store-suite/schedule-facts.js";
+import { scheduleKeyFacts } from "./store-suite/schedule-key-facts.js";
 import { storeFacts } from "./store-suite/store-facts.js";
 import { strictOrderFacts } from "./store-suite/strict-order-facts.js";
 import { transactionFacts } from "./store-suite/transaction-facts.js";
@@ -27,6 +28,7 @@ export function librarySuite<Tx>(library: LibrarySuiteOptions<Tx>): void {
     transactionFacts(fact, options);
     appendFacts(fact);
     scheduleFacts(fact);
+    scheduleKeyFacts(fact);
     strictOrderFacts(fact);
     inboxFacts(fact);
     keptFacts(fact);

@@ -12,6 +12,7 @@ import { migrationFacts } from "./store-suite/migration-facts.js";
 import { ownershipFacts } from "./store-suite/ownership-facts.js";
 import { retentionFacts } from "./store-suite/retention-facts.js";
 import { scheduleFacts } from "./store-suite/schedule-facts.js";
+import { scheduleKeyFacts } from "./store-suite/schedule-key-facts.js";
 import { settlingFacts } from "./store-suite/settling-facts.js";
 import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
@@ -39,6 +40,7 @@ export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     healthFacts(fact);
     retentionFacts(fact);
     scheduleFacts(fact);
+    scheduleKeyFacts(fact);
     migrationFacts(fact);
   });
 }

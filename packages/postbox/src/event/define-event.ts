@@ -16,7 +16,29 @@ import {
 import { type OlderType, olderTypes, type Upcaster } from "./upcast.js";
 
 /** What a single message may set beside its data. */
-export interface MessageOptions {
+export type MessageOptions = MessageAttributes & Delivery;
+
+/** When a message may be sent. A schedule key needs a schedule: without `deliverAt` it does not compile. */
+type Delivery =
+  | {
+      /**
+       * Not to be sent before this moment, by the database's clock. Only an outbox can wait. Until then it holds up nothing
+       * of its key, and it takes its place in their order only then. Defaults to at once.
+       */
+      readonly deliverAt?: Date | string;
+      readonly scheduleKey?: never;
+    }
+  | {
+      readonly deliverAt: Date | string;
+      /**
+       * Names what is scheduled: a later message of the same event and schedule key replaces this one, and
+       * `outbox.in(tx).cancel(event, scheduleKey)` removes it, until a relay has appended it to the outbox. Such a message is
+       * always appended by a relay, even if `deliverAt` has passed. Defaults to none: nothing replaces it.
+       */
+      readonly scheduleKey?: string;
+    };
+
+interface MessageAttributes {
   /**
    * Defaults to a new UUIDv7. A consumer's inbox handles an id once, whoever sent it: one of your own must be unique
    * among all sources, and published twice it is sent twice, but handled once.
@@ -31,11 +53,6 @@ export interface MessageOptions {
   readonly extensions?: Extensions;
   /** Defaults to the event's. */
   readonly contentType?: string;
-  /**
-   * Not to be sent before this moment, by the database's clock. Only an outbox can wait. Until then it holds up nothing
-   * of its key, and it takes its place in their order only then. Defaults to at once.
-   */
-  readonly deliverAt?: Date | string;
 }
 
 /** Those of a message that sets nothing. */

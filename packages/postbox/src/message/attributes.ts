@@ -37,6 +37,7 @@ export const attributeBytes = {
   source: 1024,
   subject: 1024,
   key: 1024,
+  scheduleKey: 1024,
   dataschema: 1024,
   header: 8192,
 };
@@ -72,6 +73,7 @@ function checkOthers(message: Message, foreign: boolean): void {
   checkText("topic", message.topic, attributeBytes.topic);
   if (message.subject !== undefined) checkText("subject", message.subject, attributeBytes.subject);
   if (message.key !== undefined) checkText("key", message.key, attributeBytes.key);
+  if (message.scheduleKey !== undefined) checkScheduleKey(message.scheduleKey, message.deliverAt);
   if (message.dataschema !== undefined) checkText("dataschema", message.dataschema, attributeBytes.dataschema);
   checkText("datacontenttype", message.datacontenttype, attributeBytes.type);
   if (!mediaType.test(message.datacontenttype)) {
@@ -130,6 +132,12 @@ function checkExtension(name: string, value: unknown, foreign: boolean): void {
   if (foreign && value === "") return;
   checkText(path, value, attributeBytes.header);
   if (name === "expirytime") checkTime(path, value);
+}
+
+function checkScheduleKey(scheduleKey: string, deliverAt: string | undefined): void {
+  checkText("scheduleKey", scheduleKey, attributeBytes.scheduleKey);
+  if (deliverAt !== undefined) return;
+  throw invalid("scheduleKey", "is given without deliverAt", "give deliverAt, or leave scheduleKey out");
 }
 
 function checkHeader(name: string, value: unknown): void {

@@ -48,6 +48,8 @@ export interface Message {
    * Not to be sent before this moment; RFC 3339. It is for the outbox and does not travel: what a sender gets has none.
    */
   readonly deliverAt?: string;
+  /** Until it is due, a later message of the same type and schedule key replaces it. Like `deliverAt`, it does not travel. */
+  readonly scheduleKey?: string;
   /** Empty when the event has no data. */
   readonly data: Uint8Array;
 }
@@ -69,6 +71,8 @@ export interface MessageInput {
   readonly key?: string | undefined;
   /** Only an outbox can wait for it. Defaults to at once. */
   readonly deliverAt?: Date | string | undefined;
+  /** Only together with `deliverAt`. Defaults to none: nothing replaces it. */
+  readonly scheduleKey?: string | undefined;
   readonly data?: Uint8Array | undefined;
 }
 
@@ -89,7 +93,7 @@ const defaultMaxMessageBytes = 1024 * 1024;
  * what this returns, every store and transport can carry.
  */
 export function createMessage(input: MessageInput, limits: MessageLimits = {}): Message {
-  const { subject, time, dataschema, deliverAt } = input;
+  const { subject, time, dataschema, deliverAt, scheduleKey } = input;
   const key = input.key ?? partitionKey(input.extensions);
   const message: Mutable<Message> = {
     specversion: "1.0",
@@ -107,6 +111,7 @@ export function createMessage(input: MessageInput, limits: MessageLimits = {}): 
   if (dataschema !== undefined) message.dataschema = dataschema;
   if (key !== undefined) message.key = key;
   if (deliverAt !== undefined) message.deliverAt = normaliseTime(deliverAt, "deliverAt");
+  if (scheduleKey !== undefined) message.scheduleKey = scheduleKey;
   checkMessage(message, limits.maxMessageBytes ?? defaultMaxMessageBytes, limits.foreign ?? false);
   return Object.freeze(message);
 }

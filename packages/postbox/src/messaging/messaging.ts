@@ -1,4 +1,5 @@
 import type { InboxOptions } from "../inbox/inbox-options.js";
+import type { OutboxPublisher } from "../outbox/outbox.js";
 import type { Relay } from "../outbox/relay.js";
 import type { Publisher } from "../publisher/publisher.js";
 import type { AckStrategyName } from "../router/ack-strategy.js";
@@ -57,6 +58,9 @@ export interface ConsumerOptions<
   readonly outside?: (router: Router<BaseContext & Acking<Ack>>) => Router<Outer>;
 }
 
+/** Only an outbox can cancel. */
+type PublisherOf<Outbox extends boolean> = [Outbox] extends [true] ? OutboxPublisher : Publisher;
+
 /**
  * The messaging of one service, with outbox and inbox on or off. The same code works with either: what a switch makes
  * impossible does not compile where the switch is a literal, and is refused at run time where it comes from elsewhere.
@@ -68,11 +72,12 @@ export interface Messaging<
 > {
   /**
    * Outbox on: publishes into the transaction of the store that surrounds the caller; outside of one it rejects with
-   * `transaction-missing`. Outbox off: straight to the broker, whether or not a transaction around it commits.
+   * `transaction-missing`. Outbox off: straight to the broker, whether or not a transaction around it commits; then there is no
+   * `cancel`, since nothing is scheduled.
    */
-  readonly publisher: Publisher;
+  readonly publisher: PublisherOf<Outbox>;
   /** Outbox on: a publisher into `tx`, for a transaction that the store did not open. Outbox off: `publisher`. */
-  in(tx: TxOf<S>): Publisher;
+  in(tx: TxOf<S>): PublisherOf<Outbox>;
   /** From the outbox to the broker; undefined while the outbox is off. */
   readonly relay: Outbox extends true ? Relay : undefined;
   /**

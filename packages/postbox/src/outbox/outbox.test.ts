@@ -66,6 +66,51 @@ it("lets publishes to a key take turns where it is asked to", async () => {
   }
 });
 
+describe("a schedule key", () => {
+  const store = memoryStore();
+  const outbox = createOutbox(store, { source: "/orders" });
+  const deliverAt = new Date(Date.now() + 60_000);
+  const scheduled = () => store.contents("outbox").scheduled.map(({ id }) => id);
+
+  it("replaces and cancels what is scheduled, however it was published", async () => {
+    await store.transaction(async (tx) => {
+      await outbox.in(tx).publish(Placed, { n: 1 }, { id: "1", deliverAt, scheduleKey: "a" });
+    });
+    await store.transaction(async (tx) => {
+      const draft = Placed.message({ n: 2 }, { id: "2", deliverAt, scheduleKey: "a" });
+      await outbox.in(tx).publishAll([draft, Placed.message({ n: 3 }, { id: "3", deliverAt, scheduleKey: "b" })]);
+    });
+    expect(scheduled()).toEqual(["2", "3"]);
+    const raw = { type: Placed.type, data: Uint8Array.of(1), id: "4", deliverAt, scheduleKey: "b" };
+    await store.transaction((tx) => outbox.collecting(tx, (box) => box.send(raw)));
+    expect(scheduled()).toEqual(["2", "4"]);
+    expect(await store.transaction((tx) => outbox.in(tx).cancel(Placed, "a"))).toBe(true);
+    expect(await store.transaction(() => outbox.cancel({ type: Placed.type }, "b"))).toBe(true);
+    expect(await store.transaction(() => outbox.cancel(Placed, "b"))).toBe(false);
+    expect(scheduled()).toEqual([]);
+  });
+
+  it("is refused without a schedule, and where it is no text", async () => {
+    await store.transaction(async (tx) => {
+      const box = outbox.in(tx);
+      const refused = { code: "message-invalid", path: "scheduleKey" };
+      await expect(box.publish(Placed, { n: 1 }, { scheduleKey: "a" } as never)).rejects.toMatchObject(refused);
+      await expect(box.send({ type: "t", scheduleKey: "a" })).rejects.toMatchObject(refused);
+      await expect(box.publish(Placed, { n: 1 }, { deliverAt, scheduleKey: "" })).rejects.toMatchObject(refused);
+      const invalid = { code: "option-invalid" };
+      await expect(box.cancel(Placed, undefined as never)).rejects.toMatchObject(invalid);
+      await expect(box.cancel(Placed, "")).rejects.toMatchObject(invalid);
+      await expect(box.cancel(undefined as never, "a")).rejects.toMatchObject(invalid);
+    });
+  });
+
+  it("can be cancelled in a transaction only", async () => {
+    await expect(outbox.cancel(Placed, "a")).rejects.toMatchObject({ code: "transaction-missing" });
+    const ended = await store.transaction(async (tx) => tx);
+    await expect(outbox.in(ended).cancel(Placed, "a")).rejects.toMatchObject({ code: "not-a-transaction" });
+  });
+});
+
 describe("collecting", () => {
   /** An outbox on a store that counts its appends. */
   function collectingOutbox(options: Partial<OutboxOptions> = {}) {

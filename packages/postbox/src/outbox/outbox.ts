@@ -2,7 +2,7 @@ import { PostboxError } from "../errors.js";
 import { runtimeWith } from "../internal/runtime.js";
 import { unfinishedIn } from "../internal/unfinished.js";
 import type { Message } from "../message/message.js";
-import { callback, flag } from "../options.js";
+import { callback, checkOptions, flag, text } from "../options.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "../publisher/publisher.js";
 import type { Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
@@ -26,15 +26,25 @@ export interface OutboxOptions extends PublisherOptions {
   readonly telemetry?: Telemetry;
 }
 
+/** A publisher into one transaction. */
+export interface OutboxPublisher extends Publisher {
+  /**
+   * Removes the scheduled message of this event and schedule key, in the transaction: if that rolls back, it is still scheduled.
+   * Resolves to whether there was one. False also means too late: a relay has appended it to the outbox, and sends it. If a relay
+   * is appending it at this moment, waits for that, so it is either cancelled or sent, never both.
+   */
+  cancel(event: { readonly type: string }, scheduleKey: string): Promise<boolean>;
+}
+
 /**
  * A publisher bound to your transaction: what it takes is sent if the transaction commits, and never otherwise. Its own `publish`,
- * `publishAll` and `send` are into the transaction of its store that surrounds the caller, opened by `store.transaction(...)` or by
+ * `publishAll`, `send` and `cancel` are into the transaction of its store that surrounds the caller, opened by `store.transaction(...)` or by
  * the router; outside of one they are `transaction-missing`.
  */
-export interface Outbox<Tx = unknown> extends Publisher {
+export interface Outbox<Tx = unknown> extends OutboxPublisher {
   readonly store: Store<Tx>;
   /** A publisher into `tx`. It resolves when the messages are written; they are sent after `tx` has committed. */
-  in(tx: Tx): Publisher;
+  in(tx: Tx): OutboxPublisher;
   /**
    * Runs `work` with a publisher that validates and encodes at once, and answers with ids, but writes nothing; when `work` has
    * resolved, all of it is written into `tx` in one statement, in its order. So positions, and with `strictKeyOrder` the locks
@@ -65,15 +75,27 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
     emit({ name: "outbox.appended", box: outboxBox, count: messages.length });
     hints?.send(tx);
   };
-  const into = (tx: Tx): Publisher => {
+  const cancel: (tx: Tx, ...args: Parameters<OutboxPublisher["cancel"]>) => Promise<boolean> = async (
+    tx,
+    event,
+    key,
+  ) => {
+    checkOptions("cancel", { type: event?.type, scheduleKey: key }, { type: text, scheduleKey: text }, [
+      "type",
+      "scheduleKey",
+    ]);
+    return store.cancel(tx, outboxBox, event.type, key);
+  };
+  const into = (tx: Tx): OutboxPublisher => {
     const publisher = publisherInto((messages) => append(tx, messages));
     return {
       publish: (...args) => unfinishedIn(tx, () => publisher.publish(...args)),
       publishAll: (drafts) => unfinishedIn(tx, () => publisher.publishAll(drafts)),
       send: (message) => unfinishedIn(tx, () => publisher.send(message)),
+      cancel: (event, scheduleKey) => unfinishedIn(tx, () => cancel(tx, event, scheduleKey)),
     };
   };
-  const here = (): Publisher => {
+  const here = (): OutboxPublisher => {
     const tx = store.current();
     if (tx !== undefined) return into(tx);
     throw new PostboxError(
@@ -87,6 +109,7 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
     publish: async (event, data, messageOptions) => here().publish(event, data, messageOptions),
     publishAll: async (drafts) => here().publishAll(drafts),
     send: async (message) => here().send(message),
+    cancel: async (event, scheduleKey) => here().cancel(event, scheduleKey),
     in: into,
     async collecting(tx, work) {
       const collection = createCollection(publisherInto);

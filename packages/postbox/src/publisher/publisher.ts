@@ -75,6 +75,7 @@ const messageRules = {
   extensions: object,
   contentType: text,
   deliverAt: anything,
+  scheduleKey: anything,
 } satisfies Record<keyof MessageOptions, OptionRule>;
 
 /**
@@ -104,6 +105,7 @@ export function publisherTo(
         topic: input.topic,
         key: input.key,
         deliverAt: input.deliverAt,
+        scheduleKey: input.scheduleKey,
         datacontenttype: input.datacontenttype,
         dataschema: input.dataschema,
         headers: merged(defaults.headers, input.headers),
@@ -145,6 +147,7 @@ export function publisherTo(
         subject: own.subject,
         time: own.time,
         deliverAt: own.deliverAt,
+        scheduleKey: own.scheduleKey,
         headers: own.headers,
         datacontenttype: contentType,
         dataschema: event.dataschema,

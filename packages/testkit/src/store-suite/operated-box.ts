@@ -54,6 +54,6 @@ export function scheduledMessage(id: string, ms: number, key?: string): Message 
 }
 
 /** As it is sent and stored. */
-export function withoutSchedule({ deliverAt: _, ...message }: Message): Message {
+export function withoutSchedule({ deliverAt: _, scheduleKey: __, ...message }: Message): Message {
   return message;
 }

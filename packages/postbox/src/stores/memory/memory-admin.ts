@@ -226,6 +226,7 @@ function shown(row: StatusRow): StoredMessage {
     createdAt: new Date(createdAt),
     updatedAt: new Date(updatedAt),
     ...(dueAt !== undefined && Number.isFinite(dueAt) && { dueAt: new Date(dueAt) }),
+    ...(message.scheduleKey !== undefined && { scheduleKey: message.scheduleKey }),
     ...(status === "done" && { publishedAt: new Date(updatedAt) }),
   };
 }

@@ -26,7 +26,7 @@ import {
 import { expiredReason, statuses } from "../admin-options.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
 import { MemoryOwners } from "./memory-owners.js";
-import { dueTimeOf, MemorySchedule, type ScheduledRow, unscheduled } from "./memory-schedule.js";
+import { dueTimeOf, MemorySchedule, type ScheduledRow, type ScheduleKey, unscheduled } from "./memory-schedule.js";
 import { OrderedRows } from "./ordered-rows.js";
 
 /** What a box holds, for tests and operators. Only what is committed; each list in order of position. */
@@ -48,6 +48,9 @@ export interface Placed {
   readonly rows: readonly StoredRow[];
   readonly scheduled: readonly ScheduledRow[];
 }
+
+/** What an open transaction is about to do to the schedule of a box, locked until it has ended. */
+export type IsScheduleLocked = (message: Message) => boolean;
 
 /** A row as an operator sees it. */
 export interface StatusRow extends StoredRow {
@@ -72,6 +75,7 @@ export class MemoryBox implements Box {
   readonly #done = new OrderedRows<StoredRow>();
   readonly #audit: WriteAudit;
   readonly #processed: (() => StoredRow[]) | undefined;
+  readonly #isScheduleLocked: IsScheduleLocked;
   /** The appends whose transactions have not ended. */
   readonly #open = new Set<number>();
   #lastAppend = 0;
@@ -82,8 +86,9 @@ export class MemoryBox implements Box {
   cleaning = false;
 
   /** With `processed`, what is done is what that says. */
-  constructor(now: () => number, audit: WriteAudit, processed?: () => StoredRow[]) {
+  constructor(now: () => number, audit: WriteAudit, isScheduleLocked: IsScheduleLocked, processed?: () => StoredRow[]) {
     this.#now = now;
+    this.#isScheduleLocked = isScheduleLocked;
     this.#processed = processed;
     this.#audit = audit;
     this.#owners = new MemoryOwners(now);
@@ -107,7 +112,8 @@ export class MemoryBox implements Box {
     const scheduled: ScheduledRow[] = [];
     for (const message of messages) {
       const dueAt = dueTimeOf(message);
-      if (dueAt === undefined || dueAt <= now) rows.push(this.#fresh(unscheduled(message), now));
+      if (dueAt === undefined || (dueAt <= now && message.scheduleKey === undefined))
+        rows.push(this.#fresh(unscheduled(message), now));
       else scheduled.push({ ...fresh(message, this.#schedule.nextPosition(), now), dueAt });
     }
     return { number, rows, scheduled };
@@ -122,6 +128,14 @@ export class MemoryBox implements Box {
     this.#open.delete(number);
     for (const row of rows) this.#lane(row.lane).add(row);
     for (const row of scheduled) this.#schedule.add(row);
+  }
+
+  isScheduled(key: ScheduleKey): boolean {
+    return this.#schedule.has(key);
+  }
+
+  cancel(key: ScheduleKey): void {
+    this.#schedule.cancel(key);
   }
 
   /** Never makes them visible. */
@@ -232,9 +246,10 @@ export class MemoryBox implements Box {
 
   async promote(limit: number): Promise<Promoted> {
     const now = this.#now();
-    const due = this.#schedule.takeDue(limit, now);
+    const due = this.#schedule.takeDue(limit, now, this.#isScheduleLocked);
     for (const row of due) this.appendAgain(row);
-    const next = this.#schedule.firstDueAt;
+    // If nothing could be appended, what is due is locked: it comes again with the next look, not at once.
+    const next = this.#schedule.nextDueAt(due.length > 0 ? Number.NEGATIVE_INFINITY : now);
     return { count: due.length, ...(next !== undefined && { nextInMs: Math.max(0, next - now) }) };
   }
 

@@ -7,6 +7,7 @@ import { type BoxContents, MemoryBox } from "./memory-box.js";
 import { MemoryHints } from "./memory-hints.js";
 import { MemoryInbox } from "./memory-inbox.js";
 import { MemoryKeyLocks } from "./memory-key-locks.js";
+import { scheduleLocksOf } from "./memory-schedule.js";
 import { MemoryWaits } from "./memory-waits.js";
 
 export interface MemoryDatabaseOptions {
@@ -31,6 +32,8 @@ export class MemoryData implements MemoryDatabase {
   readonly waits = new MemoryWaits();
   readonly inbox = new MemoryInbox();
   readonly keyLocks = new MemoryKeyLocks(this.waits);
+  /** Of what transactions have scheduled by a key, replaced or cancelled. */
+  readonly scheduleLocks = new MemoryKeyLocks(this.waits);
   readonly hints = new MemoryHints();
   /** What each dry run has counted, by its number. */
   readonly #dryRuns: ReadonlySet<number>[] = [];
@@ -51,6 +54,7 @@ export class MemoryData implements MemoryDatabase {
       box = new MemoryBox(
         () => this.now(),
         (entry) => this.audit.write(name, this.now(), entry),
+        (message) => this.scheduleLocks.isLocked(name, scheduleLocksOf([message])),
         consumer === undefined ? undefined : () => this.inbox.processed(consumer),
       );
       this.#boxes.set(name, box);

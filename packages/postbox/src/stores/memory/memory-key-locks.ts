@@ -1,7 +1,7 @@
 import type { OpenTransaction } from "./memory-transaction.js";
 import type { MemoryWaits } from "./memory-waits.js";
 
-/** Lets the transactions that append to a key take turns: each holds it until it has ended. */
+/** Lets the transactions that write to a key take turns: each holds it until it has ended. */
 export class MemoryKeyLocks {
   readonly #holders = new Map<string, OpenTransaction>();
   readonly #waits: MemoryWaits;
@@ -10,9 +10,14 @@ export class MemoryKeyLocks {
     this.#waits = waits;
   }
 
+  /** Whether an open transaction holds one of these. */
+  isLocked(box: string, keys: readonly string[]): boolean {
+    return keys.some((key) => this.#holders.get(nameOf(box, key))?.open === true);
+  }
+
   /** Resolves when `tx` holds all of these keys. In one order for everybody, so that two calls never deadlock. */
   async lock(tx: OpenTransaction, box: string, keys: readonly string[]): Promise<void> {
-    for (const key of [...new Set(keys)].sort()) await this.#lock(tx, JSON.stringify([box, key]));
+    for (const key of [...new Set(keys)].sort()) await this.#lock(tx, nameOf(box, key));
   }
 
   async #lock(tx: OpenTransaction, name: string): Promise<void> {
@@ -25,4 +30,8 @@ export class MemoryKeyLocks {
       void tx.ended.then(() => this.#holders.delete(name));
     }
   }
+}
+
+function nameOf(box: string, key: string): string {
+  return JSON.stringify([box, key]);
 }

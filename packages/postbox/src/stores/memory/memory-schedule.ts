@@ -5,6 +5,24 @@ export interface ScheduledRow extends StoredRow {
   readonly dueAt: number;
 }
 
+/** What a scheduled message is replaced and cancelled by. */
+export interface ScheduleKey {
+  readonly type: string;
+  readonly scheduleKey: string;
+}
+
+/** Whether a message has this type and schedule key. */
+export function isOf(message: Message, { type, scheduleKey }: ScheduleKey): boolean {
+  return message.scheduleKey === scheduleKey && message.type === type;
+}
+
+/** What a transaction locks that schedules these messages, or cancels them: one text for each type and schedule key. */
+export function scheduleLocksOf(messages: readonly Partial<ScheduleKey>[]): string[] {
+  return messages.flatMap(({ type, scheduleKey }) =>
+    scheduleKey === undefined ? [] : [JSON.stringify([type, scheduleKey])],
+  );
+}
+
 /** Messages that are not to be sent yet, numbered by themselves. They hold nothing. */
 export class MemorySchedule {
   /** The first due first, and of those due at once the first appended. */
@@ -16,7 +34,10 @@ export class MemorySchedule {
     return ++this.#lastPosition;
   }
 
+  /** Replaces the one of the same type and schedule key. */
   add(row: ScheduledRow): void {
+    const { type, scheduleKey } = row.message;
+    if (scheduleKey !== undefined) this.cancel({ type, scheduleKey });
     let at = this.#rows.length;
     for (; at > 0; at--) {
       const before = this.#rows[at - 1] as ScheduledRow;
@@ -25,9 +46,25 @@ export class MemorySchedule {
     this.#rows.splice(at, 0, row);
   }
 
-  takeDue(limit: number, now: number): ScheduledRow[] {
-    const due = this.#rows.findIndex(({ dueAt }) => dueAt > now);
-    return this.#rows.splice(0, Math.min(limit, due === -1 ? this.#rows.length : due));
+  /** Those that are due, but for what `isLocked`: an open transaction has replaced or cancelled it. */
+  takeDue(limit: number, now: number, isLocked: (message: Message) => boolean): ScheduledRow[] {
+    const due: ScheduledRow[] = [];
+    for (const row of this.#rows) {
+      if (row.dueAt > now || due.length === limit) break;
+      if (!isLocked(row.message)) due.push(row);
+    }
+    for (const { position } of due) this.delete(position);
+    return due;
+  }
+
+  has(key: ScheduleKey): boolean {
+    return this.#rows.some(({ message }) => isOf(message, key));
+  }
+
+  /** Removes the one of this type and schedule key, if there is one. */
+  cancel(key: ScheduleKey): void {
+    const at = this.#rows.findIndex(({ message }) => isOf(message, key));
+    if (at !== -1) this.#rows.splice(at, 1);
   }
 
   delete(position: number): void {
@@ -35,8 +72,9 @@ export class MemorySchedule {
     if (at !== -1) this.#rows.splice(at, 1);
   }
 
-  get firstDueAt(): number | undefined {
-    return this.#rows[0]?.dueAt;
+  /** When the first is due that is due after `since`. */
+  nextDueAt(since: number): number | undefined {
+    return this.#rows.find(({ dueAt }) => dueAt > since)?.dueAt;
   }
 
   /** The first due first. */
@@ -51,6 +89,6 @@ export function dueTimeOf({ deliverAt }: Message): number | undefined {
 }
 
 /** The message as it is sent: its schedule has done its work and does not travel. */
-export function unscheduled({ deliverAt: _, ...message }: Message): Message {
+export function unscheduled({ deliverAt: _, scheduleKey: __, ...message }: Message): Message {
   return message;
 }

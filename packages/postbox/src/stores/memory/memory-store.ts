@@ -9,6 +9,7 @@ import type { BoxContents } from "./memory-box.js";
 import { MemoryData, type MemoryDatabase } from "./memory-database.js";
 import { memoryHealth } from "./memory-health.js";
 import { purgeMemory } from "./memory-purge.js";
+import { scheduleLocksOf } from "./memory-schedule.js";
 import { type MemoryTransaction, OpenTransaction, openTransaction } from "./memory-transaction.js";
 
 export interface MemoryStoreOptions {
@@ -94,7 +95,19 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       const tx = openTransaction(handle, data, name);
       const keys = strictKeyOrder ? messages.flatMap(({ key }) => key ?? []) : [];
       if (keys.length > 0) await data.keyLocks.lock(tx, box, keys);
+      const scheduled = scheduleLocksOf(messages);
+      if (scheduled.length > 0) await data.scheduleLocks.lock(tx, box, scheduled);
       tx.stage(data.box(box), messages);
+    },
+
+    async cancel(handle, boxName, type, scheduleKey) {
+      const tx = openTransaction(handle, data, name);
+      const box = data.box(boxName);
+      const key = { type, scheduleKey };
+      // What another transaction has scheduled and not committed is not there yet: nothing to wait for.
+      if (!tx.hasScheduled(box, key)) return false;
+      await data.scheduleLocks.lock(tx, boxName, scheduleLocksOf([key]));
+      return tx.cancel(box, key);
     },
 
     inbox: data.inbox.on({

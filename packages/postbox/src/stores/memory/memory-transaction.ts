@@ -1,6 +1,7 @@
 import { PostboxError } from "../../errors.js";
 import type { Message } from "../../message/message.js";
 import type { MemoryBox, Placed } from "./memory-box.js";
+import { isOf, type ScheduleKey } from "./memory-schedule.js";
 
 /** The handle of a transaction in memory. */
 export interface MemoryTransaction {
@@ -12,6 +13,12 @@ export interface MemoryTransaction {
   defer(effect: () => void): void;
 }
 
+interface Staged {
+  readonly box: MemoryBox;
+  readonly placed?: Placed;
+  readonly cancelled?: ScheduleKey;
+}
+
 /** The same handle, seen from inside the database: what it staged, and how it ends. */
 export class OpenTransaction implements MemoryTransaction {
   /** The database that opened it; anything that tells one from another. */
@@ -20,7 +27,8 @@ export class OpenTransaction implements MemoryTransaction {
   readonly ended: Promise<void>;
   #end!: () => void;
   #state: "open" | "committed" | "rolled back" = "open";
-  readonly #staged: { readonly box: MemoryBox; readonly placed: Placed }[] = [];
+  /** In the order of the calls: messages, or what to cancel. */
+  readonly #staged: Staged[] = [];
   readonly #effects: (() => void)[] = [];
   readonly #undos: (() => void)[] = [];
   readonly #checks: (() => void)[] = [];
@@ -49,6 +57,23 @@ export class OpenTransaction implements MemoryTransaction {
     this.#staged.push({ box, placed: box.place(messages) });
   }
 
+  /** Whether there is one to cancel, as this transaction sees the box: with its own changes, and without those of others. */
+  hasScheduled(box: MemoryBox, key: ScheduleKey): boolean {
+    for (const staged of this.#staged.toReversed()) {
+      if (staged.box !== box) continue;
+      if (staged.placed?.scheduled.some(({ message }) => isOf(message, key))) return true;
+      if (staged.cancelled?.type === key.type && staged.cancelled.scheduleKey === key.scheduleKey) return false;
+    }
+    return box.isScheduled(key);
+  }
+
+  /** With the lock of this key. Answers with whether there was one. */
+  cancel(box: MemoryBox, key: ScheduleKey): boolean {
+    const found = this.hasScheduled(box, key);
+    if (found) this.#staged.push({ box, cancelled: key });
+    return found;
+  }
+
   /** Runs `check` before anything of this transaction becomes visible. What it throws rolls it back. */
   beforeCommit(check: () => void): void {
     this.#checks.push(check);
@@ -74,13 +99,16 @@ export class OpenTransaction implements MemoryTransaction {
       this.rollback();
       throw cause;
     }
-    for (const { box, placed } of this.#staged) box.insert(placed);
+    for (const { box, placed, cancelled } of this.#staged) {
+      if (placed !== undefined) box.insert(placed);
+      if (cancelled !== undefined) box.cancel(cancelled);
+    }
     this.#finish("committed");
   }
 
   rollback(): void {
     if (!this.open) return;
-    for (const { box, placed } of this.#staged) box.discard(placed);
+    for (const { box, placed } of this.#staged) if (placed !== undefined) box.discard(placed);
     for (const undo of this.#undos) undo();
     this.#finish("rolled back");
   }

@@ -12,6 +12,7 @@ import { numbered } from "./write-sql.js";
 
 const columns = messageColumns.map(([name]) => name).join(", ");
 const nothing = "NULL::timestamptz";
+const noKey = "NULL::text AS schedule_key";
 
 /** Where the messages of a status are, with the same columns for all; with `id`, those that have it. */
 function messagesOf(t: BoxTables, status: Status, id?: string): string {
@@ -21,29 +22,29 @@ function messagesOf(t: BoxTables, status: Status, id?: string): string {
   const of = (table: string) => (id === undefined ? table : `(SELECT * FROM ${table} WHERE id = ${id} OFFSET 0)`);
   const done = (table: string) => `
       SELECT ${row("d")}, d.attempts, d.failures -> -1 ->> 'error' AS last_error, d.failures,
-             d.done_at AS updated_at, ${nothing} AS due_at, d.done_at AS published_at
+             d.done_at AS updated_at, ${nothing} AS due_at, ${noKey}, d.done_at AS published_at
       FROM ${of(table)} d`;
   switch (status) {
     case "pending":
       return `
       SELECT ${row("p")}, p.attempts, p.last_error, p.failures,
-             p.created_at AS updated_at, ${nothing} AS due_at, ${nothing} AS published_at
+             p.created_at AS updated_at, ${nothing} AS due_at, ${noKey}, ${nothing} AS published_at
       FROM ${of(t.pending)} p WHERE ${isOfBox(t, "p.lane")}`;
     case "waiting":
       return `
       SELECT ${row("w", "w.hold_key")}, w.attempts, w.last_error, w.failures,
-             w.updated_at, (${rowWith("x.due_at", holdKey(t), ["w.lane", "w.hold_key"])}) AS due_at,
+             w.updated_at, (${rowWith("x.due_at", holdKey(t), ["w.lane", "w.hold_key"])}) AS due_at, ${noKey},
              ${nothing} AS published_at
       FROM ${of(t.wait)} w WHERE ${isOfBox(t, "w.lane")}`;
     case "scheduled":
       return `
       SELECT ${row("s")}, 0 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
-             s.created_at AS updated_at, s.due_at, ${nothing} AS published_at
+             s.created_at AS updated_at, s.due_at, s.schedule_key, ${nothing} AS published_at
       FROM ${of(t.scheduled)} s WHERE ${isOfBox(t, "s.lane")}`;
     case "parked":
       return `
       SELECT ${row("p")}, p.attempts, p.reason AS last_error, p.failures,
-             p.parked_at AS updated_at, ${nothing} AS due_at, ${nothing} AS published_at
+             p.parked_at AS updated_at, ${nothing} AS due_at, ${noKey}, ${nothing} AS published_at
       FROM ${of(t.parked)} p WHERE ${isOfBox(t, "p.lane")}`;
     case "done":
       if (t.consumer !== undefined) return remembered(t, t.consumer, id);
@@ -70,7 +71,7 @@ function remembered(t: BoxTables, consumer: string, id?: string): string {
   return `
       SELECT ${t.firstLane} AS lane, (extract(epoch FROM r.received_at) * 1000000::numeric)::bigint AS position, ${row.join(", ")}, r.received_at AS created_at, NULL::text AS hold_key,
              1 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
-             r.processed_at AS updated_at, ${nothing} AS due_at, r.processed_at AS published_at
+             r.processed_at AS updated_at, ${nothing} AS due_at, ${noKey}, r.processed_at AS published_at
       FROM (SELECT * FROM ${t.memory} WHERE consumer = ${consumer}${byId} OFFSET 0) AS r WHERE r.processed_at IS NOT NULL`;
 }
 
@@ -177,11 +178,11 @@ export function selectSql(
 
 /** What a page shows. */
 export const summary = `m.position, m.lane, m.id, m.type, m.topic, m.source, m.key, octet_length(m.data) AS bytes, m.attempts,
-    m.last_error, m.created_at, m.updated_at, m.due_at, m.published_at`;
+    m.last_error, m.created_at, m.updated_at, m.due_at, m.schedule_key, m.published_at`;
 
 /** Everything, as `messageFrom` wants it. */
 export const details = `m.position, m.lane, octet_length(m.data) AS bytes, m.attempts, m.last_error, m.created_at, m.updated_at,
-    m.due_at, m.published_at, m.failures::text AS failures, ${messageSelection("m")}`;
+    m.due_at, m.schedule_key, m.published_at, m.failures::text AS failures, ${messageSelection("m")}`;
 
 /** A box at one moment, as one JSON text: times are ages in ms. $1 says whether to count what is done. */
 export function statsSql(t: BoxTables): string {

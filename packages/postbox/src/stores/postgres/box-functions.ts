@@ -11,6 +11,7 @@ import {
 } from "./box-sql.js";
 import { tablesNamed } from "./names.js";
 import type { PlannedFunction } from "./planned-function.js";
+import { createCancelFunction } from "./schedule-sql.js";
 import { settleFunction, suspectFunction } from "./settle-sql.js";
 
 /** Every statement of a relay on the tables of a box. */
@@ -30,9 +31,9 @@ export function boxFunctions(t: Tables) {
 }
 
 export function createBoxFunctions(schema: string, box: "outbox" | "inbox"): string {
-  return Object.values(boxFunctions(tablesNamed(schema, box)))
-    .map(({ create }) => create)
-    .join("");
+  const t = tablesNamed(schema, box);
+  const created = Object.values(boxFunctions(t)).map(({ create }) => create);
+  return [...created, createCancelFunction(t)].join("");
 }
 
 /**

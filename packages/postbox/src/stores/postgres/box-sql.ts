@@ -272,7 +272,7 @@ export function lateFunction(t: Tables): PlannedFunction {
 
 /**
  * Appends the first $1 scheduled messages that are due, until they take $2 bytes; one call at a time, or two of one key could change
- * places. As for any append, the transaction has its number before they get their positions.
+ * places. It passes over what an open transaction has replaced or cancelled: a user's transaction must not hold up all others. As for any append, the transaction has its number before they get their positions.
  */
 export function promoteFunction(t: Tables): PlannedFunction {
   return plannedFunction({
@@ -288,7 +288,7 @@ export function promoteFunction(t: Tables): PlannedFunction {
             SELECT r.tid FROM (
               SELECT s.tid, sum(s.bytes) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
               FROM (SELECT x.ctid AS tid, ${bytesOf("x")} AS bytes FROM ${t.scheduled} x
-                    WHERE x.due_at <= statement_timestamp() ORDER BY x.due_at, x.position LIMIT $1 FOR UPDATE) AS s
+                    WHERE x.due_at <= statement_timestamp() ORDER BY x.due_at, x.position LIMIT $1 FOR UPDATE SKIP LOCKED) AS s
             ) AS r WHERE coalesce(r.bytes_before < $2, true)))
           RETURNING due_at, position, lane, ${columns}
         ), anew AS (
@@ -297,8 +297,10 @@ export function promoteFunction(t: Tables): PlannedFunction {
           RETURNING lane
         )
         SELECT count(*) INTO appended FROM anew;
-        -- What the bytes left behind is due now.
-        since := '-infinity';
+        -- What the bytes left behind is due now. If nothing was appended, what is due is locked: no reason to come again at once.
+        IF appended > 0 THEN
+          since := '-infinity';
+        END IF;
       END IF;
       RETURN QUERY SELECT appended, (extract(epoch FROM (
         SELECT s.due_at FROM ${t.scheduled} s WHERE s.due_at > since ORDER BY s.due_at LIMIT 1) - clock_timestamp()) * 1000::numeric

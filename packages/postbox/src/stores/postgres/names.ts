@@ -37,6 +37,8 @@ export interface BoxTables {
   readonly memory: string;
   /** The sequence that positions are drawn from. */
   readonly positions: string;
+  /** The one of scheduled messages. */
+  readonly scheduledPositions: string;
   /** The function that says which server this is. */
   readonly server: string;
   /** A function of the box. */
@@ -80,6 +82,7 @@ export function tablesNamed(
     audit: auditTable(schema),
     memory: inboxTable(schema),
     positions: `"${schema}"."${box}_pending_position_seq"`,
+    scheduledPositions: `"${schema}"."${box}_scheduled_position_seq"`,
     server: `"${schema}".server`,
     function: (name) => `"${schema}"."${box}_${name}"`,
   };

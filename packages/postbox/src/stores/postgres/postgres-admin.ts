@@ -333,7 +333,7 @@ function statsFrom({ counts, held, paused, unowned, owners }: StatsRecord, done:
 }
 
 function storedFrom(status: Status, row: Row, { firstLane }: BoxTables): StoredMessage {
-  const { key, last_error: lastError, due_at: dueAt, published_at: publishedAt } = row;
+  const { key, last_error: lastError, due_at: dueAt, schedule_key: scheduleKey, published_at: publishedAt } = row;
   return {
     status,
     position: Number(row.position),
@@ -350,6 +350,7 @@ function storedFrom(status: Status, row: Row, { firstLane }: BoxTables): StoredM
     updatedAt: dateFrom(row.updated_at),
     // Held for good is not due at any time.
     ...(dueAt !== null && Number.isFinite(dateFrom(dueAt).getTime()) && { dueAt: dateFrom(dueAt) }),
+    ...(scheduleKey !== null && { scheduleKey: String(scheduleKey) }),
     ...(publishedAt !== null && { publishedAt: dateFrom(publishedAt) }),
   };
 }

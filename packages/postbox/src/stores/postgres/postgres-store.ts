@@ -122,7 +122,10 @@ export function postgresStore(
       const inTurn = locks.length > 0;
       if (first === undefined) library.executor(tx);
       else if (messages.some(({ deliverAt }) => deliverAt !== undefined)) {
-        await write(tx, inTurn ? sql.timedInTurn : sql.timed, [
+        const [alone, turn] = messages.some(({ scheduleKey }) => scheduleKey !== undefined)
+          ? [sql.keyed, sql.keyedInTurn]
+          : [sql.timed, sql.timedInTurn];
+        await write(tx, inTurn ? turn : alone, [
           manyMessages(messages, firstLane),
           ...(inTurn ? [JSON.stringify(locks)] : []),
         ]);
@@ -136,6 +139,12 @@ export function postgresStore(
           ...(inTurn ? [JSON.stringify(locks)] : []),
         ]);
       }
+    },
+
+    async cancel(tx, box, type, scheduleKey) {
+      requireBox(box);
+      const { cancel } = statements.get(box) ?? (await appending(box, tx));
+      return (await write(tx, cancel, [type, scheduleKey])).length > 0;
     },
 
     inbox: postgresInbox({ schema, boxes, run, onPool, write }),
@@ -201,7 +210,13 @@ function manyMessages(messages: readonly Message[], firstLane: number): string {
     messages.map((message) => {
       const values = messageValues(message);
       const lane = firstLane + values.lane;
-      return { ...values, lane, due_at: message.deliverAt, data: (values.data as Buffer).toString("base64") };
+      return {
+        ...values,
+        lane,
+        due_at: message.deliverAt,
+        schedule_key: message.scheduleKey,
+        data: (values.data as Buffer).toString("base64"),
+      };
     }),
   );
 }

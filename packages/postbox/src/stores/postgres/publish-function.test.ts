@@ -488,6 +488,59 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
     expect((await pool.query(`SELECT FROM ${schema}.outbox_messages`)).rowCount).toBe(0);
   });
 
+  it("replaces and cancels by the schedule key, as the outbox does", async () => {
+    const later = "2099-12-31T23:59:59Z";
+    const given = { ...minimal, deliver_at: later, schedule_key: "a" };
+    const outbox = createOutbox(store, { source: "/orders" });
+    const scheduled = async () =>
+      (await pool.query(`SELECT id, schedule_key FROM ${schema}.outbox_scheduled ORDER BY position`)).rows.map(
+        ({ id, schedule_key }) => [id, schedule_key],
+      );
+    const cancel = async (type: string, key: string) =>
+      (await query(`SELECT ${schema}.cancel($1, $2) AS found`, [type, key])).rows[0]?.found;
+    await publish({ ...given, id: "first" });
+    await store.transaction((tx) =>
+      outbox.in(tx).send({ id: "second", type: minimal.type, deliverAt: later, scheduleKey: "a" }),
+    );
+    expect(await scheduled()).toEqual([["second", "a"]]);
+    // Of two in one call, the last; and the order of the call, not that of the keys.
+    await publishAll([
+      { ...given, id: "1" },
+      { ...given, id: "2", schedule_key: "c" },
+      { ...given, id: "3", deliver_at: "2020-01-01T00:00:00Z", schedule_key: "b" },
+      { ...given, id: "4" },
+      { ...minimal, id: "5", deliver_at: later },
+    ]);
+    expect(await scheduled()).toEqual([
+      ["2", "c"],
+      ["3", "b"],
+      ["4", "a"],
+      ["5", null],
+    ]);
+    expect(await taken()).toEqual([]);
+    expect(await cancel("another.Type", "a")).toBe(false);
+    expect(await cancel(minimal.type, "a")).toBe(true);
+    expect(await cancel(minimal.type, "a")).toBe(false);
+    const ofOutbox = store.transaction((tx) => outbox.in(tx).cancel(minimal, "b"));
+    expect(await ofOutbox).toBe(true);
+    expect(await scheduled()).toEqual([
+      ["2", "c"],
+      ["5", null],
+    ]);
+  });
+
+  it("refuses a schedule key that cannot be", async () => {
+    const refused = { state: messageInvalidState, path: "schedule_key" };
+    for (const schedule_key of ["", "a\u0001", "x".repeat(1025)]) {
+      const given = { ...minimal, deliver_at: "2099-12-31T23:59:59Z", schedule_key };
+      expect(await refusalOf(publish(given))).toMatchObject(refused);
+      expect(await refusalOf(query(`SELECT ${schema}.cancel('t', $1)`, [schedule_key]))).toMatchObject(refused);
+    }
+    expect(await refusalOf(publish({ ...minimal, schedule_key: "a" }))).toMatchObject(refused);
+    expect(await refusalOf(query(`SELECT ${schema}.cancel('t', NULL)`, []))).toMatchObject(refused);
+    expect(await refusalOf(query(`SELECT ${schema}.cancel('', 'a')`, []))).toMatchObject({ ...refused, path: "type" });
+  });
+
   it("leaves a transaction usable that goes back to before a refusal", async () => {
     await store.transaction(async (tx) => {
       await tx.query(`SAVEPOINT before; SELECT ${schema}.publish('a')`);
@@ -706,6 +759,14 @@ describeOnEach("postgres", ({ url }) => {
       ]);
     });
 
+    it("replaces and cancels", async () => {
+      for (const day of ["tomorrow", "today"]) {
+        await client.query(`SELECT ${schema}.publish('t', deliver_at => '${day}', schedule_key => 'a')`);
+      }
+      expect((await pool.query(`SELECT FROM ${schema}.outbox_scheduled`)).rowCount).toBe(1);
+      expect((await client.query(`SELECT ${schema}.cancel('t', 'a') AS found`)).rows).toEqual([{ found: true }]);
+    });
+
     it("is told what is wrong with a message", async () => {
       const call = client.query(`SELECT ${schema}.publish('t', topic => '')`);
       await expect(call).rejects.toMatchObject({ code: messageInvalidState, column: "topic" });
@@ -735,6 +796,7 @@ describeOnEach("postgres", ({ url }) => {
       await client.query(`SET ROLE ${role}`);
       await expect(client.query(`SELECT ${schema}.publish('t')`)).rejects.toMatchObject({ code: "42501" });
       await expect(client.query(`SELECT ${schema}.publish_all('[]')`)).rejects.toMatchObject({ code: "42501" });
+      await expect(client.query(`SELECT ${schema}.cancel('t', 'a')`)).rejects.toMatchObject({ code: "42501" });
     } finally {
       await client.query("RESET ROLE");
       client.release();
@@ -763,6 +825,12 @@ describeOnEach("postgres", ({ url }) => {
       const chosen = `INSERT INTO ${schema}.outbox_pending (lane, position, id, source, type, content_type, topic, extensions, headers, data)
         OVERRIDING SYSTEM VALUE VALUES (1, 9007199254740991, 'x', 's', 't', 'a/b', 't', '{}', '{}', '')`;
       await expect(own.query(chosen)).rejects.toMatchObject({ code: "42501" });
+      await pool.query(`GRANT INSERT (position, schedule_key), SELECT, UPDATE, DELETE ON ${schema}.outbox_scheduled TO ${role};
+        GRANT USAGE ON SEQUENCE ${schema}.outbox_scheduled_position_seq TO ${role}`);
+      const keyed = testMessage("4", { deliverAt: new Date(Date.now() + 60_000), scheduleKey: "a" });
+      await store.transaction((tx) => store.append(tx, "outbox", [keyed]));
+      await store.transaction((tx) => store.append(tx, "outbox", [keyed]));
+      expect(await store.transaction((tx) => store.cancel(tx, "outbox", keyed.type, "a"))).toBe(true);
     } finally {
       await own.end();
       await pool.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
@@ -782,6 +850,11 @@ describeOnEach("postgres", ({ url }) => {
     ]) {
       await pool.query(`SELECT ${schema}.${call} FROM ${schema}.orders`);
     }
+    const schedule = `publish('a.B', key => id, deliver_at => 'tomorrow', schedule_key => id)`;
+    await pool.query(`SELECT ${schema}.${schedule} FROM ${schema}.orders`);
+    await pool.query(`SELECT ${schema}.cancel('a.B', lower(id)) FROM ${schema}.orders`);
+    const cancelled = await pool.query(`SELECT ${schema}.cancel('a.B', id) AS found FROM ${schema}.orders`);
+    expect(cancelled.rows).toEqual([{ found: true }]);
     const { rows } = await pool.query(`SELECT topic, key, lane FROM ${schema}.outbox_pending`);
     expect(rows).toEqual(Array.from({ length: 4 }, () => ({ topic: "a", key: "Order-1", lane: laneOf("Order-1") })));
   });

@@ -1,9 +1,12 @@
 import { laneCount } from "../../internal/lane.js";
+import { attributeBytes } from "../../message/attributes.js";
 import { reservedHeaders } from "../../message/reserved-headers.js";
+import { tablesNamed } from "./names.js";
+import { scheduleFrom } from "./schedule-sql.js";
 
 /*
- * Publishing in SQL, for every language that is not TypeScript: `publish` and `publish_all` in the store's schema. They append
- * just what the outbox would append, and refuse what it would refuse. The other functions are theirs.
+ * Publishing in SQL, for every language that is not TypeScript: `publish`, `publish_all` and `cancel` in the store's schema. They
+ * append and cancel just what the outbox would, and refuse what it would refuse. The other functions are theirs.
  *
  * Nothing in them depends on the caller's session: not on its `search_path`, nor on how it reads backslashes (hence E''), nor
  * on the collation of what is passed (hence COLLATE "C", in which letters and digits are those of ASCII, as in TypeScript).
@@ -33,6 +36,7 @@ const messageFields = [
   "extensions",
   "headers",
   "deliver_at",
+  "schedule_key",
 ] as const;
 
 const columns = [
@@ -77,6 +81,7 @@ export function createPublishFunctions(schema: string): string {
     publishJson(s, "json"),
     publishJson(s, "jsonb"),
     publishAll(s),
+    cancel(s),
     revoke(s),
   ].join("\n");
 }
@@ -90,7 +95,7 @@ function revoke(s: string): string {
     (data) => `${s}.publish(text, ${data}, ${optionTypes.join(", ")})`,
   );
   return `
-    REVOKE EXECUTE ON FUNCTION ${overloads.join(", ")}, ${s}.publish_all(jsonb, boolean) FROM PUBLIC;`;
+    REVOKE EXECUTE ON FUNCTION ${overloads.join(", ")}, ${s}.publish_all(jsonb, boolean), ${s}.cancel(text, text) FROM PUBLIC;`;
 }
 
 function refuse(s: string): string {
@@ -149,7 +154,7 @@ function isJson(s: string): string {
 
 /**
  * The message with all defaults, checked as `createMessage` checks it, and with its lane. `due_at` stays only where it is still
- * to come. Before each name that a fault is reported under stands `path`.
+ * to come, or where there is a schedule key. Before each name that a fault is reported under stands `path`.
  */
 function complete(s: string): string {
   return String.raw`
@@ -257,6 +262,13 @@ function complete(s: string): string {
       IF NOT isfinite(message.due_at) THEN
         PERFORM ${s}.publish_refuse(path || 'deliver_at', 'is ' || message.due_at::text, 'Give a moment that will come');
       END IF;
+      IF message.schedule_key IS NOT NULL THEN
+        PERFORM ${s}.publish_check_text(path || 'schedule_key', message.schedule_key, ${attributeBytes.scheduleKey});
+        IF message.due_at IS NULL THEN
+          PERFORM ${s}.publish_refuse(path || 'schedule_key', 'is given without deliver_at',
+            'Give deliver_at, or leave schedule_key out');
+        END IF;
+      END IF;
 
       SELECT octet_length(message.data) + sum(octet_length(convert_to(part, 'UTF8'))) INTO size
       FROM (
@@ -274,7 +286,7 @@ function complete(s: string): string {
 
       message.lane := get_byte(sha256(convert_to(coalesce(message.key, message.id), 'UTF8')), 0) % ${laneCount};
       message.event_version := message.extensions ->> 'dataversion';
-      IF message.due_at <= moment THEN
+      IF message.due_at <= moment AND message.schedule_key IS NULL THEN
         message.due_at := NULL;
       END IF;
       RETURN message;
@@ -314,6 +326,7 @@ function read(s: string): string {
       message.key := element ->> 'key';
       message.extensions := element -> 'extensions';
       message.headers := element -> 'headers';
+      message.schedule_key := element ->> 'schedule_key';
       IF element ->> 'deliver_at' IS NOT NULL THEN
         PERFORM ${s}.publish_check_time(path || 'deliver_at', element ->> 'deliver_at');
         BEGIN
@@ -361,10 +374,10 @@ function append(s: string, schema: string): string {
           ORDER BY number
         ) AS locks;
       END IF;
-      WITH later AS (
-        INSERT INTO ${s}.outbox_scheduled (due_at, lane, ${columns})
-        SELECT due_at, lane, ${columns}
-        FROM unnest(messages) WITH ORDINALITY WHERE due_at IS NOT NULL ORDER BY ordinality
+      WITH later AS (${scheduleFrom(
+        tablesNamed(schema, "outbox"),
+        "SELECT m.*, m.ordinality AS place FROM unnest(messages) WITH ORDINALITY AS m WHERE m.due_at IS NOT NULL",
+      )}
       )
       INSERT INTO ${s}.outbox_pending (lane, ${columns})
       SELECT lane, ${columns}
@@ -386,6 +399,7 @@ const options = [
   "headers jsonb DEFAULT NULL",
   "extensions jsonb DEFAULT NULL",
   "deliver_at timestamptz DEFAULT NULL",
+  "schedule_key text DEFAULT NULL",
   "strict_key_order boolean DEFAULT false",
 ];
 
@@ -416,6 +430,7 @@ function publishBytes(s: string): string {
       message.headers := headers;
       message.data := data;
       message.due_at := deliver_at;
+      message.schedule_key := schedule_key;
       message := ${s}.publish_complete(message, '');
       PERFORM ${s}.publish_append(ARRAY[message], strict_key_order);
       RETURN message.id;
@@ -465,6 +480,23 @@ function publishAll(s: string): string {
       ) AS e;
       PERFORM ${s}.publish_append(completed, strict_key_order);
       RETURN QUERY SELECT m.id FROM unnest(completed) WITH ORDINALITY AS m ORDER BY m.ordinality;
+    END
+    ${end}`;
+}
+
+/** As `createCancelFunction` says. */
+function cancel(s: string): string {
+  return `
+    CREATE FUNCTION ${s}.cancel(type text, schedule_key text) RETURNS boolean ${publicBody}
+    DECLARE
+      -- With the collation of the columns, whatever that of the arguments is: only so can the index be used.
+      wanted_type CONSTANT text COLLATE "default" := type;
+      wanted_key CONSTANT text COLLATE "default" := schedule_key;
+    BEGIN
+      PERFORM ${s}.publish_check_text('type', wanted_type, ${attributeBytes.type});
+      PERFORM ${s}.publish_check_text('schedule_key', wanted_key, ${attributeBytes.scheduleKey});
+      PERFORM FROM ${s}.outbox_cancel(0, wanted_type, wanted_key);
+      RETURN FOUND;
     END
     ${end}`;
 }

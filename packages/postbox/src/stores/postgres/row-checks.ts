@@ -53,7 +53,7 @@ const checked = {
     crashes: "NEW.crashes >= 0",
     failures: "jsonb_typeof(NEW.failures) = 'array'",
   },
-  scheduled: { due_at: "isfinite(NEW.due_at)" },
+  scheduled: { due_at: "isfinite(NEW.due_at)", schedule_key: text("NEW.schedule_key", attributeBytes.scheduleKey) },
 } as const satisfies Record<string, Checks>;
 
 /** The functions that check an appended row, for the tables of all boxes. */

@@ -25,6 +25,7 @@ interface Branch {
   readonly lastError?: string;
   readonly updatedAt: string;
   readonly dueAt?: string;
+  readonly scheduleKey?: string;
   readonly publishedAt?: string;
   readonly failures?: string;
 }
@@ -71,6 +72,7 @@ function boxBranches(schema: string, box: "outbox" | "inbox", before: string): s
       attempts: "0",
       updatedAt: "m.created_at",
       dueAt: "m.due_at",
+      scheduleKey: "m.schedule_key",
     },
     {
       status: "parked",
@@ -93,7 +95,8 @@ function select(branch: Branch, before: string): string {
       ${branch.attempts} AS attempts, ${branch.lastError ?? "NULL::text"} AS last_error,
       m.created_at, ${branch.updatedAt} AS updated_at, ${branch.dueAt ?? "NULL::timestamptz"} AS due_at,
       ${branch.publishedAt ?? "NULL::timestamptz"} AS published_at,
-      ${message.map((column) => `m.${column}`).join(", ")}, ${branch.failures ?? "NULL::jsonb"} AS failures
+      ${message.map((column) => `m.${column}`).join(", ")}, ${branch.failures ?? "NULL::jsonb"} AS failures,
+      ${branch.scheduleKey ?? "NULL::text"} AS schedule_key
     FROM ${branch.from}`;
 }
 
@@ -103,6 +106,6 @@ function processed(schema: string): string {
     SELECT m.consumer, 'processed'::text AS status, NULL::bigint, NULL::integer, m.id, m.type, m.topic, NULL::text, m.source,
       m.correlation_id, NULL::integer, NULL::integer, NULL::text,
       m.received_at, m.processed_at, NULL::timestamptz, m.processed_at,
-      NULL::text, NULL::text, NULL::text, NULL::text, m.event_version, NULL::jsonb, NULL::jsonb, m.data, NULL::jsonb
+      NULL::text, NULL::text, NULL::text, NULL::text, m.event_version, NULL::jsonb, NULL::jsonb, m.data, NULL::jsonb, NULL::text
     FROM ${inboxTable(schema)} m WHERE m.processed_at IS NOT NULL`;
 }

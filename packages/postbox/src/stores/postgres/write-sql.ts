@@ -1,6 +1,7 @@
 import { sameTransaction } from "../../transactions/open-transaction.js";
 import { messageColumns, usualColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
+import { cancelSql, scheduleFrom } from "./schedule-sql.js";
 
 /*
  * What is written in the user's transaction.
@@ -32,6 +33,9 @@ export function appendSql(t: BoxTables) {
     manyInTurn: appendManyInTurnSql(t),
     timed: appendTimedSql(t, ""),
     timedInTurn: appendTimedSql(t, "locked, "),
+    keyed: appendKeyedSql(t, ""),
+    keyedInTurn: appendKeyedSql(t, "locked, "),
+    cancel: cancelSql(t),
   } as const;
 }
 
@@ -71,19 +75,42 @@ const locked = `locked AS MATERIALIZED (
  * Many, some of which have a moment to be sent at, `due_at`: those whose moment has come as ever, the others are scheduled. By the
  * database's clock, and by one reading of it, or one message could be on both sides of now.
  */
-function appendTimedSql({ pending, scheduled }: BoxTables, first: "" | "locked, "): string {
-  const isDue = "coalesce(due_at <= statement_timestamp(), true)";
+function appendTimedSql(t: BoxTables, first: "" | "locked, "): string {
   return `
-    WITH ${first === "" ? "" : `${locked}, `}m AS MATERIALIZED (
-      SELECT lane, due_at, ${values.join(", ")}, place
-      FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane integer, due_at timestamptz, ${fields.join(", ")}))
-        WITH ORDINALITY AS m (lane, due_at, ${names.join(", ")}, place)
-    ), due AS (
-      INSERT INTO ${pending} (lane, ${names.join(", ")})
-      SELECT lane, ${names.join(", ")} FROM m WHERE ${isDue} AND ${inTransaction} ORDER BY place
-    )
-    INSERT INTO ${scheduled} (lane, due_at, ${names.join(", ")})
+    WITH ${timed(first)}, due AS (${appendDue(t, isDue)})
+    INSERT INTO ${t.scheduled} (lane, due_at, ${names.join(", ")})
     SELECT lane, due_at, ${names.join(", ")} FROM m WHERE NOT ${isDue} AND ${sameTransaction} ORDER BY place`;
+}
+
+/**
+ * Many, some of which have a schedule key: these are scheduled even if they are due. Apart from the statement above, since a role
+ * that replaces nothing needs no right to.
+ */
+function appendKeyedSql(t: BoxTables, first: "" | "locked, "): string {
+  const atOnce = `(${isDue} AND schedule_key IS NULL)`;
+  return `
+    WITH ${timed(first)}, due AS (${appendDue(t, atOnce)})
+    ${scheduleFrom(t, `SELECT * FROM m WHERE NOT ${atOnce} AND ${sameTransaction}`)}`;
+}
+
+const isDue = "coalesce(due_at <= statement_timestamp(), true)";
+
+/** The messages of $1 as rows, in their `place`. */
+function timed(first: "" | "locked, "): string {
+  const columns = "lane, due_at, schedule_key";
+  return `${first === "" ? "" : `${locked}, `}m AS MATERIALIZED (
+      SELECT ${columns}, ${values.join(", ")}, place
+      FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (
+          lane integer, due_at timestamptz, schedule_key text, ${fields.join(", ")}))
+        WITH ORDINALITY AS m (${columns}, ${names.join(", ")}, place)
+    )`;
+}
+
+function appendDue({ pending }: BoxTables, condition: string): string {
+  return `
+      INSERT INTO ${pending} (lane, ${names.join(", ")})
+      SELECT lane, ${names.join(", ")} FROM m WHERE ${condition} AND ${inTransaction} ORDER BY place
+    `;
 }
 
 /** The columns as fields of JSON, and what they are made of. */

@@ -1,0 +1,70 @@
+import { laneCount } from "../../internal/lane.js";
+import { sameTransaction } from "../../transactions/open-transaction.js";
+import { messageColumns } from "./message-columns.js";
+import type { BoxTables } from "./names.js";
+import { plannedByKey } from "./planned-function.js";
+
+/*
+ * Scheduled messages that are replaced and cancelled by their type and schedule key. A unique index knows them, so that the locks are
+ * those of rows: a transaction that writes the same one waits, and a relay passes over it.
+ */
+
+const names = messageColumns.map(([name]) => name).join(", ");
+
+/** The inboxes of all consumers share a table: in each box, a type and schedule key is there once. */
+const keyColumns = `(lane / ${laneCount}), type, schedule_key`;
+
+/** The index that the statements below go by. */
+export function createScheduleKeyIndex(scheduled: string): string {
+  return `
+    CREATE UNIQUE INDEX ON ${scheduled} (${keyColumns}) WHERE schedule_key IS NOT NULL;`;
+}
+
+/**
+ * Schedules the messages of a query with the columns `lane`, `due_at`, `schedule_key`, those of a message, and `place`: of several
+ * with the same key the last, which replaces the one that is scheduled. Positions follow `place`, so that it decides between messages
+ * that are due at the same time. Rows are written in order of their keys: two statements that share some never deadlock.
+ */
+export function scheduleFrom({ scheduled, scheduledPositions }: ScheduleTables, query: string): string {
+  const written = ["position", "lane", "due_at", "schedule_key", ...messageColumns.map(([name]) => name)];
+  const replaced = [...written, "created_at"].map((name) => `${name} = EXCLUDED.${name}`);
+  return `
+    INSERT INTO ${scheduled} (${written.join(", ")})
+    SELECT * FROM (
+      SELECT nextval('${scheduledPositions}'), lane, due_at, schedule_key, ${names} FROM (
+        SELECT * FROM (
+          SELECT q.*, max(place) OVER (PARTITION BY type, schedule_key) AS last_place FROM (${query}) AS q
+        ) AS q
+        WHERE schedule_key IS NULL OR place = last_place
+        ORDER BY place
+      ) AS q
+    ) AS q
+    ORDER BY type COLLATE "C", schedule_key COLLATE "C"
+    ON CONFLICT (${keyColumns}) WHERE schedule_key IS NOT NULL DO UPDATE SET ${replaced.join(", ")}`;
+}
+
+/**
+ * Removes the one of box $1, type $2 and schedule key $3, and answers with its id. By its key and not by its ctid: also if it was
+ * replaced while the statement waited for that. A function, since a plan that a session or a library keeps from a time when the
+ * table was empty would read all of it; without a `lock_timeout`, since it runs in the user's transaction.
+ */
+export function createCancelFunction(t: Pick<BoxTables, "scheduled" | "function">): string {
+  return `
+    CREATE FUNCTION ${t.function("cancel")}(integer, text, text) RETURNS SETOF text
+    LANGUAGE plpgsql ${plannedByKey} AS $function$
+    BEGIN
+      RETURN QUERY
+        DELETE FROM ${t.scheduled} m
+        WHERE (m.lane / ${laneCount}) = $1 AND m.type = $2 AND m.schedule_key = $3 RETURNING m.id;
+    END
+    $function$;
+`;
+}
+
+/** The same for one box: $1 is the type, $2 the schedule key. */
+export function cancelSql(t: BoxTables): string {
+  return `
+    SELECT id FROM ${t.function("cancel")}(${t.firstLane / laneCount}, $1::text, $2::text) AS id WHERE ${sameTransaction}`;
+}
+
+type ScheduleTables = Pick<BoxTables, "scheduled" | "scheduledPositions">;
