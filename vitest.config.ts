@@ -75,10 +75,7 @@ export default defineConfig(({ mode }) => ({
         test: {
           ...shared.test,
           name: "quick",
-          include: [
-            "{packages,simulation,bench}/**/*.test.ts",
-            "checks/{import-direction,exported-names,lock-files}.test.ts",
-          ],
+          include: ["{packages,bench}/**/*.test.ts", "checks/{import-direction,exported-names,lock-files}.test.ts"],
           exclude: [
             ...shared.test.exclude,
             "**/*.{serial,long}.test.ts",
