@@ -70,6 +70,15 @@ export type TelemetryEvent =
   /** Its handler did not end in time: its transaction was rolled back by force, and what it still does is not waited for. */
   | { readonly name: "delivery.abandoned"; readonly consumer: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.ignored"; readonly consumer: string; readonly id: string; readonly type: string }
+  /** This instance has no handler for a type that its consumer receives, so another one has, or had. Once per type and run. */
+  | {
+      readonly name: "consumer.types-differ";
+      readonly consumer: string;
+      /** Without a handler here. */
+      readonly type: string;
+      /** The types with one. */
+      readonly handled: readonly string[];
+    }
   | { readonly name: "delivery.released"; readonly consumer: string; readonly id: string }
   | ({ readonly name: "transport.connected" } & TransportEnd)
   /** It has no connection: it lost it, or got none. Tried again after `retryInMs`; without that, when it is next needed, or never. */

@@ -32,6 +32,7 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "message.dropped": "warn",
   "delivery.retried": "warn",
   "delivery.parked": "error",
+  "consumer.types-differ": "warn",
   "transport.connected": "info",
   "transport.lost": "warn",
   "transport.blocked": "warn",

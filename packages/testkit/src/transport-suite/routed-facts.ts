@@ -1,4 +1,4 @@
-import { constant, createOutbox, createRelay, createRouter, timeout, upcastFrom } from "postbox";
+import { constant, createOutbox, createRelay, createRouter, type TelemetryEvent, timeout, upcastFrom } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { describe, expect } from "vitest";
 import { patienceMs, patiently } from "../patience.js";
@@ -59,6 +59,36 @@ export function routedFacts(fact: TransportFact): void {
       await running([(signal) => router.run(harness.receiver({ queue }), signal)], () =>
         expect.poll(() => attempts, { timeout: patienceMs }).toEqual([1, 2]),
       );
+    });
+
+    fact("an instance that lacks a handler leaves its messages to others, and spends no attempt", async (stage) => {
+      const { harness, queue, event, send, message } = stage;
+      const added = testEvent(event.topic, "Added");
+      await harness.bind(queue, [event, added]);
+      const told: TelemetryEvent[] = [];
+      const handled: unknown[] = [];
+      const options = { maxAttempts: 1, backoff: constant(1) };
+      const older = createRouter(queue, { ...options, telemetry: (one) => told.push(one) }).on(event, () => {});
+      const newer = createRouter(queue, options);
+      newer.on(event, () => {});
+      newer.on(added, (data, { attempt }) => void handled.push([Number(data), attempt]));
+      await send(...numbers(40).map((n) => message(`m${n}`, { type: added.type, data: json(n) })));
+      const retried = () => told.filter(({ name }) => name === "delivery.retried").length;
+      await running([(signal) => older.run(harness.receiver({ queue }), signal)], async () => {
+        await expect.poll(retried, { timeout: patienceMs }).toBeGreaterThan(80);
+        await running([(signal) => newer.run(harness.receiver({ queue }), signal)], () =>
+          expect.poll(() => handled.length, { timeout: patienceMs }).toBe(40),
+        );
+      });
+      expect(handled.sort()).toEqual(
+        numbers(40)
+          .map((n) => [n, 1])
+          .sort(),
+      );
+      expect(await harness.parked(queue)).toEqual([]);
+      expect(told.filter(({ name }) => name === "consumer.types-differ")).toMatchObject([
+        { consumer: queue, type: added.type, handled: [event.type] },
+      ]);
     });
 
     fact("what a handler upcasts comes from its older topics", async ({ harness, queue, event, send, message }) => {
