@@ -113,7 +113,10 @@ export const mutants: readonly Mutant[] = [
     file: "node_modules/postbox/dist/router/session.js",
     changes: [
       ["const startedAt =", "void acking.succeeded().catch(() => {});\n        const startedAt ="],
-      ["await acking.succeeded(outcome.handled);", ""],
+      [
+        "return acking.succeeded(handled).catch((error) => settleFailed(delivery, error));",
+        "return Promise.resolve();",
+      ],
     ],
   },
   {

@@ -52,6 +52,8 @@ export type TelemetryEvent =
   | { readonly name: "message.suspected"; readonly box: string; readonly id: string; readonly crashes: number }
   | { readonly name: "message.parked"; readonly box: string; readonly id: string; readonly error: Error }
   | { readonly name: "message.dropped"; readonly box: string; readonly id: string; readonly error: Error }
+  /** A direct publisher's message was not sent, as its sender was told for such messages. */
+  | { readonly name: "publisher.dropped"; readonly sender: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.received"; readonly consumer: string; readonly id: string; readonly attempt: number }
   /** An inbox has stored it, and the broker is done with it: it is received when it comes out of there. */
   | { readonly name: "delivery.stored"; readonly consumer: string; readonly id: string }

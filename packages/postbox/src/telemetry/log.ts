@@ -30,6 +30,7 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "message.suspected": "warn",
   "message.parked": "error",
   "message.dropped": "warn",
+  "publisher.dropped": "warn",
   "delivery.retried": "warn",
   "delivery.parked": "error",
   "consumer.types-differ": "warn",

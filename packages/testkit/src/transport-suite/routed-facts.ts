@@ -111,6 +111,35 @@ export function routedFacts(fact: TransportFact): void {
       });
     });
 
+    fact("a publisher may start before any consumer, and its messages wait in order", "onUnroutable", async (stage) => {
+      const { harness, event, queue } = stage;
+      const early = testEvent(`${event.topic}.early`, "Happened");
+      const store = memoryStore();
+      const outbox = createOutbox(store, { source: "/testkit" });
+      const told: TelemetryEvent[] = [];
+      const relay = createRelay(store, harness.sender({ onUnroutable: "wait" }), {
+        pollIntervalMs: 20,
+        maxAttempts: 1,
+        telemetry: (one) => told.push(one),
+      });
+      const handled: number[] = [];
+      const router = createRouter(queue).on(early, (data) => void handled.push(Number(data)));
+      await store.transaction(async (tx) => {
+        for (const n of numbers(30)) await outbox.in(tx).publish(early, n, { key: `k${n % 3}` });
+      });
+      await running([(signal) => relay.run(signal)], async () => {
+        const failures = () => told.filter(({ name }) => name === "message.failed").length;
+        await expect.poll(failures, { timeout: patienceMs }).toBeGreaterThan(6);
+        await running([(signal) => router.run(harness.receiver({ queue }), signal)], () =>
+          expect.poll(() => handled.length, { timeout: patienceMs }).toBe(30),
+        );
+      });
+      for (const key of numbers(3)) {
+        expect(handled.filter((n) => n % 3 === key)).toEqual(numbers(30).filter((n) => n % 3 === key));
+      }
+      expect(told.filter(({ name }) => name === "message.parked")).toEqual([]);
+    });
+
     fact("keys stay in order, and nothing is lost when a binding is deleted in between", "unbinds", async (stage) => {
       const { harness, queue, event } = stage;
       const store = memoryStore();
