@@ -67,7 +67,7 @@ describe("the tables of the guide to the outbox", () => {
     const all = [...pageText(`${src}/telemetry/events.ts`).matchAll(/readonly name: "([\w.-]+)"/g)].map(
       ([, name]) => name,
     );
-    const ours = all.filter((name) => !/^(?:delivery|router|transport)\./.test(name as string));
+    const ours = all.filter((name) => !/^(?:consumer|delivery|router|transport)\./.test(name as string));
     expect([...levels.keys()].sort()).toEqual(ours.sort());
     for (const [name, level] of levels) {
       const logged: string[] = [];

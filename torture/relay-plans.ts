@@ -91,7 +91,7 @@ export function relayPlans(size: Size): void {
         (row) => ({ row, to: "wait", attempts: 0 }),
         (row) => ({ row, to: "parked", attempts: 10, error: "refused" }),
         (row) => ({ row, to: "pending", attempts: 1, error: "refused" }),
-        (row) => ({ row, to: "dropped", attempts: 1, error: "expired" }),
+        (row) => ({ row, to: "dropped", reason: "expired" }),
       ];
       const all = [...pending(40), ...waiting(24)].map(
         (row, index) => fates[index % fates.length]?.(row) as Settlement,

@@ -108,7 +108,17 @@ export function planOf(seed: number): Plan {
   const inboxes = createChance(seed ^ 0xd0ab1e);
   const durable = !whole.direct && inboxes.is(0.3);
   const kept = { ...whole, durable, ...(inboxes.is(0.15) && { retentionMs: inboxes.pick([1_000, 4_000]) }) };
-  return narrowed(kept, createChance(seed ^ 0x0b17e5));
+  return narrowed(unrouted(kept, createChance(seed ^ 0xd20b5)), createChance(seed ^ 0x0b17e5));
+}
+
+/** Some have messages that no queue takes for a while: their sender drops them, or lets them wait. */
+function unrouted(plan: Plan, chance: Chance): Plan {
+  if (plan.faults.length === 0 || plan.direct || !chance.is(0.15)) return plan;
+  const from = chance.between(0, troubleMs / 2);
+  const share = chance.pick([0.05, 0.3, 0.9]);
+  const weather = chance.is(0.5) ? { drops: share } : { waits: share };
+  const to = from + chance.between(0, troubleMs / 2);
+  return { ...plan, faults: [...plan.faults, { kind: "broker weather", from, to, weather }] };
 }
 
 /** Some have little room for bytes, some a broker that confirms late. */

@@ -45,6 +45,7 @@ const worthCounting: Partial<Record<TelemetryEvent["name"], Situation>> = {
   "message.held": "a message went behind a failed one of its key",
   "message.suspected": "a suspect was counted",
   "message.parked": "a message was parked",
+  "message.dropped": "a sender has dropped a message",
   "relay.lost": "a relay lost lanes",
   "relay.released": "a relay gave lanes back",
   "relay.blocked": "a total order waited for a gap",

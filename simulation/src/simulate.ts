@@ -160,7 +160,7 @@ async function publish(
 
 /** After a refusal nothing is sent twice that was taken before. */
 function isOnlyRefusal(fault: Fault): boolean {
-  const refusals = ["refuses", "rejects"];
+  const refusals = ["refuses", "rejects", "drops", "waits"];
   return fault.kind === "broker weather" && Object.keys(fault.weather).every((what) => refusals.includes(what));
 }
 

@@ -18,6 +18,9 @@ import type { World } from "./world.js";
 export interface BrokerWeather {
   readonly refuses: number;
   readonly rejects: number;
+  /** No queue takes it, and its sender was told to drop it, or to let it wait. */
+  readonly drops: number;
+  readonly waits: number;
   /** The connection dies when this message arrives, which may be taken before. */
   readonly dies: number;
   /** It is taken, but its confirm never comes. */
@@ -134,14 +137,14 @@ export class SimulatedBroker {
               }
               const { key } = message;
               const outcome =
-                keepsOrder && key !== undefined && heldBack.has(key) ? failed("held back") : this.#take(message);
+                keepsOrder && key !== undefined && heldBack.has(key) ? waits("held back") : this.#take(message);
               if (outcome === "dies") return breakDown();
               if (outcome === "confirm lost") {
                 recorder.meet("a confirm got lost");
                 return;
               }
               if (outcome.status !== "sent") recorder.note("", `${outcome.status} ${nameOf(message)}`);
-              if (outcome.status !== "sent" && key !== undefined) heldBack.add(key);
+              if (outcome.status !== "sent" && outcome.status !== "dropped" && key !== undefined) heldBack.add(key);
               const { confirmLate } = weather();
               const lateMs = confirmLate > 0 && chance.is(confirmLate) ? chance.between(0, 2_000) : 0;
               if (lateMs > 0) this.#world.at(lateMs, () => confirm(index, outcome));
@@ -155,10 +158,14 @@ export class SimulatedBroker {
 
   #take(message: Message): Outcome | "dies" | "confirm lost" {
     const { chance, weather, recorder, box } = this.#options;
-    const { refuses, rejects, dies, confirmLost, repeats } = weather();
+    const { refuses, rejects, drops, waits: unrouted, dies, confirmLost, repeats } = weather();
     if (chance.is(refuses)) return failed("refused for now");
     if (chance.is(rejects))
       return { status: "rejected", error: new PostboxError("publish-failed", "refused for good") };
+    if (drops > 0 && chance.is(drops)) {
+      return { status: "dropped", error: new PostboxError("unroutable", "no queue takes it") };
+    }
+    if (unrouted > 0 && chance.is(unrouted)) return waits("no queue takes it yet");
     const dying = chance.is(dies);
     if (dying && chance.is(0.5)) return "dies";
     recorder.record({ what: "accepted", box, message: sightingOf(message) });
@@ -246,6 +253,11 @@ function overLink(delivery: Delivery, link: Link): Delivery {
 
 function down(during: "connect" | "send"): TransportDownError {
   return new TransportDownError(during, "the connection to the simulated broker is gone");
+}
+
+/** Without spending an attempt. */
+function waits(text: string): Outcome {
+  return { status: "failed", error: new PostboxError("publish-failed", text), uncounted: true };
 }
 
 function failed(text: string): Outcome {

@@ -277,6 +277,7 @@ function simulatedBox(inner: Box, box: string, options: SimulatedStoreOptions): 
     }
     if (to === "parked" && settlement.hold) facts.held.add(row.message.key);
     if (to === "parked") recorder.record({ what: "parked", box, id: row.message.id });
+    if (to === "dropped") recorder.record({ what: "discarded", box, id: row.message.id });
     if (to === "wait" && settlement.retryInMs === undefined && !row.held && !row.waiting) {
       recorder.meet("a message was read before the failure ahead of it was stored");
     }

@@ -15,6 +15,7 @@ export const situations = [
   "a message killed who sent it",
   "a suspect was counted",
   "a message was parked",
+  "a sender has dropped a message",
   "a confirm got lost",
   "a confirm came after it was given up",
   "a read ended at its bytes",

@@ -10,7 +10,16 @@ import { DatabaseFacts } from "./simulated-store.js";
 import { World } from "./world.js";
 
 const calm: Weather = { travelMs: 1, slow: 0, fails: 0, answerLost: 0, hangs: 0 };
-const kindly: BrokerWeather = { refuses: 0, rejects: 0, dies: 0, confirmLost: 0, confirmLate: 0, repeats: 0 };
+const kindly: BrokerWeather = {
+  refuses: 0,
+  rejects: 0,
+  drops: 0,
+  waits: 0,
+  dies: 0,
+  confirmLost: 0,
+  confirmLate: 0,
+  repeats: 0,
+};
 
 /** The box that outboxes write to. */
 export const box = "outbox";

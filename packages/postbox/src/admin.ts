@@ -196,7 +196,7 @@ export interface AuditOptions extends BoxOption {
 export interface AuditEntry {
   readonly number: number;
   readonly at: Date;
-  readonly action: "retry" | "discard" | "replay" | "pause" | "resume" | "release" | "expire";
+  readonly action: "retry" | "discard" | "replay" | "pause" | "resume" | "release" | "drop";
   readonly by: string;
   readonly reason?: string;
   /** What was selected, where it was messages; the key, where it was one. */

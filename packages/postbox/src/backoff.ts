@@ -46,6 +46,18 @@ export function constant(ms: number): Backoff {
 }
 
 /**
+ * The delay for something that has waited for `waitedMs` and whose tries are not counted: the one that doubling delays would have reached
+ * by then.
+ */
+export function delayAfter(backoff: Backoff, waitedMs: number, random: () => number): number {
+  const firstMs = Math.max(
+    1,
+    backoff(1, () => 0),
+  );
+  return backoff(1 + Math.floor(Math.log2(1 + Math.max(0, waitedMs) / firstMs)), random);
+}
+
+/**
  * The same delays, but what a user's function should not do (throw, or answer no number) gets a second and is told.
  * None is longer than the 25 days that a timer can hold, so that no database or broker sees a time that it has no type for.
  */

@@ -8,6 +8,8 @@ export {
   type MemoryBrokerOptions,
   type MemoryReceiver,
   type MemoryReceiverOptions,
+  type MemorySenderOptions,
   memoryBroker,
 } from "./transports/memory/memory-broker.js";
 export type { ParkedMessage } from "./transports/memory/memory-queue.js";
+export type { OnUnroutable, Unroutable } from "./transports/unroutable.js";

@@ -13,6 +13,10 @@ export const positive: OptionRule = {
   expected: "a number above 0",
   test: (value) => typeof value === "number" && Number.isFinite(value) && value > 0,
 };
+export const notNegative: OptionRule = {
+  expected: "a number of 0 or more",
+  test: (value) => typeof value === "number" && Number.isFinite(value) && value >= 0,
+};
 export const count: OptionRule = {
   expected: "a whole number of at least 1",
   test: (value) => Number.isSafeInteger(value) && (value as number) >= 1,

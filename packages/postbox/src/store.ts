@@ -243,11 +243,11 @@ export interface SettleOptions {
 /**
  * What becomes of a row. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it.
  * `parked` with `hold` holds its key until somebody frees it: no other row of the key does. `pending` counts a failure and leaves the row in its place.
- * `dropped` leaves nothing but an entry in the audit. Whatever it is, its crashes are forgotten.
+ * `dropped` leaves nothing but an entry in the audit, one for each reason. Whatever it is, its crashes are forgotten.
  */
 export type Settlement = { readonly row: Row } & (
   | { readonly to: "sent" }
-  | { readonly to: "dropped"; readonly attempts: number; readonly error: string }
+  | { readonly to: "dropped"; readonly reason: string }
   | { readonly to: "wait"; readonly attempts: number; readonly retryInMs?: number; readonly error?: string }
   | { readonly to: "parked"; readonly attempts: number; readonly error: string; readonly hold?: boolean }
   | { readonly to: "pending"; readonly attempts: number; readonly error: string }

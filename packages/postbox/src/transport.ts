@@ -28,7 +28,9 @@ export type Outcome =
       readonly uncounted?: boolean;
     }
   /** Never: too large, malformed, refused for good. Sending it again is pointless. */
-  | { readonly status: "rejected"; readonly error: Error };
+  | { readonly status: "rejected"; readonly error: Error }
+  /** Not sent, as the user has chosen for such a message: it leaves its box, with an entry in the audit. Its key goes on. */
+  | { readonly status: "dropped"; readonly error: Error };
 
 /**
  * Carries messages to a broker.
@@ -46,7 +48,7 @@ export type Outcome =
  */
 export interface Sender {
   readonly name: string;
-  /** Whether a failure in the middle of a batch also holds back the later messages of the same key. */
+  /** Whether a failure in the middle of a batch also holds back the later messages of the same key, as `failed` and `uncounted`. */
   readonly keepsOrder: boolean;
   /** Makes sure that the broker can be reached; rejects with a `TransportDownError` if not. Without it, it counts as so. */
   connect?(signal: AbortSignal): Promise<void>;

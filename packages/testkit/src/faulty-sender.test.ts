@@ -51,4 +51,13 @@ describe("faultySender", () => {
     const reported = { m0: "rejected", m1: "sent", m2: "failed", m3: "sent" };
     expect(await run(plan)).toEqual({ reported, during: "sent", arrived: 2 });
   });
+
+  it("drops one message, and sends the rest of its key", async () => {
+    const reported = { m0: "dropped", m1: "sent", m2: "sent", m3: "sent" };
+    expect(await run(({ id }) => (id === "m0" ? "dropped" : undefined))).toEqual({
+      reported,
+      during: "sent",
+      arrived: 3,
+    });
+  });
 });

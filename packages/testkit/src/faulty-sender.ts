@@ -10,8 +10,12 @@ export type SendFault =
   | "unconfirmed"
   /** Refused for now. */
   | "failed"
+  /** Refused for now, and for no fault of its own: no attempt is spent. */
+  | "waiting"
   /** Refused for good. */
-  | "rejected";
+  | "rejected"
+  /** Left out on purpose: nothing is held back behind it. */
+  | "dropped";
 
 /** Decides by the message and how many have been sent before it, retries included. */
 export type FaultPlan = (message: Message, sentBefore: number) => SendFault | undefined;
@@ -32,11 +36,11 @@ export function faultySender(sender: Sender, plan: FaultPlan): Sender {
         const fault = faults[index];
         if (index === cut && fault === "lost") break;
         const behind = sender.keepsOrder && message.key !== undefined && heldBack.has(message.key);
-        const status = fault === "rejected" ? "rejected" : fault === "failed" || behind ? "failed" : undefined;
-        if (status === undefined) passed.push(index);
+        const refused = isRefusal(fault) ? fault : behind ? "waiting" : undefined;
+        if (refused === undefined) passed.push(index);
         else {
-          heldBack.add(message.key);
-          settled(index, refusal(status, message));
+          if (refused !== "dropped") heldBack.add(message.key);
+          settled(index, refusal(refused, message));
         }
         if (index === cut) break;
       }
@@ -55,6 +59,13 @@ export function faultySender(sender: Sender, plan: FaultPlan): Sender {
   };
 }
 
-function refusal(status: "failed" | "rejected", { id }: Message): Outcome {
-  return { status, error: new PostboxError("publish-failed", `message ${id} was ${status}, as planned`) };
+type Refusal = "failed" | "waiting" | "rejected" | "dropped";
+
+function isRefusal(fault: SendFault | undefined): fault is Refusal {
+  return fault === "failed" || fault === "waiting" || fault === "rejected" || fault === "dropped";
+}
+
+function refusal(fault: Refusal, { id }: Message): Outcome {
+  const error = new PostboxError("publish-failed", `message ${id} was ${fault}, as planned`);
+  return fault === "waiting" ? { status: "failed", error, uncounted: true } : { status: fault, error };
 }

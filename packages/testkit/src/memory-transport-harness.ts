@@ -12,6 +12,7 @@ export const memoryTransportFeatures: TransportFeatures = {
   singleActive: false,
   maxMessageBytes: false,
   routes: false,
+  onUnroutable: true,
   unbinds: true,
   outage: true,
   reconnects: false,
@@ -27,7 +28,8 @@ export async function memoryTransportHarness(): Promise<TransportHarness> {
   const broker = memoryBroker();
   let away = false;
   return {
-    sender: () => faultySender(broker.sender(), () => (away ? "down" : undefined)),
+    sender: ({ onUnroutable = "park" } = {}) =>
+      faultySender(broker.sender({ onUnroutable }), () => (away ? "down" : undefined)),
     receiver: (options) => broker.receiver(options),
     bind: async (queue, events) => broker.bind(queue, events),
     unbind: async (queue, events) => broker.unbind(queue, events),

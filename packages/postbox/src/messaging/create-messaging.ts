@@ -144,7 +144,7 @@ function publishingParts(options: MessagingOptions) {
   const { service, source = `/${service}`, store, sender, codecs, telemetry, maxAttempts, runtime } = options;
   const { hint, strictKeyOrder, publishTimeoutMs, ...rest } = options.publisherOptions ?? {};
   const shared = given({ source, codecs, runtime }, rest);
-  const direct = createPublisher(sender, given(shared, { publishTimeoutMs }));
+  const direct = createPublisher(sender, given(shared, { telemetry, publishTimeoutMs }));
   if (store === undefined) return { publisher: direct };
   const { pollIntervalMs, batchSize } = options;
   const relayOptions = { pollIntervalMs, batchSize, maxAttempts, telemetry, runtime };

@@ -53,7 +53,7 @@ async function dispatch(
     if (row === undefined) return;
     const outcome = sound(told, sender);
     if (open.delete(row)) {
-      if (outcome.status !== "sent") failedKeys.add(row.message.key);
+      if (holdsKey(outcome)) failedKeys.add(row.message.key);
       report(row, outcome);
     } else if (outcome.status === "sent" && unknown.delete(row)) report(row, outcome);
   };
@@ -84,7 +84,7 @@ async function dispatch(
     }
     const half = Math.ceil(others.length / 2);
     const watching: Report = (row, outcome) => {
-      if (outcome.status !== "sent") failedKeys.add(row.message.key);
+      if (holdsKey(outcome)) failedKeys.add(row.message.key);
       report(row, outcome);
     };
     const first = await dispatch(others.slice(0, half), sender, timeoutMs, runtime, watching);
@@ -99,6 +99,11 @@ async function dispatch(
     );
     return { ...second, undecided: [...behind, ...first.undecided, ...rest.filter(isBehind), ...second.undecided] };
   }
+}
+
+/** Whether the later ones of its key are not sent before it. */
+function holdsKey({ status }: Outcome): boolean {
+  return status !== "sent" && status !== "dropped";
 }
 
 /** Whether a sender failed because it does not reach its broker, and not because of a message. */
@@ -136,7 +141,7 @@ function thrownFor(sender: Sender, cause: unknown): Outcome {
 function sound(told: Outcome, sender: Sender): Outcome {
   try {
     if (told.status === "sent") return told;
-    if (told.status === "failed" || told.status === "rejected") {
+    if (told.status === "failed" || told.status === "rejected" || told.status === "dropped") {
       if (told.error instanceof Error && typeof told.error.message === "string") return told;
       const text = `${sender.name} did not send this message: ${PostboxError.from(told.error).message}`;
       return { ...told, error: new PostboxError("publish-failed", text, { cause: told.error }) };

@@ -7,7 +7,7 @@ import type { Telemetry } from "../telemetry/events.js";
 import { createBreaker } from "./breaker.js";
 import type { Carrier, Dispatched, RowOutcome } from "./carrier.js";
 import { countCrashes } from "./count-crashes.js";
-import { expiry, isUntried, judge, queueBehind, sentEvent, unreadable } from "./judge.js";
+import { expiry, holdsNothingBack, judge, queueBehind, sentEvent, unreadable } from "./judge.js";
 import { createOrderedSettling } from "./ordered-settling.js";
 import type { Ownership } from "./ownership.js";
 import { createReader } from "./reader.js";
@@ -158,7 +158,7 @@ export function createEngine(options: EngineOptions): Engine {
       ordered.add([judgement, ...behind]);
     } else {
       if (settlement.to === "sent") window.sent(row);
-      else window.parked(row, isUntried(row, outcome));
+      else window.parked(row, holdsNothingBack(row, outcome));
       ordered.add([judgement]);
     }
     ordered.landed([row]);

@@ -1,5 +1,5 @@
 import type { Backoff } from "../backoff.js";
-import { PermanentError } from "../errors.js";
+import { PermanentError, PostboxError } from "../errors.js";
 import { longestTimerMs } from "../internal/runtime.js";
 import { storedError } from "../internal/stored-error.js";
 import { expiredError, lifeLeftMs } from "../message/expiry.js";
@@ -43,6 +43,9 @@ export function judge(
     return { settlement: { row, to: "sent" }, event: sentEvent(row, box) };
   }
   const { error } = outcome;
+  if (outcome.status === "dropped") {
+    return judgeDropped(row, error, `its sender dropped it: ${PostboxError.from(error).code}`, options);
+  }
   // It was never with the sender, and nothing there held it back.
   if (isExpiry(outcome)) return judgeExpired(row, error, options);
   if (ahead !== undefined && row.fault === undefined) return queueBehind(row, ahead, options);
@@ -76,9 +79,9 @@ export function unreadable({ fault }: Row): Outcome | undefined {
   return fault && { status: "rejected", error: fault };
 }
 
-/** Whether it was never with the sender, so that nothing was held back behind it. */
-export function isUntried(row: Row, outcome: Outcome): boolean {
-  return row.fault !== undefined || isExpiry(outcome);
+/** Whether nothing was held back behind it: it was never with the sender, or is dropped. */
+export function holdsNothingBack(row: Row, outcome: Outcome): boolean {
+  return row.fault !== undefined || outcome.status === "dropped" || isExpiry(outcome);
 }
 
 function isExpiry(outcome: Outcome): boolean {
@@ -87,12 +90,19 @@ function isExpiry(outcome: Outcome): boolean {
 }
 
 /** It spends no attempt, and its key does not wait for what nobody wants any more. */
-function judgeExpired(row: Row, error: Error, { box, expired }: JudgeOptions): Judgement {
-  const [to, name] =
-    expired === "drop" ? (["dropped", "message.dropped"] as const) : (["parked", "message.parked"] as const);
+function judgeExpired(row: Row, error: Error, options: JudgeOptions): Judgement {
+  if (options.expired === "drop") return judgeDropped(row, error, "its expirytime had passed", options);
   return {
-    settlement: { row, to, attempts: row.attempts, error: storedError(error.message) },
-    event: { name, box, id: row.message.id, error },
+    settlement: { row, to: "parked", attempts: row.attempts, error: storedError(error.message) },
+    event: { name: "message.parked", box: options.box, id: row.message.id, error },
+  };
+}
+
+/** The reason is for the audit, which has one entry for all that were dropped together for it. */
+function judgeDropped(row: Row, error: Error, reason: string, { box }: JudgeOptions): Judgement {
+  return {
+    settlement: { row, to: "dropped", reason },
+    event: { name: "message.dropped", box, id: row.message.id, error },
   };
 }
 

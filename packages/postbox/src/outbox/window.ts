@@ -63,8 +63,8 @@ export interface Window {
   sent(row: Row): void;
   /** It failed: answers with those behind it, which go to `wait` with it. */
   failed(row: Row): readonly Row[];
-  /** It goes to `parked`, or is dropped: its key goes on when that is stored. `untried`: no sender held anything back for it. */
-  parked(row: Row, untried?: boolean): void;
+  /** It goes to `parked`, or is dropped: its key goes on when that is stored. `alone`: no sender held anything back for it. */
+  parked(row: Row, alone?: boolean): void;
   /** Whether an earlier one of its key has failed (held) or been parked in the batch that this row was sent in. */
   ahead(row: Row): "held" | "parked" | undefined;
   /**
@@ -328,10 +328,10 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       return moving;
     },
 
-    parked(row, untried = false) {
+    parked(row, alone = false) {
       const state = landed(row);
       if (state === undefined) return;
-      if (state.inFlight > 0 && !untried) state.parkedAhead = true;
+      if (state.inFlight > 0 && !alone) state.parkedAhead = true;
       state.unsettledParks++;
     },
 

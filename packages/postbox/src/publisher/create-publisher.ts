@@ -1,24 +1,30 @@
 import { ConfigError, PostboxError, PublishError } from "../errors.js";
 import { runtimeWith } from "../internal/runtime.js";
 import { withTimeout } from "../internal/with-timeout.js";
-import { positive } from "../options.js";
+import { callback, positive } from "../options.js";
+import type { Telemetry } from "../telemetry/events.js";
+import { telling } from "../telemetry/telling.js";
 import type { Outcome, Sender } from "../transport.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "./publisher.js";
 
 export interface DirectPublisherOptions extends PublisherOptions {
   /** How long the broker may take to confirm. Defaults to 10,000. */
   readonly publishTimeoutMs?: number;
+  /** Listens to what the sender drops. Defaults to nobody. */
+  readonly telemetry?: Telemetry;
 }
 
 /**
- * A publisher straight to the broker: resolves when the broker has confirmed every message.
+ * A publisher straight to the broker: resolves when the broker has confirmed every message, but for those that the sender was told to
+ * drop (`publisher.dropped`).
  * It knows nothing of your transaction; for that, use an outbox. Rejects with a `PublishError` that says which messages
  * were not sent, or with a `TransportDownError` when the broker cannot be reached.
  */
 export function createPublisher(sender: Sender, options: DirectPublisherOptions): Publisher {
-  const publisherInto = publisherTo("createPublisher", options, { publishTimeoutMs: positive });
+  const publisherInto = publisherTo("createPublisher", options, { publishTimeoutMs: positive, telemetry: callback });
   const { publishTimeoutMs = 10_000 } = options;
   const runtime = runtimeWith(options.runtime);
+  const telemetry = telling(options.telemetry);
   return publisherInto(async (messages) => {
     const waiting = messages.find(({ deliverAt }) => deliverAt !== undefined);
     if (waiting !== undefined) {
@@ -38,11 +44,15 @@ export function createPublisher(sender: Sender, options: DirectPublisherOptions)
         `${sender.name} did not confirm within ${publishTimeoutMs} ms; publish again`,
       );
     await withTimeout(runtime, publishTimeoutMs, late, (signal) => sender.send(messages, settled, signal));
-    const failures = outcomes.flatMap((outcome, index) =>
-      outcome?.status === "sent"
-        ? []
-        : [{ index, id: messages[index]?.id as string, error: outcome?.error ?? new Error("no outcome was reported") }],
-    );
+    const failures = outcomes.flatMap((outcome, index) => {
+      if (outcome?.status === "sent") return [];
+      const id = messages[index]?.id as string;
+      if (outcome?.status !== "dropped") {
+        return [{ index, id, error: outcome?.error ?? new Error("no outcome was reported") }];
+      }
+      telemetry({ name: "publisher.dropped", sender: sender.name, id, error: outcome.error });
+      return [];
+    });
     if (failures.length > 0) throw new PublishError(failures, messages.length);
   });
 }

@@ -4,6 +4,7 @@ import { PermanentError, TransportDownError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
 import type { Codec } from "../message/codec.js";
 import type { Message } from "../message/message.js";
+import type { TelemetryEvent } from "../telemetry/events.js";
 import type { Outcome, Sender } from "../transport.js";
 import { createPublisher, type DirectPublisherOptions } from "./create-publisher.js";
 
@@ -194,6 +195,15 @@ describe("a publisher", () => {
         { index: 2, id: "id-c" },
       ],
     });
+  });
+
+  it("resolves without what its sender drops, and tells so", async () => {
+    const told: TelemetryEvent[] = [];
+    const error = new Error("no queue takes it");
+    const answer = ({ key }: Message): Outcome => (key === "b" ? { status: "dropped", error } : sent);
+    const { publisher } = publisherOf({ telemetry: (event) => told.push(event) }, answer);
+    const ids = await publisher.publishAll(["a", "b", "c"].map((orderId) => Placed.message({ orderId })));
+    expect(told).toEqual([{ name: "publisher.dropped", sender: "recording", id: ids[1]?.id, error }]);
   });
 
   it("passes an outage on, and gives up on a broker that does not answer", async () => {

@@ -161,7 +161,10 @@ describe("a router", () => {
       const broker = memoryBroker();
       const log = telemetryLog();
       await publish(broker, 1);
-      const router = createRouter("billing", { unknown, telemetry: log.telemetry }).on(Other, () => {});
+      const router = createRouter("billing", { unknown, unknownWaitMs: 0, telemetry: log.telemetry }).on(
+        Other,
+        () => {},
+      );
       router.start(broker.receiver());
       await settlements(log, 1);
       await router.stop();

@@ -6,7 +6,7 @@ import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
 import { withTimeout } from "../internal/with-timeout.js";
 import { type Codec, codecList, createCodecs } from "../message/codec.js";
-import { callback, checkOptions, count, object, oneOf, positive } from "../options.js";
+import { callback, checkOptions, count, notNegative, object, oneOf, positive } from "../options.js";
 import type { Telemetry } from "../telemetry/events.js";
 import { telling } from "../telemetry/telling.js";
 import type { Receiver } from "../transport.js";
@@ -40,8 +40,17 @@ export interface RouterOptions {
   readonly maxAttempts?: number;
   /** The delay between tries. Defaults to `exponential()`. */
   readonly backoff?: Backoff;
-  /** What becomes of a message that has no handler here. Defaults to `park`. */
+  /**
+   * What becomes of a message that has no handler here. `park`: it is delivered again, to any instance of the consumer, and parked after
+   * `unknownWaitMs`. `ignore`: it is acknowledged, and so is what only a newer instance handles. Defaults to `park`.
+   */
   readonly unknown?: "park" | "ignore";
+  /**
+   * With `unknown: "park"`, how long a message waits for an instance that handles its type, counted from when it was published, or from when
+   * this run first received the type, if that was later. Make it longer than a rolling deployment. It waits with growing delays and spends
+   * no attempts; 0 parks it at once. Defaults to 900,000.
+   */
+  readonly unknownWaitMs?: number;
   /** How long handlers may take to finish after a stop; then their messages are given back. Defaults to 30,000. */
   readonly shutdownTimeoutMs?: number;
   /** Beside JSON and bytes, which are built in. Defaults to none. */
@@ -59,6 +68,7 @@ export const routerRules = {
   maxAttempts: count,
   backoff: callback,
   unknown: oneOf("park", "ignore"),
+  unknownWaitMs: notNegative,
   shutdownTimeoutMs: positive,
   codecs: codecList,
   telemetry: callback,
@@ -101,6 +111,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
       telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) }),
     ),
     unknown: options.unknown ?? "park",
+    unknownWaitMs: options.unknownWaitMs ?? 900_000,
     shutdownTimeoutMs: options.shutdownTimeoutMs ?? 30_000,
     telemetry,
     runtime: runtimeWith(options.runtime),

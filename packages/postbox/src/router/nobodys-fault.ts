@@ -1,4 +1,4 @@
-import { PostboxError } from "../errors.js";
+import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 
 const codes: ReadonlySet<string> = new Set([
   "inbox-busy",
@@ -6,9 +6,14 @@ const codes: ReadonlySet<string> = new Set([
   "transaction-lost",
   "store-unavailable",
   "lane-lost",
+  "no-handler",
 ]);
 
-/** What others did, or the store could not: the same message may be handled as soon as that is over, and spends no attempt. */
+/**
+ * What others did, the store could not, or this instance has no handler for: the same message may be handled as soon as that is over, or
+ * elsewhere, and spends no attempt. What can never succeed is none of these.
+ */
 export function isNobodysFault(error: unknown): boolean {
+  if (error instanceof PermanentError || error instanceof ConfigError) return false;
   return error instanceof PostboxError && codes.has(error.code);
 }

@@ -2,7 +2,7 @@ import { getEventListeners } from "node:events";
 import { gate, manualRuntime, telemetryLog } from "@postbox/testkit";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { PermanentError, PostboxError } from "../errors.js";
+import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
 import { createMessage } from "../message/message.js";
 import type { Delivery, Subscription } from "../transport.js";
@@ -151,6 +151,7 @@ function session(
       maxAttempts: 3,
       backoff: () => 7,
       unknown: "park",
+      unknownWaitMs: 1000,
       shutdownTimeoutMs: 1000,
       telemetry: log.telemetry,
       runtime,
@@ -284,6 +285,14 @@ describe("attempts", () => {
     expect([calls, verbs]).toEqual([times, expected]);
     if (attempt === 2) expect(log.of("delivery.retried")).toMatchObject([{ retryInMs: 7, attempt: 2 }]);
     else expect(log.of("delivery.parked")).toMatchObject([{ error: { code: "attempts-spent" } }]);
+  });
+
+  it("is spent by a handler that throws for a router without handlers, which is a mistake of its own", async () => {
+    const { deliver, close } = session(() => Promise.reject(new ConfigError("no-handler", "it has no handlers")), {});
+    const { delivery: one, verbs } = delivery();
+    await deliver(one);
+    await close();
+    expect(verbs).toEqual(["park"]);
   });
 
   it("beyond the last one, only what has a handler is parked for them", async () => {

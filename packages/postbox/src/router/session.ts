@@ -11,6 +11,7 @@ import type { Keeper, Verdict } from "./keeper.js";
 import { createKeyQueue } from "./key-queue.js";
 import { isNobodysFault } from "./nobodys-fault.js";
 import { type TrackedDelivery, trackDelivery } from "./tracked-delivery.js";
+import { createUnknownTypes } from "./unknown-types.js";
 
 export interface SessionOptions {
   readonly consumer: string;
@@ -20,6 +21,7 @@ export interface SessionOptions {
   readonly maxAttempts: number;
   readonly backoff: Backoff;
   readonly unknown: "park" | "ignore";
+  readonly unknownWaitMs: number;
   readonly shutdownTimeoutMs: number;
   /** Takes over what fails. Defaults to nobody: it stays the broker's. */
   readonly keeper?: Keeper;
@@ -49,6 +51,11 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   const stopping = new AbortController();
   const giveUp = new AbortController();
   const suspects = createTurns();
+  const unknownTypes = createUnknownTypes({
+    ...options,
+    handled: [...handles.keys()],
+    waitMs: options.unknownWaitMs,
+  });
   // As many listen as messages are handled at once, and more in handlers: no sign of a leak.
   setMaxListeners(0, giveUp.signal);
   let closing: Promise<void> | undefined;
@@ -147,8 +154,16 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       telemetry({ name: "delivery.ignored", consumer, id, type });
       return delivery.ack();
     }
-    const text = `${consumer} has no handler for ${type}; register one with .on(...), or choose unknown: "ignore"`;
-    return settleAs(delivery, { to: "park", error: new PermanentError(text, { code: "no-handler" }) });
+    const retryInMs = unknownTypes.retryInMs(delivery.message);
+    const advice = 'register one with .on(...), or choose unknown: "ignore"';
+    if (retryInMs === undefined) {
+      const text = `${consumer} has no handler for ${type}, and no other instance handled it within ${options.unknownWaitMs} ms; ${advice}`;
+      return settleAs(delivery, { to: "park", error: new PermanentError(text, { code: "no-handler" }) });
+    }
+    if (stopping.signal.aborted) return delivery.release();
+    // Past the keeper: the broker brings it to any instance, a box only to the one that owns its lane.
+    const text = `this instance of ${consumer} has no handler for ${type}; another one may have, else ${advice}`;
+    return delivery.retry(retryInMs, new PostboxError("no-handler", text));
   }
 
   async function failed(delivery: TrackedDelivery, thrown: unknown): Promise<void> {

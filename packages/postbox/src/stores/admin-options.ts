@@ -28,9 +28,6 @@ import { type PageCursor, readPageCursor } from "./page-cursor.js";
 /** In the order in which they are listed. */
 export const statuses: readonly Status[] = ["pending", "waiting", "scheduled", "parked", "done"];
 
-/** Why a message was dropped, in the audit. */
-export const expiredReason = "its expirytime had passed";
-
 /** How many failed tries of a message are kept. */
 export const keptFailures = 20;
 

@@ -52,6 +52,8 @@ export type TelemetryEvent =
   | { readonly name: "message.suspected"; readonly box: string; readonly id: string; readonly crashes: number }
   | { readonly name: "message.parked"; readonly box: string; readonly id: string; readonly error: Error }
   | { readonly name: "message.dropped"; readonly box: string; readonly id: string; readonly error: Error }
+  /** A direct publisher's message was not sent, as its sender was told for such messages. */
+  | { readonly name: "publisher.dropped"; readonly sender: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.received"; readonly consumer: string; readonly id: string; readonly attempt: number }
   /** An inbox has stored it, and the broker is done with it: it is received when it comes out of there. */
   | { readonly name: "delivery.stored"; readonly consumer: string; readonly id: string }
@@ -70,6 +72,15 @@ export type TelemetryEvent =
   /** Its handler did not end in time: its transaction was rolled back by force, and what it still does is not waited for. */
   | { readonly name: "delivery.abandoned"; readonly consumer: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.ignored"; readonly consumer: string; readonly id: string; readonly type: string }
+  /** This instance has no handler for a type that its consumer receives, so another one has, or had. Once per type and run. */
+  | {
+      readonly name: "consumer.types-differ";
+      readonly consumer: string;
+      /** Without a handler here. */
+      readonly type: string;
+      /** The types with one. */
+      readonly handled: readonly string[];
+    }
   | { readonly name: "delivery.released"; readonly consumer: string; readonly id: string }
   | ({ readonly name: "transport.connected" } & TransportEnd)
   /** It has no connection: it lost it, or got none. Tried again after `retryInMs`; without that, when it is next needed, or never. */

@@ -193,23 +193,58 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(await admin.audit({ box })).toMatchObject([{ action: "retry", by: "ann", ids: [id] }]);
     });
 
-    fact("what can never be handled is parked at once, and so is what nobody handles", async (harness) => {
+    fact(
+      "what can never be handled is parked at once, and what no instance handles after its wait",
+      async (harness) => {
+        const { broker, publisher } = orders();
+        const { log, begun, start, stop } = consuming(harness, {
+          mode,
+          unknownWaitMs: 50,
+          handle: () => {
+            throw new PermanentError("no such product");
+          },
+        });
+        await publisher.publish(Placed, { order: "1" }, { id: "never" });
+        await publisher.publish(Unknown, { order: "2" }, { id: "unknown" });
+        start(broker.receiver());
+        await log.until("delivery.parked", 2);
+        await stop();
+        const { parked } = await harness.contents(box);
+        expect(parked.map(({ id }) => id).sort()).toEqual(["never", "unknown"]);
+        expect(begun).toEqual(["1"]);
+        expect(broker.parked(consumer)).toEqual([]);
+        expect(log.of("delivery.retried")).toContainEqual(expect.objectContaining({ id: "unknown", attempt: 1 }));
+      },
+    );
+
+    fact("an instance without a handler for a type leaves its messages to one that has it", async (harness) => {
       const { broker, publisher } = orders();
-      const { log, begun, start, stop } = consuming(harness, {
-        mode,
-        handle: () => {
-          throw new PermanentError("no such product");
-        },
-      });
-      await publisher.publish(Placed, { order: "1" }, { id: "never" });
-      await publisher.publish(Unknown, { order: "2" }, { id: "unknown" });
-      start(broker.receiver());
-      await log.until("delivery.parked", 2);
-      await stop();
-      const { parked } = await harness.contents(box);
-      expect(parked.map(({ id }) => id).sort()).toEqual(["never", "unknown"]);
-      expect(begun).toEqual(["1"]);
-      expect(broker.parked(consumer)).toEqual([]);
+      const count = 30;
+      const [older, newer] = [
+        consuming(harness, { mode, maxAttempts: 1 }),
+        consuming(harness, { mode, maxAttempts: 1, handlesUnknown: true }),
+      ];
+      for (let n = 0; n < count; n++) {
+        await publisher.publish(Unknown, { order: `new ${n}` });
+        await publisher.publish(Placed, { order: `old ${n}` });
+      }
+      older.start(broker.receiver());
+      // Far more tries than it has attempts.
+      await older.log.until("delivery.retried", 5 * count);
+      newer.start(broker.receiver());
+      await newer.log.until("delivery.handled");
+      await older.stop();
+      await untilEffects(harness, 2 * count);
+      await untilEmpty(harness);
+      await newer.stop();
+      const numbers = Array.from({ length: count }, (_, n) => n);
+      expect([...(await harness.effects())].sort()).toEqual(numbers.flatMap((n) => [`new ${n}`, `old ${n}`]).sort());
+      expect(older.begun.filter((order) => order.startsWith("new"))).toEqual([]);
+      expect([...older.log.of("delivery.parked"), ...newer.log.of("delivery.parked")]).toEqual([]);
+      expect(older.log.of("consumer.types-differ")).toEqual([
+        { name: "consumer.types-differ", consumer, type: Unknown.type, handled: [Placed.type, Keyed.type] },
+      ]);
+      expect(newer.log.of("consumer.types-differ")).toEqual([]);
     });
 
     fact("a message with nothing to be known by is parked with its reason", async (harness) => {
@@ -260,7 +295,11 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
 
     fact("what is too old, or not what is known, is parked also where it fails for another reason", async (harness) => {
       const { broker, publisher } = orders();
-      const { log, start, stop } = consuming(harness, { mode, options: { retentionMs: 60_000, hash: true } });
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        unknownWaitMs: 0,
+        options: { retentionMs: 60_000, hash: true },
+      });
       start(broker.receiver());
       await publisher.publish(Placed, { order: "1" }, { id: "same" });
       await untilEffects(harness, 1);

@@ -40,7 +40,7 @@ const schema = trusted<Order>();
 export const Placed = defineEvent({ type: "inbox.Placed", schema });
 export const Keyed = defineEvent({ type: "inbox.Keyed", schema: trusted<KeyedOrder>(), key: ({ key }) => key });
 const Invoiced = defineEvent({ type: "inbox.Invoiced", schema });
-/** Nobody has a handler for it. */
+/** Has a handler only where `handlesUnknown` says so. */
 export const Unknown = defineEvent({ type: "inbox.Unknown", schema });
 
 /** An event of any bytes, whatever their content type says of them. */
@@ -80,6 +80,8 @@ export interface ConsumingOptions<Tx> extends RouterOptions {
   readonly options?: InboxOptions;
   /** Stands outside of the transaction. Defaults to nothing. */
   readonly outside?: Middleware<string>;
+  /** Whether it is an instance that also handles `Unknown`. Defaults to false. */
+  readonly handlesUnknown?: boolean;
   /** After the effect was written. Defaults to nothing. */
   handle?(handling: Handling<Tx>): Promise<void> | void;
 }
@@ -104,6 +106,7 @@ export function consuming<Tx>(
     name = consumer,
     options = {},
     outside = passing,
+    handlesUnknown = false,
     handle,
     ...routerOptions
   }: ConsumingOptions<Tx>,
@@ -130,6 +133,7 @@ export function consuming<Tx>(
     .use(outboxOutputs(createOutbox(untyped, { source: "/billing" })))
     .on(Placed, ({ order }, context) => answer(order, context))
     .on(Keyed, ({ order }, context) => answer(order, context));
+  if (handlesUnknown) router.on(Unknown, ({ order }, context) => answer(order, context));
   // Also where a fact fails, nothing goes on beside the next one.
   onTestFinished(() => router.stop().catch(() => {}));
   return { router, log, begun, start: (receiver) => router.start(receiver), stop: () => router.stop() };

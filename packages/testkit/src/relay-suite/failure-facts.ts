@@ -58,6 +58,42 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(parked).toEqual([{ id: "a1", error: expect.stringContaining("was rejected, as planned") }]);
       });
 
+      fact(`what its sender drops leaves an entry in the audit, and its key goes on${suffix}`, async (harness) => {
+        const inner = recordingSender({ keepsOrder });
+        const sender = faultySender(inner, ({ id }) => (id === "a1" || id === "a3" ? "dropped" : undefined));
+        await commit(harness, ...inKey("a", "a1", "a2", "a3", "a4"));
+        const relay = relayOn(harness.store, sender, { onPark: "hold", mode: "keep" });
+        await whileRunning(relay, async () => {
+          await inner.until(2);
+          await relay.log.until("message.dropped", 2);
+          await relay.log.until("message.sent", 2);
+        });
+        expect(inner.ids()).toEqual(["a2", "a4"]);
+        const { done, ...rest } = await harness.contents("outbox");
+        expect([[...done].sort(), rest]).toMatchObject([
+          ["a2", "a4"],
+          { pending: [], wait: [], parked: [], holds: [] },
+        ]);
+        expect(relay.log.of("message.failed")).toEqual([]);
+        const entries = await harness.store.admin.audit();
+        expect(entries.flatMap(({ ids }) => ids).sort()).toEqual(["a1", "a3"]);
+        for (const entry of entries) {
+          expect(entry).toMatchObject({ action: "drop", by: "relay", reason: "its sender dropped it: publish-failed" });
+        }
+      });
+
+      fact(`what waits spends no attempt, and its key waits behind it${suffix}`, async (harness) => {
+        const inner = recordingSender({ keepsOrder });
+        let tries = 0;
+        const sender = faultySender(inner, ({ id }) => (id === "a1" && ++tries <= 5 ? "waiting" : undefined));
+        await commit(harness, ...inKey("a", "a1", "a2", "a3"), ...inKey("b", "b1"));
+        const relay = relayOn(harness.store, sender, { maxAttempts: 1, backoff: constant(0) });
+        await whileRunning(relay, () => inner.until(4));
+        expect(inner.ids().filter((id) => id !== "b1")).toEqual(["a1", "a2", "a3"]);
+        expect(relay.log.of("message.failed").map(({ attempt }) => attempt)).toEqual([0, 0, 0, 0, 0]);
+        expect(await harness.contents("outbox")).toEqual(emptyBox);
+      });
+
       fact(`is parked after maxAttempts tries in all, and its key goes on in order${suffix}`, async (harness) => {
         const inner = recordingSender({ keepsOrder });
         let tries = 0;
@@ -72,6 +108,27 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(tries).toBe(3);
         expect(inner.ids()).toEqual(["a2", "a3"]);
         expect((await harness.contents("outbox")).parked).toHaveLength(1);
+      });
+    }
+
+    for (const order of ["total", "none"] as const) {
+      fact(`what its sender drops, and what waits, with order ${order}`, async (harness) => {
+        const inner = recordingSender();
+        let tries = 0;
+        const sender = faultySender(inner, ({ id }) => {
+          if (id === "a1") return "dropped";
+          return id === "a2" && ++tries <= 5 ? "waiting" : undefined;
+        });
+        await commit(harness, ...inKey("a", "a1", "a2", "a3"));
+        const relay = relayOn(harness.store, sender, { order, maxAttempts: 1, backoff: constant(0) });
+        await whileRunning(relay, async () => {
+          await inner.until(2);
+          await relay.log.until("message.sent", 2);
+        });
+        expect(order === "total" ? inner.ids() : inner.ids().sort()).toEqual(["a2", "a3"]);
+        expect(relay.log.of("message.dropped")).toMatchObject([{ id: "a1" }]);
+        expect(await harness.contents("outbox")).toEqual(emptyBox);
+        expect(await harness.store.admin.audit()).toMatchObject([{ action: "drop", ids: ["a1"] }]);
       });
     }
 

@@ -113,7 +113,9 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
         expect([...done].sort()).toEqual(["2", "4"]);
         const entries = await harness.store.admin.audit();
         expect(entries.flatMap(({ ids }) => ids).sort()).toEqual(["1", "3"]);
-        for (const { action, by } of entries) expect([action, by]).toEqual(["expire", "relay"]);
+        for (const { action, by, reason } of entries) {
+          expect([action, by, reason]).toEqual(["drop", "relay", "its expirytime had passed"]);
+        }
       });
     }
 

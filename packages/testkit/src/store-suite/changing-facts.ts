@@ -477,20 +477,23 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await admin.audit({ box: "inbox/other" })).map(({ by }) => by)).toEqual(["elsewhere"]);
     });
 
-    fact("tells what a relay has dropped, and nothing else is left of it", async (harness) => {
+    fact("tells what a relay has dropped, by reason, and nothing else is left of it", async (harness) => {
       const { box, lanes, read, settle } = await operatedBox(harness);
-      await commit(harness, ...["a", "b", "c"].map((id) => testMessage(id)));
+      await commit(harness, ...["a", "b", "c", "d"].map((id) => testMessage(id)));
       await settle("b", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
       const rows = (await read()).filter(({ message }) => message.id !== "c");
-      const dropped = rows.map((row) => ({ row, to: "dropped" as const, attempts: 1, error: "expired" }));
+      const reasonOf = (id: string) => (id === "d" ? "unwanted" : "expired");
+      const dropped = rows.map((row) => ({ row, to: "dropped" as const, reason: reasonOf(row.message.id) }));
       await box.settle(lanes, dropped, { keep: true });
       const nothing = { wait: [], holds: [], parked: [], done: [] };
       expect(await harness.contents(outbox)).toMatchObject({ pending: ["c"], ...nothing });
       await box.settle(lanes, dropped, { keep: true });
       const entries = await harness.store.admin.audit();
-      expect(entries).toHaveLength(1);
-      expect(entries[0]).toMatchObject({ action: "expire", by: "relay", count: 2 });
-      expect([...(entries[0]?.ids ?? [])].sort()).toEqual(["a", "b"]);
+      const found = entries.map(({ action, by, reason, count, ids }) => [action, by, reason, count, [...ids].sort()]);
+      expect(found.sort((a, b) => String(a[2]).localeCompare(String(b[2])))).toEqual([
+        ["drop", "relay", "expired", 2, ["a", "b"]],
+        ["drop", "relay", "unwanted", 1, ["d"]],
+      ]);
       expect(ids(await readAll(box))).toEqual(["c"]);
     });
   });

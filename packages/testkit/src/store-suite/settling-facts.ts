@@ -87,7 +87,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
           { to: "pending", attempts: 2, error: "no" },
           { to: "wait", attempts: 2, retryInMs: 60_000, error: "no" },
           { to: "parked", attempts: 2, error: "no", hold: true },
-          { to: "dropped", attempts: 2, error: "no" },
+          { to: "dropped", reason: "no" },
         ] as const) {
           const { standing } = await box.settle(
             lanes,

@@ -1,4 +1,4 @@
-import { constant, createOutbox, createRelay, createRouter, timeout, upcastFrom } from "postbox";
+import { constant, createOutbox, createRelay, createRouter, type TelemetryEvent, timeout, upcastFrom } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { describe, expect } from "vitest";
 import { patienceMs, patiently } from "../patience.js";
@@ -61,6 +61,36 @@ export function routedFacts(fact: TransportFact): void {
       );
     });
 
+    fact("an instance that lacks a handler leaves its messages to others, and spends no attempt", async (stage) => {
+      const { harness, queue, event, send, message } = stage;
+      const added = testEvent(event.topic, "Added");
+      await harness.bind(queue, [event, added]);
+      const told: TelemetryEvent[] = [];
+      const handled: unknown[] = [];
+      const options = { maxAttempts: 1, backoff: constant(1) };
+      const older = createRouter(queue, { ...options, telemetry: (one) => told.push(one) }).on(event, () => {});
+      const newer = createRouter(queue, options);
+      newer.on(event, () => {});
+      newer.on(added, (data, { attempt }) => void handled.push([Number(data), attempt]));
+      await send(...numbers(40).map((n) => message(`m${n}`, { type: added.type, data: json(n) })));
+      const retried = () => told.filter(({ name }) => name === "delivery.retried").length;
+      await running([(signal) => older.run(harness.receiver({ queue }), signal)], async () => {
+        await expect.poll(retried, { timeout: patienceMs }).toBeGreaterThan(80);
+        await running([(signal) => newer.run(harness.receiver({ queue }), signal)], () =>
+          expect.poll(() => handled.length, { timeout: patienceMs }).toBe(40),
+        );
+      });
+      expect(handled.sort()).toEqual(
+        numbers(40)
+          .map((n) => [n, 1])
+          .sort(),
+      );
+      expect(await harness.parked(queue)).toEqual([]);
+      expect(told.filter(({ name }) => name === "consumer.types-differ")).toMatchObject([
+        { consumer: queue, type: added.type, handled: [event.type] },
+      ]);
+    });
+
     fact("what a handler upcasts comes from its older topics", async ({ harness, queue, event, send, message }) => {
       const older = testEvent(`${event.topic}.older`, "Happened");
       const upcasting = testEvent(event.topic, "Happened", [upcastFrom(older, (data) => [data])]);
@@ -79,6 +109,35 @@ export function routedFacts(fact: TransportFact): void {
         await expect.poll(seen, { timeout: patienceMs }).toContainEqual([older.type, [2]]);
         await expect.poll(() => handled, { timeout: patienceMs }).toContainEqual([event.type, 1]);
       });
+    });
+
+    fact("a publisher may start before any consumer, and its messages wait in order", "onUnroutable", async (stage) => {
+      const { harness, event, queue } = stage;
+      const early = testEvent(`${event.topic}.early`, "Happened");
+      const store = memoryStore();
+      const outbox = createOutbox(store, { source: "/testkit" });
+      const told: TelemetryEvent[] = [];
+      const relay = createRelay(store, harness.sender({ onUnroutable: "wait" }), {
+        pollIntervalMs: 20,
+        maxAttempts: 1,
+        telemetry: (one) => told.push(one),
+      });
+      const handled: number[] = [];
+      const router = createRouter(queue).on(early, (data) => void handled.push(Number(data)));
+      await store.transaction(async (tx) => {
+        for (const n of numbers(30)) await outbox.in(tx).publish(early, n, { key: `k${n % 3}` });
+      });
+      await running([(signal) => relay.run(signal)], async () => {
+        const failures = () => told.filter(({ name }) => name === "message.failed").length;
+        await expect.poll(failures, { timeout: patienceMs }).toBeGreaterThan(6);
+        await running([(signal) => router.run(harness.receiver({ queue }), signal)], () =>
+          expect.poll(() => handled.length, { timeout: patienceMs }).toBe(30),
+        );
+      });
+      for (const key of numbers(3)) {
+        expect(handled.filter((n) => n % 3 === key)).toEqual(numbers(30).filter((n) => n % 3 === key));
+      }
+      expect(told.filter(({ name }) => name === "message.parked")).toEqual([]);
     });
 
     fact("keys stay in order, and nothing is lost when a binding is deleted in between", "unbinds", async (stage) => {

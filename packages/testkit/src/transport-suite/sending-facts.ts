@@ -57,6 +57,63 @@ export function sendingFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m4"]);
     });
 
+    fact("does with what no queue wants what it is told, by message", "onUnroutable", async (stage) => {
+      const { harness, message, event, consume } = stage;
+      const unwanted = { type: `${event.topic}.Unwanted` };
+      const nowhere = { topic: `${event.topic}.nowhere` };
+      const age = (id: string) => ({
+        time: new Date(Date.now() - (id === "waits long" ? 3_600_000 : 0)).toISOString(),
+      });
+      const choices: Record<string, () => unknown> = {
+        park: () => "park",
+        drop: () => "drop",
+        wait: () => "wait",
+        "waits long": () => "wait",
+        throws: () => {
+          throw new Error("no idea");
+        },
+        "answers nothing": () => undefined,
+        "answers too late": async () => "drop",
+      };
+      const sender = harness.sender({ onUnroutable: ({ id }) => choices[id.split(",")[0] as string]?.() as "park" });
+      const messages = [
+        ...Object.keys(choices).map((id) => message(id, { ...unwanted, ...age(id) })),
+        message("routed"),
+        ...Object.keys(choices).map((id) => message(`${id}, nowhere`, { ...nowhere, ...age(id) })),
+      ];
+      const outcomes = new Map<string, Outcome>();
+      const report = (index: number, outcome: Outcome) => outcomes.set(messages[index]?.id as string, outcome);
+      await sender.send(messages, report, new AbortController().signal);
+      expect(outcomes.get("routed")).toEqual({ status: "sent" });
+      for (const where of ["", ", nowhere"]) {
+        const of = (id: string) => outcomes.get(id + where);
+        const error = { code: "unroutable" };
+        expect(of("park")).toMatchObject({ status: "failed", error });
+        expect(of("park")).not.toHaveProperty("uncounted");
+        expect(of("drop")).toMatchObject({ status: "dropped", error });
+        expect(of("wait")).toMatchObject({ status: "failed", error, uncounted: true });
+        expect(of("waits long")).toMatchObject({ status: "failed", error, uncounted: true });
+        const delay = (id: string) => (of(id) as { readonly retryInMs: number }).retryInMs;
+        expect(delay("waits long")).toBeGreaterThan(10 * delay("wait"));
+        for (const id of ["throws", "answers nothing", "answers too late"]) {
+          expect(of(id)).toMatchObject({ status: "rejected", error: { code: "message-invalid" } });
+        }
+        expect(String((of("throws") as { error: Error }).error)).toContain("no idea");
+      }
+      expect((await consume().next()).message.id).toBe("routed");
+    });
+
+    fact("drops in the middle of a key without holding it back", "onUnroutable", async (stage) => {
+      const { harness, message, event, consume } = stage;
+      const unwanted = { type: `${event.topic}.Unwanted` };
+      const messages = ["m1", "m2", "m3"].map((id) => message(id, { key: "k", ...(id === "m2" && unwanted) }));
+      const outcomes: (Outcome | undefined)[] = messages.map(() => undefined);
+      const sender = harness.sender({ onUnroutable: "drop" });
+      await sender.send(messages, (index, outcome) => (outcomes[index] = outcome), new AbortController().signal);
+      expect(statuses(outcomes)).toEqual(["sent", "dropped", "sent"]);
+      expect((await consume().take(2)).map((delivery) => delivery.message.id)).toEqual(["m1", "m3"]);
+    });
+
     fact("rejects what is too large, and sends the rest", "maxMessageBytes", async (stage) => {
       const { harness, send, message, consume } = stage;
       const data = new Uint8Array((harness.maxMessageBytes ?? 0) + 1);
@@ -90,7 +147,7 @@ export function sendingFacts(fact: TransportFact): void {
         m3: () => undefined,
         m4: () => ({ exchange: 7 }),
       };
-      const sender = harness.sender((id, route) => (routes[id] ?? route)());
+      const sender = harness.sender({ route: (id, usual) => (routes[id] ?? usual)() });
       const messages = ["m1", "m2", "m3", "m4", "m5"].map((id) => message(id));
       const outcomes: (Outcome | undefined)[] = messages.map(() => undefined);
       const { signal } = new AbortController();
@@ -116,6 +173,7 @@ export function sendingFacts(fact: TransportFact): void {
       );
       const sent = statuses(outcomes).map((status) => status === "sent");
       expect(sent).toEqual([false, false, true, false, true]);
+      for (const held of [1, 3]) expect(outcomes[held]).toMatchObject({ status: "failed", uncounted: true });
       const consumer = consume();
       const received = await consumer.take(2);
       expect(received.map((delivery) => delivery.message.id)).toEqual(["m3", "m5"]);

@@ -1,4 +1,5 @@
 import type { EventDefinition, Message, Receiver, Sender, Telemetry } from "postbox";
+import type { OnUnroutable } from "postbox/memory";
 
 /** What a transport can do beyond what every transport must. A claimed one is tested, any other is shown as skipped. */
 export interface TransportFeatures {
@@ -18,8 +19,10 @@ export interface TransportFeatures {
   readonly singleActive: boolean;
   /** A message beyond the harness's `maxMessageBytes` is rejected. */
   readonly maxMessageBytes: boolean;
-  /** Its senders take a function of the user that says where a message goes: `sender(route)`. */
+  /** Its senders take a function of the user that says where a message goes: `sender({ route })`. */
   readonly routes: boolean;
+  /** Its senders take what becomes of a message that no queue wants: `sender({ onUnroutable })`. With `unroutable`. */
+  readonly onUnroutable: boolean;
   /** The harness can take a binding away, with `unbind()`. */
   readonly unbinds: boolean;
   /** The harness can take the broker away, with `down()` and `up()`. */
@@ -36,6 +39,13 @@ export interface TransportFeatures {
   readonly blocks: boolean;
   /** The harness can kill the broker and start it again, with `restart()`; it has then what it had confirmed. */
   readonly restarts: boolean;
+}
+
+interface HarnessSenderOptions {
+  /** With `routes`: where a message goes is what this answers, or throws. It is given the message's id, and what is usual. */
+  route?(id: string, usual: () => unknown): unknown;
+  /** With `onUnroutable`. */
+  readonly onUnroutable?: OnUnroutable;
 }
 
 export interface HarnessReceiverOptions {
@@ -58,8 +68,7 @@ interface Intruders {
 
 /** One broker, and the means to do to it what only happens from outside. Names are unique per fact: it may be shared. */
 export interface TransportHarness {
-  /** With `routes`: where a message goes is what `route` answers, or throws. It is given the message's id, and what is usual. */
-  sender(route?: (id: string, usual: () => unknown) => unknown): Sender;
+  sender(options?: HarnessSenderOptions): Sender;
   receiver(options: HarnessReceiverOptions): Receiver;
   /** Makes a queue that gets these events from now on. */
   bind(

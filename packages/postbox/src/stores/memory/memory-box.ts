@@ -23,7 +23,7 @@ import {
   type TakenLane,
   type WriterRange,
 } from "../../store.js";
-import { expiredReason, statuses } from "../admin-options.js";
+import { statuses } from "../admin-options.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
 import { MemoryOwners } from "./memory-owners.js";
 import { dueTimeOf, MemorySchedule, type ScheduledRow, type ScheduleKey, unscheduled } from "./memory-schedule.js";
@@ -207,18 +207,17 @@ export class MemoryBox implements Box {
     const now = this.#now();
     const standing = this.#owners.standing(lanes);
     const fenced = settlements.filter(({ row }) => standing.has(row.lane));
-    const expired: string[] = [];
+    const dropped = new Map<string, string[]>();
     for (const settlement of fenced) {
       const taken = this.#lane(settlement.row.lane).settle(settlement, now, alone);
       if (taken === undefined) continue;
       if (settlement.to === "parked") this.#parked.set(taken.position, taken);
-      else if (settlement.to === "dropped") expired.push(taken.message.id);
-      else if (keep) this.#done.set(taken.position, { ...taken, attempts: taken.attempts + 1, updatedAt: now });
+      else if (settlement.to === "dropped") {
+        dropped.set(settlement.reason, [...(dropped.get(settlement.reason) ?? []), taken.message.id]);
+      } else if (keep) this.#done.set(taken.position, { ...taken, attempts: taken.attempts + 1, updatedAt: now });
     }
     for (const { row } of fenced) this.#lane(row.lane).freeHolds(row.message);
-    if (expired.length > 0) {
-      this.#audit({ action: "expire", by: "relay", reason: expiredReason, count: expired.length, ids: expired });
-    }
+    for (const [reason, ids] of dropped) this.#audit({ action: "drop", by: "relay", reason, count: ids.length, ids });
     return { standing };
   }
 

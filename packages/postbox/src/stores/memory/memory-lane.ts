@@ -88,7 +88,7 @@ export class MemoryLane {
   settle(settlement: Settlement, now: number, alone: boolean): StoredRow | undefined {
     if (!this.has(settlement.row)) return undefined;
     const found = this.#take(settlement.row);
-    if (found === undefined || settlement.to === "sent") return found?.row;
+    if (found === undefined || settlement.to === "sent" || settlement.to === "dropped") return found?.row;
     const { attempts, error } = settlement;
     const row: StoredRow = {
       ...found.row,
@@ -102,7 +102,6 @@ export class MemoryLane {
     };
     const [byId, byKey = byId] = holdsOf(row.message);
     const name = found.hold ?? (alone ? byId : byKey);
-    if (settlement.to === "dropped") return row;
     if (settlement.to === "parked") {
       const holds = settlement.hold === true;
       if (holds) this.#hold(name, now).dueAt = Number.POSITIVE_INFINITY;

@@ -236,10 +236,12 @@ function rowColumns(rows: readonly Row[]) {
   };
 }
 
-/** One array per column: lane, position, id, waiting, turn, fate, tries, retry_in_ms, error, held_under. */
+/** One array per column: lane, position, id, waiting, turn, fate, tries, retry_in_ms, error (or why it is dropped), held_under. */
 function settlementColumns(settlements: readonly Settlement[]): unknown[] {
   const { lane, position, id, waiting } = rowColumns(settlements.map(({ row }) => row));
-  const fates = settlements.map((settlement) => (settlement.to === "sent" ? undefined : settlement));
+  const fates = settlements.map((settlement) =>
+    settlement.to === "sent" || settlement.to === "dropped" ? undefined : settlement,
+  );
   return [
     lane,
     position,
@@ -252,7 +254,11 @@ function settlementColumns(settlements: readonly Settlement[]): unknown[] {
       if (fate?.to === "parked") return fate.hold ? Number.POSITIVE_INFINITY : Number.NaN;
       return fate?.to === "wait" ? (fate.retryInMs ?? Number.NaN) : Number.NaN;
     }),
-    fates.map((fate) => (fate?.error === undefined ? "" : errorText(fate.error))),
+    settlements.map((settlement, index) => {
+      if (settlement.to === "dropped") return settlement.reason;
+      const error = fates[index]?.error;
+      return error === undefined ? "" : errorText(error);
+    }),
     settlements.map(holdKeyOf),
   ];
 }

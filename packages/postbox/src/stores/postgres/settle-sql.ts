@@ -1,4 +1,4 @@
-import { expiredReason, keptFailures } from "../admin-options.js";
+import { keptFailures } from "../admin-options.js";
 import type { Tables } from "./box-sql.js";
 import { messageColumns } from "./message-columns.js";
 import { type PlannedFunction, plannedFunction } from "./planned-function.js";
@@ -97,7 +97,7 @@ export function settleFunction(t: Tables): PlannedFunction {
     ],
     returns: ["lane integer", "transaction text"],
     declare: `standing integer[]; item record; p ${t.pending}%ROWTYPE; w ${t.wait}%ROWTYPE; held_under text;
-      expired text[] := '{}'; freed_lanes integer[] := '{}'; freed_keys text[] := '{}'; seen integer;`,
+      dropped text[] := '{}'; reasons text[] := '{}'; freed_lanes integer[] := '{}'; freed_keys text[] := '{}'; seen integer;`,
     body: `${fence(t)}
 ${removed(allAtOnce)}
       GET DIAGNOSTICS seen = ROW_COUNT;
@@ -132,7 +132,8 @@ ${removed(oneByOne)}
                     held_under, ${failures("p.failures")});
           ELSIF item.fate = 'parked' THEN${park("p", "0")}
           ELSE
-            expired := expired || item.id;
+            dropped := dropped || item.id;
+            reasons := reasons || item.error;
           END IF;
         ELSIF item.fate IN ('wait', 'pending') THEN
           UPDATE ${t.wait} x
@@ -149,7 +150,8 @@ ${removed(oneByOne)}
             held_under := w.hold_key;
             IF item.fate = 'parked' THEN${park("w", "w.turn")}
             ELSIF item.fate = 'dropped' THEN
-              expired := expired || item.id;
+              dropped := dropped || item.id;
+              reasons := reasons || item.error;
             ELSIF $16 = 'done' THEN${keptRow("done")}
             ELSIF $16 = 'overflow' THEN${keptRow("overflow")}
             END IF;
@@ -181,9 +183,10 @@ ${removed(oneByOne)}
         WHERE h.lane = item.lane AND h.key = item.key AND h.changes = seen AND h.due_at <> 'infinity';
       END LOOP;
 
-      IF cardinality(expired) > 0 THEN
+      IF cardinality(dropped) > 0 THEN
         INSERT INTO ${t.audit} (box, action, actor, reason, count, ids)
-        VALUES ($18, 'expire', 'relay', '${expiredReason}', cardinality(expired), expired);
+        SELECT $18, 'drop', 'relay', d.reason, count(*), array_agg(d.id)
+        FROM unnest(dropped, reasons) AS d (id, reason) GROUP BY d.reason;
       END IF;
       -- Without a lane, the number that reads have shown this transaction under.
       RETURN QUERY SELECT s, NULL::text FROM unnest(standing) AS s UNION ALL SELECT NULL, pg_current_xact_id()::text;`,

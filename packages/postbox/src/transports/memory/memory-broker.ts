@@ -3,6 +3,7 @@ import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import type { Message } from "../../message/message.js";
 import { checkOptions, count, list, object, text } from "../../options.js";
 import type { Receiver, Sender, Subscription } from "../../transport.js";
+import { type OnUnroutable, onUnroutableRule } from "../unroutable.js";
 import { MemoryConsumer } from "./memory-consumer.js";
 import { MemoryQueue, type ParkedMessage } from "./memory-queue.js";
 import { memorySender } from "./memory-sender.js";
@@ -30,6 +31,14 @@ export interface MemoryReceiverOptions {
   readonly prefetchBytes?: number;
 }
 
+export interface MemorySenderOptions {
+  /**
+   * What becomes of a message that no queue takes: `park` it after the relay's attempts, `drop` it, or let it `wait`; or a function that
+   * chooses by message. A direct publisher rejects with `park` and `wait`, and resolves with `drop`. Defaults to `park`.
+   */
+  readonly onUnroutable?: OnUnroutable;
+}
+
 export interface MemoryReceiver extends Receiver {
   /**
    * As when the process crashes: every unsettled delivery is delivered to others as `redelivered`, what this one
@@ -40,7 +49,7 @@ export interface MemoryReceiver extends Receiver {
 
 /** A broker in memory, with queues as RabbitMQ has them. Everything in it is gone with the process. */
 export interface MemoryBroker {
-  sender(): Sender;
+  sender(options?: MemorySenderOptions): Sender;
   receiver(options?: MemoryReceiverOptions): MemoryReceiver;
   /** Makes a queue and binds it, before anyone receives from it; may be repeated. */
   bind(queue: string, events: readonly Binding[]): void;
@@ -78,7 +87,10 @@ export function memoryBroker(options: MemoryBrokerOptions = {}): MemoryBroker {
     unbind(name, events) {
       for (const { topic, type } of events) bindings.get(bindingKey(topic, type))?.delete(queue(name));
     },
-    sender: () => memorySender(queuesFor),
+    sender(senderOptions = {}) {
+      checkOptions("memoryBroker.sender", senderOptions, { onUnroutable: onUnroutableRule });
+      return memorySender(queuesFor, senderOptions.onUnroutable ?? "park", runtime);
+    },
     parked: (name) => [...queue(name).parked],
     depth: (name) => queue(name).depth,
     receiver(receiverOptions = {}) {

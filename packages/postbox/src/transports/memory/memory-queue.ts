@@ -84,7 +84,13 @@ export class MemoryQueue {
   }
 
   #changed(): void {
+    const [first] = this.#watchers;
     for (const watcher of this.#watchers) watcher();
+    // In turns, as a broker hands out: else one consumer would get all that it gives back for others.
+    if (first !== undefined && this.#watchers.size > 1) {
+      this.#watchers.delete(first);
+      this.#watchers.add(first);
+    }
   }
 }
 

@@ -1,13 +1,19 @@
 import { PostboxError } from "../../errors.js";
+import type { Runtime } from "../../internal/runtime.js";
 import type { Message } from "../../message/message.js";
 import type { Outcome, Sender } from "../../transport.js";
+import { type OnUnroutable, unroutableOutcome } from "../unroutable.js";
 import { copyOf, type MemoryQueue } from "./memory-queue.js";
 
 /** Routes each message in the same step in which it reports it, so that no later call can overtake a failure. */
-export function memorySender(queuesFor: (message: Message) => ReadonlySet<MemoryQueue>): Sender {
+export function memorySender(
+  queuesFor: (message: Message) => ReadonlySet<MemoryQueue>,
+  onUnroutable: OnUnroutable,
+  runtime: Runtime,
+): Sender {
   const publish = (message: Message): Outcome => {
     const targets = queuesFor(message);
-    if (targets.size === 0) return { status: "failed", error: unroutable(message) };
+    if (targets.size === 0) return unroutableOutcome(onUnroutable, message, unroutable(message), runtime);
     try {
       const copies = [...targets].map((target) => ({ target, copy: copyOf(message) }));
       for (const { target, copy } of copies) target.publish(copy);
@@ -26,7 +32,7 @@ export function memorySender(queuesFor: (message: Message) => ReadonlySet<Memory
       for (const [index, message] of messages.entries()) {
         const { key } = message;
         const outcome = key !== undefined && heldBack.has(key) ? behind(message) : publish(message);
-        if (key !== undefined && outcome.status !== "sent") heldBack.add(key);
+        if (key !== undefined && outcome.status !== "sent" && outcome.status !== "dropped") heldBack.add(key);
         settled(index, outcome);
       }
     },
@@ -42,5 +48,5 @@ function unroutable({ id, topic, type }: Message): PostboxError {
 
 function behind({ id, key }: Message): Outcome {
   const why = `message ${id} was held back: an earlier one of its key '${key}' failed; send both again`;
-  return { status: "failed", error: new PostboxError("publish-failed", why) };
+  return { status: "failed", error: new PostboxError("publish-failed", why), uncounted: true };
 }

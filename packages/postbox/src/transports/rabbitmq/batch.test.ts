@@ -1,11 +1,17 @@
 import { gate, testMessage, testMessages } from "@postbox/testkit";
-import type { Outcome } from "postbox";
+import type { Message, Outcome } from "postbox";
 import { expect, it } from "vitest";
 import { createBatch } from "./batch.js";
 import type { Link } from "./link.js";
 import { routeOf } from "./route.js";
 
-const options = { place: "amqp://test", route: routeOf, mode: "binary", maxMessageBytes: 1000 } as const;
+const options = {
+  place: "amqp://test",
+  route: routeOf,
+  mode: "binary",
+  maxMessageBytes: 1000,
+  unrouted: (_: Message, error: Error): Outcome => ({ status: "dropped", error }),
+} as const;
 
 /** A batch over a socket that takes two messages at a time. */
 function batchOf(count: number) {
@@ -71,4 +77,18 @@ it("charges a topic that its user may not write to that routing key, and not to 
   batch.failAt(403, "ACCESS_REFUSED - access to topic 'Secret' in exchange 'shop' in vhost '/' refused for user 'u'");
   expect(outcomes).toMatchObject([{ status: "failed", uncounted: true }, { status: "failed" }]);
   expect(outcomes[1]).not.toHaveProperty("uncounted");
+});
+
+it("takes what goes to an exchange that was deleted meanwhile as unroutable, and nothing else", () => {
+  const outcomes: Outcome[] = [];
+  const route = ({ type }: { readonly type: string }) => ({ exchange: type, routingKey: "" });
+  const messages = [testMessage("1", { type: "here" }), testMessage("2", { type: "gone" })];
+  const batch = createBatch({} as Link, messages, { ...options, route }, (index, outcome) => {
+    outcomes[index] = outcome;
+  });
+  batch.failAt(404, "NOT_FOUND - no exchange 'gone' in vhost '/'");
+  expect(outcomes).toMatchObject([
+    { status: "failed", uncounted: true, error: { code: "publish-failed" } },
+    { status: "dropped", error: { code: "unroutable" } },
+  ]);
 });

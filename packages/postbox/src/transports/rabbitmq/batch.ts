@@ -6,12 +6,16 @@ import { type Confirmation, unroutable } from "./confirms.js";
 import type { Link } from "./link.js";
 import { checkedRoute, type Route } from "./route.js";
 
+/** What becomes of a message that no queue takes. */
+type Unrouted = (message: Message, error: PostboxError) => Outcome;
+
 export interface BatchOptions {
   /** Where the broker is, for errors. */
   readonly place: string;
   readonly route: (message: Pick<Message, "topic" | "type">) => Route;
   readonly mode: ContentMode;
   readonly maxMessageBytes: number;
+  readonly unrouted: Unrouted;
 }
 
 /** Messages in flight over one link: each is reported once, and after the end only as sent. */
@@ -38,7 +42,7 @@ export interface Batch {
 export function createBatch(
   link: Link,
   messages: readonly Message[],
-  { place, route, mode, maxMessageBytes }: BatchOptions,
+  { place, route, mode, maxMessageBytes, unrouted }: BatchOptions,
   settled: (index: number, outcome: Outcome) => void,
 ): Batch {
   const routes = messages.map((message) => prepare(message, () => checkedRoute(route, message)));
@@ -70,9 +74,9 @@ export function createBatch(
   }
 
   /** What can be said of a message before it is sent. */
-  function refusal({ id }: Message, { exchange }: Route, missing: ReadonlySet<string>, { content }: AmqpMessage) {
-    if (missing.has(exchange)) return failed(noExchange(id, exchange));
-    return content.length > maxMessageBytes ? tooLarge(id, content.length, maxMessageBytes) : undefined;
+  function refusal(message: Message, { exchange }: Route, missing: ReadonlySet<string>, { content }: AmqpMessage) {
+    if (missing.has(exchange)) return unrouted(message, noExchange(message.id, exchange));
+    return content.length > maxMessageBytes ? tooLarge(message.id, content.length, maxMessageBytes) : undefined;
   }
 
   function tooLarge(id: string, bytes: number, most: number): Outcome {
@@ -80,9 +84,10 @@ export function createBatch(
     return rejected(new PostboxError("message-too-large", text));
   }
 
-  function outcomeOf(how: Exclude<Confirmation, "lost">, { id }: Message, { exchange, routingKey }: Route): Outcome {
+  function outcomeOf(how: Exclude<Confirmation, "lost">, message: Message, { exchange, routingKey }: Route): Outcome {
     if (how === "routed") return sent;
-    if (how === "unroutable") return failed(unroutable(id, exchange, routingKey));
+    const { id } = message;
+    if (how === "unroutable") return unrouted(message, unroutable(id, exchange, routingKey));
     const text = `${place} could not take message ${id} into all of its queues; it is sent again`;
     return failed(new PostboxError("publish-failed", text));
   }
@@ -151,7 +156,10 @@ export function createBatch(
     failAt(code, reason) {
       for (const [index, to] of routes.entries()) {
         if (reported[index] === 1) continue;
-        report(index, "refused" in to ? to.refused : atExchange(messages[index] as Message, to, code, reason));
+        report(
+          index,
+          "refused" in to ? to.refused : atExchange(messages[index] as Message, to, code, reason, unrouted),
+        );
       }
     },
     rejectLarger(maxBytes) {
@@ -193,11 +201,18 @@ function rejected(error: PostboxError): Outcome {
   return { status: "rejected", error };
 }
 
-function atExchange({ id }: Message, { exchange, routingKey }: Route, code: number, reason: string): Outcome {
+function atExchange(
+  message: Message,
+  { exchange, routingKey }: Route,
+  code: number,
+  reason: string,
+  unrouted: Unrouted,
+): Outcome {
+  const { id } = message;
   // A right to a topic is about one routing key: the others to its exchange are well.
   const topic = /access to topic '(.*)' in exchange '/.exec(reason)?.[1];
   if (reason.includes(`exchange '${exchange}'`) && (topic === undefined || topic === routingKey)) {
-    if (code === 404) return failed(noExchange(id, exchange));
+    if (code === 404) return unrouted(message, noExchange(id, exchange));
     const text = `the user may not publish message ${id} to exchange ${exchange}: ${reason}; grant the right to write there`;
     return failed(new PostboxError("publish-failed", text));
   }

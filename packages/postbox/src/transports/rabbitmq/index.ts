@@ -1,3 +1,4 @@
+export type { OnUnroutable, Unroutable } from "../unroutable.js";
 export type { ContentMode } from "./amqp-message.js";
 export type { RabbitmqConnectionOptions, RabbitmqCredentials } from "./connection.js";
 export {

@@ -6,6 +6,7 @@ import { callback, checkOptions, count, oneOf, positive } from "../../options.js
 import type { Telemetry } from "../../telemetry/events.js";
 import { telling } from "../../telemetry/telling.js";
 import type { Sender, TransportHealth } from "../../transport.js";
+import { type OnUnroutable, onUnroutableRule, unroutableOutcome } from "../unroutable.js";
 import type { ContentMode } from "./amqp-message.js";
 import { type Batch, createBatch } from "./batch.js";
 import { connectionRules, placeOf, type RabbitmqConnectionOptions } from "./connection.js";
@@ -17,6 +18,12 @@ import { createWatch } from "./watch.js";
 export interface RabbitmqSenderOptions extends RabbitmqConnectionOptions {
   /** Where a message goes. Defaults to the exchange of its topic's name, with the last part of its type as the routing key. */
   readonly route?: (message: Pick<Message, "topic" | "type">) => Route;
+  /**
+   * What becomes of a message that no queue takes, or whose exchange is missing: `park` it after the relay's attempts, `drop` it, or let it
+   * `wait`; or a function that chooses by message. A direct publisher rejects with `park` and `wait`, and resolves with `drop`. Defaults to
+   * `park`.
+   */
+  readonly onUnroutable?: OnUnroutable;
   /** How an event is written: its attributes as headers, or all of it as JSON. Defaults to `binary`. */
   readonly mode?: ContentMode;
   /** How long the broker has to confirm what goes there in one call. After that its connection is given up. Defaults to 30,000. */
@@ -42,6 +49,7 @@ export interface RabbitmqSender extends Sender {
 const rules = {
   ...connectionRules,
   route: callback,
+  onUnroutable: onUnroutableRule,
   mode: oneOf("binary", "structured"),
   publishTimeoutMs: positive,
   maxMessageBytes: count,
@@ -50,11 +58,12 @@ const rules = {
 
 /**
  * Sends to RabbitMQ: persistent, mandatory and confirmed. A message is `sent` when the broker has confirmed that it is in at least one
- * queue; one that no queue takes is `failed`. It connects with the first message, and again when the connection is lost.
+ * queue; `onUnroutable` decides about one that no queue takes. It connects with the first message, and again when the connection is lost.
  */
 export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
   checkOptions("rabbitmqSender", options, rules, ["url"]);
   const { route = routeOf, mode = "binary", publishTimeoutMs = 30_000, maxMessageBytes = 16 * 1024 * 1024 } = options;
+  const { onUnroutable = "park" } = options;
   const place = placeOf(options.url);
   /** Lower than asked for, once the broker has told its own limit. */
   let mostBytes = maxMessageBytes;
@@ -64,6 +73,7 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     telling(options.telemetry),
   );
   const links = createLinks(options, watch);
+  const unrouted = (message: Message, error: PostboxError) => unroutableOutcome(onUnroutable, message, error, runtime);
   let sending = 0;
   const idlers: (() => void)[] = [];
 
@@ -123,7 +133,7 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
       signal.throwIfAborted();
       if (messages.length === 0) return;
       const link = await ready(signal);
-      const batch = createBatch(link, messages, { place, route, mode, maxMessageBytes: mostBytes }, settled);
+      const batch = createBatch(link, messages, { place, route, mode, maxMessageBytes: mostBytes, unrouted }, settled);
       sending++;
       try {
         await within(signal, carry(link, batch), publishTimeoutMs);

@@ -27,6 +27,7 @@ const features = {
   singleActive: true,
   maxMessageBytes: true,
   routes: true,
+  onUnroutable: true,
   unbinds: true,
   outage: true,
   reconnects: true,
@@ -132,11 +133,11 @@ function testBroker(url: () => string) {
     const exchanges = new Set<string>();
     return {
       maxMessageBytes,
-      sender(route) {
+      sender({ route, onUnroutable = "park" } = {}) {
         const routed = route && {
           route: (message: Message) => route(message.id, () => routeOf(message)) as Route,
         };
-        const sender = rabbitmqSender({ url: way.url, mode, maxMessageBytes, ...(routed as object) });
+        const sender = rabbitmqSender({ url: way.url, mode, maxMessageBytes, onUnroutable, ...(routed as object) });
         senders.push(sender);
         return sender;
       },

@@ -1,0 +1,61 @@
+import { delayAfter, exponential } from "../backoff.js";
+import { PostboxError } from "../errors.js";
+import type { Runtime } from "../internal/runtime.js";
+import type { Message } from "../message/message.js";
+import type { OptionRule } from "../options.js";
+import type { Outcome } from "../transport.js";
+
+/**
+ * What becomes of a message that no queue takes. `park`: it fails, so that a relay tries it again and parks it when its attempts are spent.
+ * `drop`: it leaves its box, with an entry in the audit. `wait`: it is tried again until a queue takes it, with delays that grow to a minute,
+ * and spends no attempts; later messages of its key wait behind it.
+ */
+export type Unroutable = "park" | "drop" | "wait";
+
+/** The same for all messages, or by message. If the function throws, its message is rejected. */
+export type OnUnroutable = Unroutable | ((message: Message) => Unroutable);
+
+const choices: readonly unknown[] = ["park", "drop", "wait"];
+
+export const onUnroutableRule: OptionRule = {
+  expected: '"park", "drop", "wait" or a function of the message',
+  test: (value) => choices.includes(value) || typeof value === "function",
+};
+
+/** Makes the outcome of a message that failed with `error`, since no queue takes it. */
+export function unroutableOutcome(
+  onUnroutable: OnUnroutable,
+  message: Message,
+  error: PostboxError,
+  { now, random }: Pick<Runtime, "now" | "random">,
+): Outcome {
+  let chosen: unknown = onUnroutable;
+  if (typeof onUnroutable === "function") {
+    try {
+      chosen = onUnroutable(message);
+    } catch (cause) {
+      return wrong(message, `threw: ${PostboxError.from(cause).message}`, cause);
+    }
+  }
+  switch (chosen) {
+    case "park":
+      return { status: "failed", error };
+    case "drop":
+      return { status: "dropped", error };
+    case "wait": {
+      // By its age, which every relay knows: nothing is stored for it, and a restart does not begin anew.
+      const ageMs = message.time === undefined ? longestMs : now() - Date.parse(message.time);
+      return { status: "failed", error, uncounted: true, retryInMs: delayAfter(backoff, ageMs, random) };
+    }
+    default:
+      return wrong(message, 'answered neither "park" nor "drop" nor "wait"');
+  }
+}
+
+const longestMs = 60_000;
+const backoff = exponential({ maxMs: longestMs });
+
+function wrong({ id, type }: Message, what: string, cause?: unknown): Outcome {
+  const text = `no queue takes message ${id} of type ${type}, and 'onUnroutable' ${what}; correct 'onUnroutable'`;
+  return { status: "rejected", error: new PostboxError("message-invalid", text, { cause }) };
+}
