@@ -46,12 +46,13 @@ export function defaults(...files: readonly string[]): Map<string, string> {
   const options = files.flatMap((file) => [
     ...pageText(`packages/postbox/src/${file}`).matchAll(/\/\*\*((?:(?!\*\/).)*)\*\/\s+readonly (\w+)\??:/gs),
   ]);
-  return new Map(
-    options.map(([, text = "", name = ""]) => {
-      const comment = text.replace(/\s+\*?\s*/g, " ");
-      return [name, /Defaults to (.+?)[.:](?= |$)/.exec(comment)?.[1] ?? "required"];
-    }),
-  );
+  const found = options.map(([, text = "", name = ""]): [string, string] => {
+    const comment = text.replace(/\s+\*?\s*/g, " ");
+    return [name, /Defaults to (.+?)[.:](?= |$)/.exec(comment)?.[1] ?? "required"];
+  });
+  // What is an option here may be a plain field there.
+  const isRequired = ([, value]: [string, string]) => value === "required";
+  return new Map([...found.filter(isRequired), ...found.filter((each) => !isRequired(each))]);
 }
 
 /** The options that a factory knows: it lists them when it is given one that is like none of them. */

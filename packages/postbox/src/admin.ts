@@ -186,7 +186,9 @@ export interface ReplayOptions extends ChangeOptions {
   readonly signal?: AbortSignal;
 }
 
-export interface AuditOptions extends BoxOption {
+export interface AuditOptions {
+  /** Defaults to all of them. */
+  readonly box?: string;
   /** At most 1,000. Defaults to 50. */
   readonly limit?: number;
   /** Older than the entry with this number. Defaults to the newest. */
@@ -196,6 +198,7 @@ export interface AuditOptions extends BoxOption {
 export interface AuditEntry {
   readonly number: number;
   readonly at: Date;
+  readonly box: string;
   readonly action: "retry" | "discard" | "replay" | "pause" | "resume" | "release" | "drop";
   readonly by: string;
   readonly reason?: string;
@@ -211,6 +214,8 @@ export interface AuditEntry {
  * batches, each in a transaction of its own with its entry in the audit: a crash in between leaves those that were made.
  */
 export interface Admin {
+  /** The names of all boxes: the outbox, and one for each consumer that has ever run with an inbox. */
+  boxes(): Promise<readonly string[]>;
   stats(options?: StatsOptions): Promise<BoxStats>;
   list(options?: ListOptions): Promise<MessagePage>;
   /** Everything that has this id: a replayed message is in more than one place. */

@@ -1,10 +1,10 @@
-import type { BoxOption } from "./admin.js";
-
 /*
  * The seam for those who watch: what is wrong with a box, by name, with its figures and with what to do about it.
  */
 
-export interface HealthOptions extends BoxOption {
+export interface HealthOptions {
+  /** Defaults to all of them. */
+  readonly box?: string;
   /** How old what is to be sent may get, and how late what is scheduled. Defaults to 60,000. */
   readonly unsentAgeMs?: number;
   /** How many messages may be parked. At most 1,000,000. Defaults to 0. */
@@ -47,7 +47,11 @@ export type OrderBlocker = { readonly database: string; readonly user: string; r
  * Something that is wrong. Codes are stable; `text` says what, why and what to do, for whoever has to do it: it may name
  * messages, sessions and users of the database.
  */
-export type HealthProblem = { readonly text: string } & (
+export type HealthProblem = {
+  readonly text: string;
+  /** Which box it is about. Absent where it is about more than one. */
+  readonly box?: string;
+} & (
   | {
       readonly code: "unreachable";
       readonly severity: "error";
@@ -155,6 +159,16 @@ export type HealthProblem = { readonly text: string } & (
       readonly liveRows: number;
       /** It is dead space for the most part; else it is just large. */
       readonly dead: boolean;
+    }
+  /** A sender or receiver of `createMessaging` has no connection, or one on which the broker takes nothing. */
+  | {
+      readonly code: "transport-down" | "transport-blocked";
+      readonly severity: "error";
+      readonly transport: string;
+      readonly end: "sender" | "receiver";
+      readonly since: Date;
+      /** Of a receiver: whose it is. */
+      readonly consumer?: string;
     }
 );
 

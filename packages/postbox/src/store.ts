@@ -73,7 +73,7 @@ export interface Store<Tx = unknown> {
    */
   purge(options: PurgeOptions): Promise<Purged>;
   /**
-   * What is wrong with a box. Throws only over bad options: that the database cannot be reached is a problem like any other.
+   * What is wrong with its boxes. Throws only over bad options: that the database cannot be reached is a problem like any other.
    * It changes nothing, ends in time, and is cheap enough to be asked for every few seconds, however much is stored.
    */
   health(options?: HealthOptions): Promise<Health>;

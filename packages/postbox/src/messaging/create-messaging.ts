@@ -1,4 +1,5 @@
 import { ConfigError } from "../errors.js";
+import type { HealthOptions } from "../health.js";
 import { correlation } from "../middleware/correlation.js";
 import { durableInbox } from "../middleware/durable-inbox.js";
 import { inbox } from "../middleware/inbox.js";
@@ -12,6 +13,7 @@ import { createPublisher } from "../publisher/create-publisher.js";
 import { createRouter } from "../router/create-router.js";
 import type { AnyMiddleware } from "../router/middleware.js";
 import type { RunsReceiver } from "../router/router.js";
+import { healthOf } from "../stores/box-problems.js";
 import type { Receiver } from "../transport.js";
 import type { ConsumerOptions, InboxMode, Messaging } from "./messaging.js";
 import {
@@ -22,6 +24,7 @@ import {
   requireStore,
 } from "./messaging-options.js";
 import { type Running, runTogether } from "./run-together.js";
+import { transportProblems } from "./transport-problems.js";
 import { withoutOutputs } from "./without-outputs.js";
 
 /** What outbox and inbox need. */
@@ -48,6 +51,8 @@ export function createMessaging(options: MessagingOptions): unknown {
   const { service, group = service, store, receiver, telemetry, codecs, maxAttempts, runtime } = options;
   const { publisher, outbox, relay } = publishingParts(options);
   const consumers = new Map<string, RunsReceiver>();
+  /** Those that were run on last. */
+  const receivers = new Map<string, Receiver>();
   let sealed = false;
   let started: Running | undefined;
 
@@ -104,7 +109,9 @@ export function createMessaging(options: MessagingOptions): unknown {
         { path: "receiver" },
       );
     }
-    return typeof receiver === "function" ? receiver(name) : receiver;
+    const own = typeof receiver === "function" ? receiver(name) : receiver;
+    receivers.set(name, own);
+    return own;
   }
 
   const stop = async () => started?.stop();
@@ -134,6 +141,10 @@ export function createMessaging(options: MessagingOptions): unknown {
       return starting;
     },
     stop,
+    async health(limits: HealthOptions = {}) {
+      const stored = await store?.health(limits);
+      return healthOf([...(stored?.problems ?? []), ...transportProblems(options.sender, receivers)]);
+    },
     close,
     [Symbol.asyncDispose]: close,
   };

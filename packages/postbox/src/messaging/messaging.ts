@@ -1,3 +1,4 @@
+import type { Health, HealthOptions } from "../health.js";
 import type { InboxOptions } from "../inbox/inbox-options.js";
 import type { OutboxPublisher } from "../outbox/outbox.js";
 import type { Relay } from "../outbox/relay.js";
@@ -106,6 +107,8 @@ export interface Messaging<
   start(): Promise<void>;
   /** Stops the consumers, then the relay, and waits for them. */
   stop(): Promise<void>;
+  /** What is wrong: with all boxes of the store (see `Store.health`), and with the connections to the broker. */
+  health(options?: HealthOptions): Promise<Health>;
   /**
    * Stops everything and closes the sender: after it nothing of this keeps the process alive. What you opened yourself, such as the
    * pool, is yours to end, after this.

@@ -32,7 +32,7 @@ describe("options of an operator", () => {
       limit: 50,
     });
     expect(checkGet("m1")).toEqual({ id: "m1", box: "outbox" });
-    expect(checkAudit({ before: 3 })).toEqual({ box: "outbox", limit: 50, before: 3 });
+    expect(checkAudit({ before: 3 })).toEqual({ limit: 50, before: 3 });
     expect(checkOperator("pause", { by: "ann" })).toEqual({ box: "outbox", by: "ann" });
     expect(checkRelease("k", { by: "ann", box: "inbox" })).toEqual({ box: "inbox", by: "ann", key: "k" });
     expect(checkPurge({ retentionMs: 0 })).toEqual({ box: "outbox", partitions: true, retentionMs: 0 });

@@ -174,14 +174,15 @@ export function checkGet(id: string, options: BoxOption = {}): { readonly id: st
 }
 
 export interface CheckedAudit {
-  readonly box: string;
+  /** Absent: all of them. */
+  readonly box?: string;
   readonly limit: number;
   readonly before?: number;
 }
 
 export function checkAudit(options: AuditOptions = {}): CheckedAudit {
   const rules = { ...boxRules, limit: wholeUpTo(mostPerPage), before: count };
-  return { box: defaultBox, limit: 50, ...checked("admin.audit", options, rules) };
+  return { limit: 50, ...checked("admin.audit", options, rules) };
 }
 
 /** Who and why without control characters: an audit is read on terminals, which would obey them. */

@@ -1,6 +1,7 @@
 import type { Health, HealthProblem } from "../health.js";
 import { laneCount } from "../internal/lane.js";
 import type { Order } from "../store.js";
+import { consumerOf } from "./box-names.js";
 import { counted, duration } from "./figures.js";
 import type { CheckedHealth } from "./health-options.js";
 
@@ -34,17 +35,67 @@ interface Unsent {
 export const countedBeyond = 1000;
 const named = 10;
 
+/** What is said of a box: an outbox sends by relays, a consumer's inbox handles by its instances. */
+interface Words {
+  /** What is in it, as in "the oldest … of outbox". */
+  readonly box: string;
+  readonly unsent: string;
+  readonly send: string;
+  readonly sent: string;
+  readonly relay: string;
+  readonly relays: string;
+  readonly noneLives: string;
+  /** What it means that its tries are spent. */
+  readonly never: string;
+  readonly listParked: string;
+  readonly lookAt: string;
+}
+
+function wordsOf(box: string): Words {
+  const consumer = consumerOf(box);
+  if (consumer === undefined) {
+    return {
+      box,
+      unsent: "unsent message",
+      send: "send",
+      sent: "sent",
+      relay: "relay",
+      relays: "relays",
+      noneLives: "no relay lives; start one",
+      never: "they can never be sent",
+      listParked: 'admin.list({ status: "parked" })',
+      lookAt:
+        "look at their telemetry for breaker.opened, relay.blocked and relay.failed, at the broker, and at what they send per second",
+    };
+  }
+  return {
+    box,
+    unsent: "message that was kept and not handled",
+    send: "handle",
+    sent: "handled",
+    relay: "instance",
+    relays: `instances of the consumer ${consumer}`,
+    noneLives: `no instance of the consumer ${consumer} runs; start one`,
+    never: "they can never be handled",
+    listParked: `admin.list({ status: "parked", box: "${box}" })`,
+    lookAt:
+      "look at their telemetry for delivery.retried and router.failed, at how long a handler takes, and at 'concurrency'",
+  };
+}
+
 /** What is wrong with a box that looks like this. */
-export function boxProblems(sight: BoxSight, limits: CheckedHealth): HealthProblem[] {
-  return [
-    ...unsentTooOld(sight, limits),
-    ...scheduleLate(sight, limits),
-    ...lanesUnowned(sight),
-    ...relaysIdle(sight),
-    ...paused(sight, limits),
-    ...parked(sight, limits),
-    ...heldForGood(sight, limits),
+export function boxProblems(box: string, sight: BoxSight, limits: CheckedHealth): HealthProblem[] {
+  const words = wordsOf(box);
+  const problems: HealthProblem[] = [
+    ...unsentTooOld(sight, words, limits),
+    ...scheduleLate(sight, words, limits),
+    ...lanesUnowned(sight, words),
+    ...relaysIdle(sight, words),
+    ...paused(sight, words),
+    ...parked(sight, words, limits),
+    ...heldForGood(sight, words),
   ];
+  return problems.map((problem) => ({ ...problem, box }));
 }
 
 /** Errors first, each as it was found. */
@@ -53,93 +104,92 @@ export function healthOf(problems: readonly HealthProblem[]): Health {
   return { healthy: of("error").length === 0, problems: [...of("error"), ...of("warning")] };
 }
 
-function unsentTooOld(sight: BoxSight, { box, unsentAgeMs }: CheckedHealth): HealthProblem[] {
+function unsentTooOld(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHealth): HealthProblem[] {
   const { unsent } = sight;
   if (unsent === undefined || unsent.ageMs <= unsentAgeMs) return [];
   const { id, topic, status, ageMs } = unsent;
   const since = status === "pending" ? "was appended" : "was due to be tried again";
   const text =
-    `the oldest unsent message of ${box}, ${id} to ${topic}, ${since} ${duration(ageMs)} ago, ` +
-    `and ${duration(unsentAgeMs)} is the limit: ${whyUnsent(sight)}`;
+    `the oldest ${words.unsent} of ${words.box}, ${id} to ${topic}, ${since} ${duration(ageMs)} ago, ` +
+    `and ${duration(unsentAgeMs)} is the limit: ${whyUnsent(sight, words)}`;
   return [{ code: "unsent-too-old", severity: "error", text, ageMs, status, id, topic }];
 }
 
-function scheduleLate(sight: BoxSight, { box, unsentAgeMs }: CheckedHealth): HealthProblem[] {
+function scheduleLate(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHealth): HealthProblem[] {
   const { late } = sight;
   if (late === undefined || late.lateMs <= unsentAgeMs) return [];
   const { id, topic, lateMs } = late;
   const text =
-    `the scheduled message ${id} of ${box} to ${topic} was due ${duration(lateMs)} ago, ` +
-    `and ${duration(unsentAgeMs)} is the limit: ${whyUnsent(sight)}`;
+    `the scheduled message ${id} of ${words.box} to ${topic} was due ${duration(lateMs)} ago, ` +
+    `and ${duration(unsentAgeMs)} is the limit: ${whyUnsent(sight, words)}`;
   return [{ code: "schedule-late", severity: "error", text, lateMs, id, topic }];
 }
 
-function whyUnsent({ pausedAt, relays, unowned }: BoxSight): string {
+function whyUnsent({ pausedAt, relays, unowned }: BoxSight, words: Words): string {
   if (pausedAt !== undefined) return "the box is paused; call admin.resume";
-  if (relays.length === 0) return "no relay lives; start one";
+  if (relays.length === 0) return words.noneLives;
   if (unowned > 0) return `${counted(unowned, "lane")} of ${laneCount} have no owner; see lanes-unowned`;
-  const living = relays.length === 1 ? "1 relay lives" : `${relays.length} relays live`;
-  return (
-    `${living}, but cannot send, or not fast enough; ` +
-    "look at their telemetry for breaker.opened, relay.blocked and relay.failed, at the broker, and at what they send per second"
-  );
+  const living = relays.length === 1 ? `1 ${words.relay} lives` : `${relays.length} ${words.relays} live`;
+  return `${living}, but cannot ${words.send}, or not fast enough; ${words.lookAt}`;
 }
 
-function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight): HealthProblem[] {
+function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight, words: Words): HealthProblem[] {
   if (unowned === 0 || pausedAt !== undefined) return [];
+  // A consumer that is not there any more has a box all the same, and nothing is wrong with that.
+  if (consumerOf(words.box) !== undefined && !unsentUnowned && relays.length === 0) return [];
   const why =
     relays.length === 0
-      ? "no relay lives; start one"
-      : "they are just being shared out, or those who live fail to take them; look at the telemetry of the relays for relay.failed " +
+      ? words.noneLives
+      : `they are just being shared out, or those who live fail to take them; look at the telemetry of the ${words.relays} for relay.failed ` +
         "if it stays so for longer than a lease";
   const text =
-    `${unowned} of ${laneCount} lanes are nobody's, or their owner's lease has run out, ` +
-    `and ${unsentUnowned ? "what is to be sent there waits" : "nothing is to be sent there yet"}: ${why}`;
+    `${unowned} of ${laneCount} lanes of ${words.box} are nobody's, or their owner's lease has run out, ` +
+    `and ${unsentUnowned ? `what is to be ${words.sent} there waits` : `nothing is to be ${words.sent} there yet`}: ${why}`;
   const severity = unsentUnowned ? "error" : "warning";
   return [{ code: "lanes-unowned", severity, text, lanes: unowned, relays: relays.length }];
 }
 
 /** With a total order one has all lanes and the others stand by; while the box is paused nobody has any. */
-function relaysIdle({ relays, pausedAt }: BoxSight): HealthProblem[] {
+function relaysIdle({ relays, pausedAt }: BoxSight, words: Words): HealthProblem[] {
   if (pausedAt !== undefined || relays.some(({ order }) => order === "total")) return [];
   const idle = relays.filter(({ lanes }) => lanes === 0).map(({ owner }) => owner);
   if (idle.length === 0) return [];
   const why =
     relays.length > laneCount
-      ? `there are only ${laneCount} lanes; run fewer relays`
+      ? `there are only ${laneCount} lanes; run fewer ${words.relays}`
       : "it has just come, or the others do not give lanes back; look at its telemetry if it stays so for longer than a lease";
-  const text = `${idle.length} of ${counted(relays.length, "relay")} ${idle.length === 1 ? "has" : "have"} no lane to work on: ${why}`;
+  const text = `${idle.length} of ${counted(relays.length, words.relay)} of ${words.box} ${idle.length === 1 ? "has" : "have"} no lane to work on: ${why}`;
   const owners = idle.sort().slice(0, named);
   return [{ code: "relays-idle", severity: "warning", text, relays: relays.length, idle: idle.length, owners }];
 }
 
-function paused({ pausedAt, pausedForMs = 0 }: BoxSight, { box }: CheckedHealth): HealthProblem[] {
+function paused({ pausedAt, pausedForMs = 0 }: BoxSight, words: Words): HealthProblem[] {
   if (pausedAt === undefined) return [];
   const text =
-    `the box ${box} has been paused for ${duration(pausedForMs)}: somebody has called admin.pause, and nothing is sent meanwhile; ` +
+    `the box ${words.box} has been paused for ${duration(pausedForMs)}: somebody has called admin.pause, and nothing is ${words.sent} meanwhile; ` +
     "admin.audit says who, admin.resume ends it";
   return [{ code: "paused", severity: "warning", text, since: pausedAt }];
 }
 
-function parked({ parked: found }: BoxSight, { box, parked: limit }: CheckedHealth): HealthProblem[] {
+function parked({ parked: found }: BoxSight, words: Words, { parked: limit }: CheckedHealth): HealthProblem[] {
   if (found <= limit) return [];
   const count = Math.min(found, limit + countedBeyond);
   const more = found > count;
   const text =
-    `${more ? "more than " : ""}${counted(count, "message")} of ${box} ${count === 1 ? "is" : "are"} parked, and the limit is ${limit}: ` +
-    `their tries are spent, or they can never be sent; admin.list({ status: "parked"${box === "outbox" ? "" : `, box: "${box}"`} }) ` +
-    "says why, admin.retry sends them again, admin.discard removes them";
+    `${more ? "more than " : ""}${counted(count, "message")} of ${words.box} ${count === 1 ? "is" : "are"} parked, and the limit is ${limit}: ` +
+    `their tries are spent, or ${words.never}; ${words.listParked} ` +
+    `says why, admin.retry lets them be ${words.sent} again, admin.discard removes them`;
   return [{ code: "parked", severity: "warning", text, count, more }];
 }
 
-function heldForGood({ heldForGood: found, heldKeys }: BoxSight, { box }: CheckedHealth): HealthProblem[] {
+function heldForGood({ heldForGood: found, heldKeys }: BoxSight, words: Words): HealthProblem[] {
   if (found === 0) return [];
   const count = Math.min(found, countedBeyond);
   const more = found > count;
   const text =
-    `${more ? "more than " : ""}${counted(count, "key")} of ${box} ${count === 1 ? "is" : "are"} held until somebody releases ` +
+    `${more ? "more than " : ""}${counted(count, "key")} of ${words.box} ${count === 1 ? "is" : "are"} held until somebody releases ` +
     `${count === 1 ? "it" : "them"}: a message was parked with onPark: "hold", and later ones of its key wait; ` +
-    "send the parked one again with admin.retry, or let the key go on without it with admin.release";
+    `let the parked one be ${words.sent} again with admin.retry, or let the key go on without it with admin.release`;
   return [
     { code: "held-for-good", severity: "warning", text, count, more, keys: [...heldKeys].sort().slice(0, named) },
   ];

@@ -1,9 +1,9 @@
 import type { HealthOptions } from "../health.js";
 import { longestTimerMs } from "../internal/runtime.js";
 import type { OptionRule } from "../options.js";
-import { boxRules, centuryMs, checked, defaultBox, wholeUpTo } from "./admin-options.js";
+import { boxRules, centuryMs, checked, wholeUpTo } from "./admin-options.js";
 
-export type CheckedHealth = Required<HealthOptions>;
+export type CheckedHealth = Required<Omit<HealthOptions, "box">> & Pick<HealthOptions, "box">;
 
 const dayMs = 24 * 3_600_000;
 const mebibyte = 1024 * 1024;
@@ -27,7 +27,6 @@ const rules = {
 
 export function checkHealth(options: HealthOptions = {}): CheckedHealth {
   return {
-    box: defaultBox,
     unsentAgeMs: 60_000,
     parked: 0,
     transactionAgeMs: 300_000,

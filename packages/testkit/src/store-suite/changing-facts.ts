@@ -463,17 +463,23 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       for (const { at } of entries) expect(Math.abs(at.getTime() - Date.now())).toBeLessThan(600_000);
     });
 
-    fact("is read page by page, of one box", async (harness) => {
+    fact("is read page by page, of one box or of all", async (harness) => {
       const { admin } = harness.store;
       for (let n = 0; n < 3; n++) {
         await admin.pause({ by: `pauses ${n}` });
         await admin.resume({ by: `resumes ${n}` });
       }
       await admin.pause({ by: "elsewhere", box: "inbox/other" });
-      const first = await admin.audit({ limit: 4 });
+      const first = await admin.audit({ limit: 4, box: outbox });
       expect(first.map(({ by }) => by)).toEqual(["resumes 2", "pauses 2", "resumes 1", "pauses 1"]);
       const before = first.at(-1)?.number as number;
-      expect((await admin.audit({ limit: 4, before })).map(({ by }) => by)).toEqual(["resumes 0", "pauses 0"]);
+      const rest = await admin.audit({ limit: 4, before, box: outbox });
+      expect(rest.map(({ by }) => by)).toEqual(["resumes 0", "pauses 0"]);
+      const [newest, next] = await admin.audit({ limit: 2 });
+      expect([newest, next]).toMatchObject([
+        { by: "elsewhere", box: "inbox/other" },
+        { by: "resumes 2", box: outbox },
+      ]);
       expect((await admin.audit({ box: "inbox/other" })).map(({ by }) => by)).toEqual(["elsewhere"]);
     });
 

@@ -4,6 +4,7 @@ import { describe, expect } from "vitest";
 import { testMessage, testMessages } from "../messages.js";
 import { commit, join, leaseMs, outbox } from "./box-access.js";
 import { ann, oneOfEach, operatedBox, scheduledMessage } from "./operated-box.js";
+import { arrivalOf, remembering } from "./remembering.js";
 import type { StoreFact } from "./store-facts.js";
 import type { StoreHarness } from "./store-harness.js";
 
@@ -209,13 +210,34 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health())).toEqual([]);
     });
 
-    fact("tells errors first, and of one box at a time", async (harness) => {
+    fact("tells of all boxes, of a consumer's in its own words, or of one that is asked for", async (harness) => {
+      const { store } = harness;
+      const found = await operatedBox(harness);
+      expect(await store.admin.boxes()).toEqual([outbox, "inbox/other"]);
+      await commit(harness, testMessage("m"));
+      await advance(harness, 2 * minute);
+      await found.park("never", testMessage("p"));
+      await store.inbox.keep([arrivalOf("other", testMessage("kept"))], remembering);
+      await advance(harness, 2 * minute);
+      const { problems } = await store.health();
+      const all = problems.map(({ code, box }) => `${code} ${box}`);
+      expect(all).toContain("unsent-too-old outbox");
+      expect(all).toContain("unsent-too-old inbox/other");
+      expect(all).toContain("parked outbox");
+      const texts = problems.filter(({ box }) => box === "inbox/other").map(({ text }) => text);
+      expect(texts.join("\n")).toContain("no instance of the consumer other runs; start one");
+      expect(texts.join("\n")).not.toMatch(/relay|unsent|sent\b/);
+      const one = await store.health({ box: "inbox/other" });
+      expect(new Set(one.problems.map(({ box }) => box))).toEqual(new Set(["inbox/other"]));
+    });
+
+    fact("tells errors first, and nothing of a consumer that is gone and has left nothing", async (harness) => {
       const { park } = await operatedBox(harness);
       await park("never", testMessage("p"));
       await commit(harness, testMessage("m"));
       await advance(harness, 2 * minute);
       expect(codes(await harness.store.health())).toEqual(["unsent-too-old", "parked"]);
-      expect(codes(await harness.store.health({ box: "inbox/other" }))).toEqual(["lanes-unowned"]);
+      expect(codes(await harness.store.health({ box: "inbox/other" }))).toEqual([]);
     });
 
     fact("changes nothing", async (harness) => {

@@ -70,9 +70,11 @@ export function memoryAdmin(data: MemoryData): Admin {
       );
     },
 
+    boxes: async () => data.boxNames(),
+
     async audit(options) {
       const { box, limit, before } = checkAudit(options);
-      data.existingBox(box);
+      if (box !== undefined) data.existingBox(box);
       return data.audit.read(box, limit, before);
     },
 

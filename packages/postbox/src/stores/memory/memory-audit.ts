@@ -1,10 +1,10 @@
 import type { AuditEntry } from "../../admin.js";
 
-type Entry = Omit<AuditEntry, "number" | "at">;
+type Entry = Omit<AuditEntry, "number" | "at" | "box">;
 
 /** What was changed in all boxes of a database, numbered through. */
 export class MemoryAudit {
-  readonly #entries: (Omit<AuditEntry, "at"> & { readonly at: number; readonly box: string })[] = [];
+  readonly #entries: (Omit<AuditEntry, "at"> & { readonly at: number })[] = [];
   /** Up to which position the change with a token was made. */
   readonly #lastOf = new Map<string, number>();
 
@@ -18,9 +18,9 @@ export class MemoryAudit {
   }
 
   /** The newest first. */
-  read(box: string, limit: number, before = Number.POSITIVE_INFINITY): AuditEntry[] {
-    const found = this.#entries.filter((entry) => entry.box === box && entry.number < before).reverse();
-    return found.slice(0, limit).map(({ box: _, at, ...entry }) => structuredClone({ ...entry, at: new Date(at) }));
+  read(box: string | undefined, limit: number, before = Number.POSITIVE_INFINITY): AuditEntry[] {
+    const found = this.#entries.filter((entry) => entry.box === (box ?? entry.box) && entry.number < before).reverse();
+    return found.slice(0, limit).map(({ at, ...entry }) => structuredClone({ ...entry, at: new Date(at) }));
   }
 
   everything(): readonly unknown[] {

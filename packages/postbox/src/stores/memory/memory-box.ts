@@ -60,7 +60,7 @@ export interface StatusRow extends StoredRow {
 }
 
 /** Writes into the audit, in the same step as the change itself. */
-export type WriteAudit = (entry: Omit<AuditEntry, "number" | "at">) => void;
+export type WriteAudit = (entry: Omit<AuditEntry, "number" | "at" | "box">) => void;
 
 /**
  * A box in memory. Each verb does its work in one synchronous step, which is what a database's statement is to others:

@@ -62,6 +62,10 @@ export class MemoryData implements MemoryDatabase {
     return box;
   }
 
+  boxNames(): readonly string[] {
+    return [...this.#boxes.keys()];
+  }
+
   /** A box that is there: looking at one must not make it. */
   existingBox(name: string): MemoryBox {
     requireBox(name);

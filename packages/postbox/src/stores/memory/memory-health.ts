@@ -7,7 +7,8 @@ import type { MemoryData } from "./memory-database.js";
 /** `Store.health` in memory, which is always reached, needs no vacuum and has no partitions. */
 export async function memoryHealth(data: MemoryData, options?: HealthOptions): Promise<Health> {
   const limits = checkHealth(options);
-  return healthOf(boxProblems(sightOf(data.existingBox(limits.box)), limits));
+  const boxes = limits.box === undefined ? data.boxNames() : [limits.box];
+  return healthOf(boxes.flatMap((box) => boxProblems(box, sightOf(data.existingBox(box)), limits)));
 }
 
 function sightOf(box: MemoryBox): BoxSight {

@@ -414,8 +414,9 @@ export function releaseKeySql(t: BoxTables): string {
 }
 
 /** $1 is how many, $2 what they are older than. */
-export function auditSql(t: BoxTables): string {
+/** Of this box, or of all. */
+export function auditSql(t: BoxTables, of: "this" | "all"): string {
   return `
-    SELECT number, at, action, actor, reason, selection::text AS selection, count, to_json(ids)::text AS ids FROM ${t.audit}
-    WHERE box = ${t.name} AND number < $2::bigint ORDER BY number DESC LIMIT $1::integer`;
+    SELECT number, box, at, action, actor, reason, selection::text AS selection, count, to_json(ids)::text AS ids FROM ${t.audit}
+    WHERE ${of === "all" ? "" : `box = ${t.name} AND `}number < $2::bigint ORDER BY number DESC LIMIT $1::integer`;
 }

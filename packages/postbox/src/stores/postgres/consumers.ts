@@ -1,6 +1,6 @@
 import { ConfigError } from "../../errors.js";
 import { laneCount } from "../../internal/lane.js";
-import type { Executor } from "../../store.js";
+import { type Executor, inboxOf } from "../../store.js";
 import { consumerOf } from "../box-names.js";
 import { type BoxTables, boxTables, consumerTable, tablesNamed } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
@@ -12,6 +12,8 @@ export interface BoxFinder {
   tables(box: string, look?: Executor): Promise<BoxTables>;
   /** The same, but what nobody has used does not exist: looking must not make it. */
   existing(box: string, look?: Executor): Promise<BoxTables>;
+  /** Of all boxes there are. */
+  names(look?: Executor): Promise<readonly string[]>;
 }
 
 /** A lane is an `integer`: more consumers than a database will ever see. */
@@ -66,6 +68,11 @@ export function boxFinder(schema: string, run: StatementRunner, checkSchema: Sch
   }
 
   return {
+    async names(execute = run) {
+      await checkSchema(execute);
+      const { rows } = await execute(`SELECT name FROM ${names} ORDER BY number`, []);
+      return ["outbox", ...rows.map(({ name }) => inboxOf(String(name)))];
+    },
     tables: (box, execute = run) => look(box, execute, register),
     existing: (box, execute = run) =>
       look(box, execute, async (consumer) => {

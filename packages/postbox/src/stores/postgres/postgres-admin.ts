@@ -239,10 +239,13 @@ export function postgresAdmin(
       return found;
     },
 
+    boxes: () => boxes.names(),
+
     async audit(options) {
       const { box, limit, before } = checkAudit(options);
       const params = [limit, String(before ?? "9223372036854775807")];
-      return (await look("read the audit", auditSql(await tablesOf(box)), params)).map(auditFrom);
+      const text = auditSql(await tablesOf(box ?? "outbox"), box === undefined ? "all" : "this");
+      return (await look("read the audit", text, params)).map(auditFrom);
     },
 
     retry: async (selection, options) => change(checkChange("retry", selection, options)),
@@ -368,6 +371,7 @@ function auditFrom(row: Row): AuditEntry {
   return {
     number: Number(row.number),
     at: dateFrom(row.at),
+    box: String(row.box),
     action: row.action as AuditEntry["action"],
     by: String(row.actor),
     ...(row.reason !== null && { reason: String(row.reason) }),

@@ -3,11 +3,11 @@ import pg from "pg";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import type { Health, HealthProblem } from "../../health.js";
 import { pgTransactions } from "../../transactions/pg.js";
-import { checkHealth } from "../health-options.js";
+import { type CheckedHealth, checkHealth } from "../health-options.js";
 import { schemaVersion } from "./migrations.js";
 import { boxTables } from "./names.js";
 import { type PostgresStore, postgresStore } from "./postgres-store.js";
-import { type HolderRecord, type TableRecord, type Upkeep, upkeepProblems } from "./upkeep-problems.js";
+import { type HolderRecord, type TableRecord, tableProblems, type Upkeep, vacuumHeldBack } from "./upkeep-problems.js";
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
@@ -34,7 +34,13 @@ describe("the health of a store without a database", () => {
 });
 
 // What no test can bring about on a server that others use, too.
-describe("upkeepProblems", () => {
+/** All that can be wrong with the tables of the outbox. */
+const upkeepProblems = (upkeep: Upkeep, limits: CheckedHealth) => [
+  ...vacuumHeldBack(upkeep, limits),
+  ...tableProblems("outbox", upkeep, limits),
+];
+
+describe("the problems of tables", () => {
   const limits = checkHealth({ transactionAgeMs: 1000 });
   const fine: Upkeep = { now: 0, holders: null, writers: null, sequence: null, tables: [], partitions: null };
   const holder: HolderRecord = {

@@ -18,15 +18,15 @@ import { schemaVersion } from "./migrations.js";
 import type { BoxTables } from "./names.js";
 import type { OpenConnection } from "./own-connection.js";
 import { type SchemaFault, schemaFault, schemaMissingText, undefinedTable } from "./schema-check.js";
-import { orderBlocked, type Upkeep, upkeepProblems } from "./upkeep-problems.js";
+import { orderBlocked, tableProblems, type Upkeep, vacuumHeldBack } from "./upkeep-problems.js";
 
 /** What a look has found so far: also one that is cut short has something to tell. */
 interface Seen {
   connected?: boolean;
   fault?: SchemaFault;
-  upkeep?: string;
-  overflowedMs?: number;
-  sight?: string;
+  /** Of the outbox, and of the inboxes, which share their tables. */
+  readonly tables: { readonly upkeep: string; readonly of: string; overflowedMs?: number }[];
+  readonly sights: { readonly box: string; readonly sight: string }[];
 }
 
 /** `Store.health` in Postgres: a read-only transaction of a few short statements. */
@@ -42,8 +42,8 @@ export function postgresHealth(
 
   return async (options) => {
     const limits = checkHealth(options);
-    requireBox(limits.box);
-    const seen: Seen = {};
+    if (limits.box !== undefined) requireBox(limits.box);
+    const seen: Seen = { tables: [], sights: [] };
     const late = new Error("too late");
     const failures: HealthProblem[] = [];
     try {
@@ -88,14 +88,22 @@ async function look(
       seen.fault = fault;
       return;
     }
-    const t: BoxTables = await boxes.existing(limits.box, execute);
+    const names = limits.box === undefined ? await boxes.names(execute) : [limits.box];
+    const all: (readonly [string, BoxTables])[] = [];
+    for (const box of names) all.push([box, await boxes.existing(box, execute)]);
     // Also for the catalogs: in a database with many tables, a join of them as the server likes reads all of them.
     await execute(planByKey, []);
-    seen.upkeep = String((await execute(upkeepSql(t), [])).rows[0]?.upkeep);
-    const [overflowed] = (await execute(overflowedSql(t), [])).rows;
-    if (overflowed !== undefined) seen.overflowedMs = Number(overflowed.ms);
+    for (const [of, t] of all) {
+      if (all.find(([, other]) => other.pending === t.pending)?.[0] !== of) continue;
+      const tables: Seen["tables"][number] = { of, upkeep: String((await execute(upkeepSql(t), [])).rows[0]?.upkeep) };
+      seen.tables.push(tables);
+      const [overflowed] = (await execute(overflowedSql(t), [])).rows;
+      if (overflowed !== undefined) tables.overflowedMs = Number(overflowed.ms);
+    }
     const counting = [limits.parked + countedBeyond + 1, countedBeyond + 1];
-    seen.sight = String((await execute(boxSightSql(t), counting)).rows[0]?.sight);
+    for (const [box, t] of all) {
+      seen.sights.push({ box, sight: String((await execute(boxSightSql(t), counting)).rows[0]?.sight) });
+    }
   });
 }
 
@@ -170,14 +178,21 @@ function releaseOnce(client: PoolClient): (broken?: Error) => void {
   };
 }
 
-function problemsOf({ fault, upkeep, overflowedMs, sight }: Seen, limits: CheckedHealth): HealthProblem[] {
+function problemsOf({ fault, tables, sights }: Seen, limits: CheckedHealth): HealthProblem[] {
   if (fault !== undefined) return [faultProblem(fault)];
-  const box = sight === undefined ? undefined : sightFrom(JSON.parse(sight));
-  const tables = upkeep === undefined ? undefined : ({ ...JSON.parse(upkeep), overflowedMs } as Upkeep);
+  const kept = tables.map(({ of, upkeep, overflowedMs }) => ({
+    of,
+    upkeep: { ...JSON.parse(upkeep), overflowedMs } as Upkeep,
+  }));
+  const found = sights.map(({ box, sight }) => ({ box, sight: sightFrom(JSON.parse(sight)) }));
   return [
-    ...(box === undefined ? [] : boxProblems(box, limits)),
-    ...(box === undefined || tables === undefined ? [] : orderBlocked(tables, box, limits)),
-    ...(tables === undefined ? [] : upkeepProblems(tables, limits)),
+    ...found.flatMap(({ box, sight }) => boxProblems(box, sight, limits)),
+    ...found.flatMap(({ box, sight }) =>
+      kept.slice(0, 1).flatMap(({ upkeep }) => orderBlocked(box, upkeep, sight, limits)),
+    ),
+    // Whoever holds back vacuum does so for all tables of the database.
+    ...kept.slice(0, 1).flatMap(({ upkeep }) => vacuumHeldBack(upkeep, limits)),
+    ...kept.flatMap(({ of, upkeep }) => tableProblems(of, upkeep, limits)),
   ];
 }
 

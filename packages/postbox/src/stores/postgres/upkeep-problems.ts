@@ -56,14 +56,9 @@ export interface TableRecord {
   readonly rowBytes: number;
 }
 
-/** What is wrong with how the tables of a box are kept. */
-export function upkeepProblems(upkeep: Upkeep, limits: CheckedHealth): HealthProblem[] {
-  return [
-    ...vacuumHeldBack(upkeep, limits),
-    ...sequenceAltered(upkeep),
-    ...partitionMissing(upkeep, limits),
-    ...tablesHeavy(upkeep, limits),
-  ];
+/** What is wrong with how the tables of a box are kept; the inboxes of all consumers share theirs. */
+export function tableProblems(box: string, upkeep: Upkeep, limits: CheckedHealth): HealthProblem[] {
+  return [...sequenceAltered(upkeep), ...partitionMissing(box, upkeep, limits), ...tablesHeavy(upkeep, limits)];
 }
 
 function sequenceAltered({ sequence }: Upkeep): HealthProblem[] {
@@ -84,9 +79,10 @@ const betweenMs = 1000;
  * other databases count, since the server numbers all of them in one order.
  */
 export function orderBlocked(
+  box: string,
   { writers }: Upkeep,
   sight: BoxSight,
-  { box, unsentAgeMs }: CheckedHealth,
+  { unsentAgeMs }: CheckedHealth,
 ): HealthProblem[] {
   const { unsent, relays } = sight;
   const isTotal = relays.some(({ order }) => order === "total");
@@ -106,7 +102,7 @@ export function orderBlocked(
     kind === "transaction"
       ? { ...common, kind, pid: Number(name), application: application ?? "" }
       : { ...common, kind, gid: name };
-  return [{ code: "order-blocked", severity: "error", text, blocker }];
+  return [{ code: "order-blocked", severity: "error", text, box, blocker }];
 }
 
 /**
@@ -115,7 +111,7 @@ export function orderBlocked(
  */
 const manyTransactions = 1_000_000;
 
-function vacuumHeldBack({ holders }: Upkeep, { transactionAgeMs }: CheckedHealth): HealthProblem[] {
+export function vacuumHeldBack({ holders }: Upkeep, { transactionAgeMs }: CheckedHealth): HealthProblem[] {
   const holding = (holders ?? []).filter(({ kind, ageMs, active, transactions }) => {
     if (ageMs !== null) return ageMs > transactionAgeMs;
     return (kind === "replication slot" && active === false) || transactions >= manyTransactions;
@@ -177,8 +173,9 @@ function whoHolds(holder: VacuumHolder): string {
 const noticedMs = 60_000;
 
 function partitionMissing(
+  box: string,
   { now, partitions, overflowedMs }: Upkeep,
-  { box, partitionsAheadMs }: CheckedHealth,
+  { partitionsAheadMs }: CheckedHealth,
 ): HealthProblem[] {
   if (partitions === null) return [];
   const aheadMs = coveredFrom(now, partitions) - now;

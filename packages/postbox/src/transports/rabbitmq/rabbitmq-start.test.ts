@@ -54,8 +54,20 @@ describeOnEach("rabbitmq", ({ url }) => {
     await log.until("breaker.opened", 2);
     await log.until((each) => each.name === "transport.lost" && each.end === "receiver");
     expect(runs).toBe(false);
+    const { healthy, problems } = await messaging.health();
+    expect(healthy).toBe(false);
+    expect(problems).toMatchObject([
+      { code: "transport-down", end: "sender", transport: "rabbitmq" },
+      {
+        code: "transport-down",
+        end: "receiver",
+        consumer: queue,
+        text: expect.stringContaining(`receiver of ${queue}`),
+      },
+    ]);
     through.mend();
     await starting;
+    expect((await messaging.health()).healthy).toBe(true);
     const connected = log.of("transport.connected").map(({ end, whose }) => ({ end, whose }));
     expect(connected).toContainEqual({ end: "sender", whose: "postbox" });
     expect(connected).toContainEqual({ end: "receiver", whose: `postbox on ${queue}` });

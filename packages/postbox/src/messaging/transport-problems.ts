@@ -1,0 +1,27 @@
+import type { HealthProblem } from "../health.js";
+import { duration } from "../stores/figures.js";
+import type { Receiver, Sender } from "../transport.js";
+
+/** What is wrong with the connections of a service to its broker, as far as they can tell. */
+export function transportProblems(sender: Sender, receivers: ReadonlyMap<string, Receiver>): HealthProblem[] {
+  return [
+    ...problemsOf(sender, { end: "sender" }),
+    ...[...receivers].flatMap(([consumer, receiver]) => problemsOf(receiver, { end: "receiver", consumer })),
+  ];
+}
+
+function problemsOf(
+  { name: transport, health }: Pick<Sender, "name" | "health">,
+  whose: { readonly end: "sender" } | { readonly end: "receiver"; readonly consumer: string },
+): HealthProblem[] {
+  const found = health?.();
+  if (found === undefined || found.status === "idle" || found.status === "connected") return [];
+  const { status, since, lastFailure } = found;
+  const forMs = Math.max(0, Date.now() - since.getTime());
+  const who = whose.end === "sender" ? `the ${transport} sender` : `the ${transport} receiver of ${whose.consumer}`;
+  const text =
+    status === "down"
+      ? `${who} has had no connection for ${duration(forMs)}: ${lastFailure?.text ?? "it was lost"}; it is tried again, so look at the broker and the network`
+      : `${who} is connected, but its broker has taken nothing for ${duration(forMs)}; look for its alarms of memory and disk`;
+  return [{ code: `transport-${status}`, severity: "error", text, transport, since, ...whose }];
+}
