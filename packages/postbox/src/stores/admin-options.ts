@@ -139,7 +139,7 @@ export interface CheckedOperator {
   readonly reason?: string;
 }
 
-export const defaultBox = "outbox";
+const defaultBox = "outbox";
 
 export function checkStats(options: StatsOptions = {}): Required<StatsOptions> {
   const { box = defaultBox, done = false } = checked("admin.stats", options, { ...boxRules, done: flag });
