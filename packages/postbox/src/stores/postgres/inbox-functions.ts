@@ -10,6 +10,8 @@ import { plannedByKey } from "./planned-function.js";
 
 const body = `LANGUAGE plpgsql ${plannedByKey} AS $function$`;
 const end = "$function$;";
+/** What an inbox waits by default. */
+const usualWait = "5000ms";
 
 export function createInboxFunctions(schema: string): string {
   return remember(schema) + handled(schema);
@@ -18,7 +20,8 @@ export function createInboxFunctions(schema: string): string {
 /**
  * Remembers a message, or inserts nothing when it is known already: a plain INSERT would abort the transaction then. While another
  * transaction has the same one open, it waits for that one's end. $1 to $11 are the columns, $12 the data to be remembered,
- * $13 the message's time in ms, $14 how long it is remembered, $15 how long to wait, whatever the session says.
+ * $13 the message's time in ms, $14 how long it is remembered, $15 how long to wait, whatever the session says: a setting that is
+ * attached to a function ends with it, however it was changed inside, and costs a tenth of what it takes to set it and to put it back.
  *
  * Whether it is too old is asked after the INSERT, by a statement of its own: where retention has just deleted the id, the INSERT
  * succeeds, and this statement sees how far retention has come, which is committed before anything is deleted.
@@ -26,13 +29,15 @@ export function createInboxFunctions(schema: string): string {
 function remember(schema: string): string {
   return `
     CREATE FUNCTION "${schema}".inbox_remember(${memoryColumns.map(([, type]) => type).join(", ")}, bytea,
-      double precision, double precision, text) RETURNS text ${body}
+      double precision, double precision, text) RETURNS text
+    LANGUAGE plpgsql ${plannedByKey} SET lock_timeout = '${usualWait}' AS $function$
     DECLARE
-      before CONSTANT text := current_setting('lock_timeout');
       "time" CONSTANT timestamptz := to_timestamp($13 / 1000);
       remembered text := 'new';
     BEGIN
-      PERFORM set_config('lock_timeout', $15, true);
+      IF $15 <> '${usualWait}' THEN
+        PERFORM set_config('lock_timeout', $15, true);
+      END IF;
       INSERT INTO ${inboxTable(schema)} (${memory}, data, since, processed_at)
       VALUES (${memoryColumns.map((_, index) => `$${index + 1}`).join(", ")}, $12, ${since('"time"')}, clock_timestamp())
       ON CONFLICT DO NOTHING;
@@ -42,7 +47,6 @@ function remember(schema: string): string {
         DELETE FROM ${inboxTable(schema)} m WHERE m.consumer = $1 AND m.id = $2;
         remembered := 'too-old';
       END IF;
-      PERFORM set_config('lock_timeout', before, true);
       RETURN remembered;
     END
     ${end}
