@@ -145,6 +145,13 @@ describe("a publisher", () => {
     expect(messages).toEqual([]);
   });
 
+  it("takes no limit that is beyond what a store takes", () => {
+    expect(() => publisherOf({ maxMessageBytes: 128 * 1024 * 1024 })).not.toThrow();
+    expect(() => publisherOf({ maxMessageBytes: 128 * 1024 * 1024 + 1 })).toThrow(
+      "option 'maxMessageBytes' must be a whole number from 1 to 134,217,728 (128 MiB)",
+    );
+  });
+
   it("refuses what is too large", async () => {
     const { publisher } = publisherOf({ maxMessageBytes: 300 });
     const refusal = publisher.publish(Placed, { orderId: "1", note: "x".repeat(300) });

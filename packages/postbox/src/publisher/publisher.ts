@@ -48,7 +48,7 @@ export interface PublisherOptions {
   readonly middleware?: readonly PublishMiddleware[];
   /** Beside JSON and bytes, which are built in. Defaults to none. */
   readonly codecs?: readonly Codec[];
-  /** A larger message is refused before it is stored or sent. Defaults to 1 MiB. */
+  /** A larger message is refused before it is stored or sent. At most 128 MiB, which is what a store takes. Defaults to 1 MiB. */
   readonly maxMessageBytes?: number;
   /** @experimental Time, chance and failpoints. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
@@ -59,7 +59,10 @@ const rules: Readonly<Record<string, OptionRule>> = {
   defaults: object,
   middleware: list,
   codecs: codecList,
-  maxMessageBytes: count,
+  maxMessageBytes: {
+    expected: "a whole number from 1 to 134,217,728 (128 MiB)",
+    test: (value) => count.test(value) && (value as number) <= 128 * 1024 * 1024,
+  },
   runtime: object,
 };
 

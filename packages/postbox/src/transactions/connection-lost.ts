@@ -1,7 +1,10 @@
 import { sqlState } from "./sql-state.js";
 
-/** The server ends, starts, or ends this session; and whatever goes wrong with a connection. */
-const states = /^(?:08...|57P0[1-5]|53300)$/;
+/**
+ * The server ends, starts, or ends this session; whatever goes wrong with a connection; and that the server takes no writes, as one that
+ * is a standby since a failover.
+ */
+const states = /^(?:08...|57P0[1-5]|53300|25006)$/;
 /**
  * What `pg` says when it was lost: it has no codes of its own; Knex writes the statement before it. Those of a socket may come from
  * anything that a handler calls.

@@ -62,6 +62,19 @@ describeOnEach("postgres", ({ url }) => {
   });
   afterAll(data.drop);
 
+  it("counts a server that takes no writes as one that is away: it is a standby since a failover", async () => {
+    const writing = store.transaction(async (tx) => {
+      await tx.query("SET LOCAL transaction_read_only = on");
+      await store.append(tx, "outbox", [testMessage("m")]);
+    });
+    const error = await writing.then(
+      () => undefined,
+      (thrown: unknown) => thrown,
+    );
+    expect(error).toMatchObject({ code: "25006" });
+    expect(store.isUnavailable(error)).toBe(true);
+  });
+
   it("knows that the network has reset its connection, and tells that from another socket's", async () => {
     const way = await cuttable(url);
     const own = new pg.Pool({ connectionString: way.url });
