@@ -12,12 +12,18 @@ export interface Places {
   now(): number;
 }
 
-/** Looks at the outbox, all queues and all inboxes. What was found parked is told once: it has come to its end. */
-export function standingOf({ store, broker, receiver, now }: Places): () => Promise<Standing> {
-  const told = new Set<unknown>();
-  const untold = (mark: unknown): boolean => !told.has(mark) && told.add(mark) !== undefined;
+/** Of one box, or one queue. */
+interface Part extends Omit<Standing, "reported"> {
+  /** What marks each of its parked messages. */
+  readonly parked: readonly unknown[];
+}
 
-  async function inBox(box: string, consumer?: string): Promise<Standing> {
+/** Looks at the outbox, all queues and all inboxes. What is parked is reported once: it has come to its end. */
+export function standingOf({ store, broker, receiver, now }: Places): () => Promise<Standing> {
+  const reported = new Set<unknown>();
+
+  async function inBox(box: string, consumer?: string): Promise<Part> {
+    const parked: unknown[] = [];
     const busy: string[] = [];
     const unhandled: UnhandledMessage[] = [];
     const rows = await unfinished(store, box);
@@ -26,19 +32,23 @@ export function standingOf({ store, broker, receiver, now }: Places): () => Prom
       const isDue = row.status === "pending" || (retryInMs !== undefined && retryInMs <= 0 && row.status !== "parked");
       if (isDue) busy.push(`${row.type} (${row.id}) is in ${box === "outbox" ? "the outbox" : `the box ${box}`}`);
       else if (row.status === "waiting") unhandled.push(unhandledRow(row, consumer, retryInMs));
-      else if (row.status === "parked" && untold(`${box} ${row.position} ${row.updatedAt.getTime()}`)) {
+      else if (row.status === "parked") {
+        const mark = `${box} ${row.position} ${row.updatedAt.getTime()}`;
+        if (reported.has(mark)) continue;
+        parked.push(mark);
         unhandled.push(unhandledRow(row, consumer));
       }
     }
-    return { busy, unhandled };
+    return { busy, unhandled, parked };
   }
 
-  function inQueue(consumer: string): Standing {
+  function inQueue(consumer: string): Part {
     const retries = receiver.retries(consumer);
     const later = retries.filter(({ dueAt }) => dueAt > now());
-    const parked = broker.parked(consumer).filter(untold);
+    const parked = broker.parked(consumer).filter((each) => !reported.has(each));
     const ready = broker.depth(consumer) - later.length;
     return {
+      parked,
       busy: ready > 0 ? [`${ready} in the queue of consumer ${consumer}`] : [],
       unhandled: [
         ...later.map(({ message: { type, id }, dueAt, reason }) => {
@@ -58,7 +68,13 @@ export function standingOf({ store, broker, receiver, now }: Places): () => Prom
     for (const consumer of consumers) parts.push(await inBox(inboxOf(consumer), consumer));
     // Last, since a message goes from a box to a queue: else it might be seen in neither.
     for (const consumer of consumers) parts.push(inQueue(consumer));
-    return { busy: parts.flatMap(({ busy }) => busy), unhandled: parts.flatMap(({ unhandled }) => unhandled) };
+    return {
+      busy: parts.flatMap(({ busy }) => busy),
+      unhandled: parts.flatMap(({ unhandled }) => unhandled),
+      reported() {
+        for (const mark of parts.flatMap(({ parked }) => parked)) reported.add(mark);
+      },
+    };
   };
 }
 

@@ -1,4 +1,3 @@
-import { setTimeout as pause } from "node:timers/promises";
 import { type NotSettledError, publishedBy, testMessaging } from "@postbox/testkit/app";
 import {
   constant,
@@ -13,7 +12,7 @@ import {
   transaction,
 } from "postbox";
 import { type ConnectedStore, connectStore } from "postbox/connect";
-import type { MemoryStore } from "postbox/memory";
+import { type MemoryStore, memoryStore } from "postbox/memory";
 import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import { z } from "zod";
 import { gate } from "../gate.js";
@@ -123,6 +122,69 @@ describe("settled", () => {
     await expect(app.settled()).rejects.toThrow(/consumer billing parked shop\.Placed \(.*\): .*no such customer/);
   });
 
+  it("names what was parked while others were still handled", async () => {
+    await using app = testMessaging();
+    const { opened, open } = gate();
+    app.messaging.consumer("fails").on(Placed, () => {
+      throw new PermanentError("no such customer");
+    });
+    app.messaging.consumer("slow").on(Placed, () => opened);
+    await place(app, 1);
+    const settled = failure(app.settled());
+    for (let turn = 0; turn < 50; turn++) await new Promise((resolve) => setImmediate(resolve));
+    open();
+    expect((await settled).messages).toMatchObject([{ status: "parked", consumer: "fails" }]);
+  });
+
+  it("sees what a handler publishes while it looks", async () => {
+    const memory = memoryStore();
+    const { opened, open } = gate();
+    const acked = gate();
+    let isStale = false;
+    const list: typeof memory.admin.list = async (options) => {
+      const page = await memory.admin.list(options);
+      if (options?.box === "outbox" && page.messages.length === 0 && isHandling && !isStale) {
+        isStale = true;
+        open();
+        await acked.opened;
+      }
+      return page;
+    };
+    const store = { ...memory, admin: { ...memory.admin, list } };
+    await using app = testMessaging({
+      store,
+      telemetry: (event) => event.name === "delivery.acked" && event.consumer === "billing" && acked.open(),
+    });
+    let isHandling = false;
+    let isPaid = false;
+    app.messaging.consumer("billing").on(Placed, async ({ n }) => {
+      isHandling = true;
+      await opened;
+      return [Invoiced.message({ n })];
+    });
+    app.messaging.consumer("payments").on(Invoiced, () => {
+      isPaid = true;
+    });
+    await place(app, 1);
+    await app.settled();
+    expect([isStale, isPaid]).toEqual([true, true]);
+  });
+
+  it("tells a duplicate from a retry of the same message", async () => {
+    await using app = testMessaging({ inbox: false, routerOptions: { backoff: constant(1_000) } });
+    let attempts = 0;
+    app.messaging.consumer("billing").on(Placed, () => {
+      if (++attempts === 1) throw new Error("not yet");
+    });
+    await app.deliver(Placed, { n: 1 }, { id: "a" });
+    await expect(app.settled()).rejects.toThrow("not yet");
+    await app.deliver(Placed, { n: 1 }, { id: "a" });
+    expect((await failure(app.settled())).messages).toMatchObject([{ id: "a", retryInMs: 1_000 }]);
+    await app.clock.advance(1_000);
+    await app.settled();
+    expect(attempts).toBe(3);
+  });
+
   it("names a message that waits behind another one of its key", async () => {
     await using app = testMessaging({ inbox: "durable" });
     app.messaging.consumer("billing").on(Placed, (_, { message }) => {
@@ -172,7 +234,7 @@ describe("settled", () => {
     await using app = testMessaging({ handledElsewhere: [Placed] });
     await app.store.admin.pause({ by: "test" });
     await place(app, 1);
-    await expect(app.settled()).rejects.toThrow(/while shop\.Placed \(.*\) is in the outbox/);
+    await expect(app.settled()).rejects.toThrow(/nothing happens while shop\.Placed \(.*\) is in the outbox/);
   });
 
   it("does not wait inside of a transaction, whose messages it could not see", async () => {
@@ -338,11 +400,10 @@ describe("on PGlite", () => {
       return [Invoiced.message({ n })];
     });
     const publish = (n: number) => store.transaction((tx) => app.messaging.in(tx).publish(Placed, { n }));
-    const { published } = await app.publishedBy(async () => {
-      await publish(1);
-      // Nothing is relayed outside of settled(), so that this is what the call published.
-      await pause(50);
-    });
+    await app.settled();
+    // No relay runs outside of settled(), so that nothing but the call publishes.
+    expect((await store.admin.stats()).lanes.owners).toEqual([]);
+    const { published } = await app.publishedBy(() => publish(1));
     expect(await published(Placed)).toEqual([{ n: 1 }]);
     expect(await published(Invoiced)).toEqual([]);
     await publish(2);

@@ -2,7 +2,7 @@ import type { Delivery, Message, Receiver } from "postbox";
 import type { MemoryBroker } from "postbox/memory";
 
 /** A delivery that failed and that the broker brings again. */
-export interface Retry {
+interface Retry {
   readonly message: Message;
   readonly dueAt: number;
   readonly reason: Error | undefined;
@@ -31,7 +31,8 @@ export function watchedReceiver(broker: MemoryBroker, now: () => number, changed
     deliveries++;
     unsettled++;
     const waiting = retries.get(consumer);
-    const again = [...(waiting ?? [])].find((retry) => retry.message.id === message.id);
+    // One that is not due is still there: this is a duplicate of it.
+    const again = [...(waiting ?? [])].find((retry) => retry.message.id === message.id && retry.dueAt <= now());
     if (again !== undefined) waiting?.delete(again);
     changed();
   }
