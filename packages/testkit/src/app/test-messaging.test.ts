@@ -123,14 +123,16 @@ describe("settled", () => {
   });
 
   it("names what was parked while others were still handled", async () => {
-    await using app = testMessaging();
     const { opened, open } = gate();
+    const parked = gate();
+    await using app = testMessaging({ telemetry: ({ name }) => name === "delivery.parked" && parked.open() });
     app.messaging.consumer("fails").on(Placed, () => {
       throw new PermanentError("no such customer");
     });
     app.messaging.consumer("slow").on(Placed, () => opened);
     await place(app, 1);
     const settled = failure(app.settled());
+    await parked.opened;
     for (let turn = 0; turn < 50; turn++) await new Promise((resolve) => setImmediate(resolve));
     open();
     expect((await settled).messages).toMatchObject([{ status: "parked", consumer: "fails" }]);

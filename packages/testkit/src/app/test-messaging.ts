@@ -32,11 +32,11 @@ export interface TestMessagingOptions<Inbox extends InboxMode = InboxMode>
   extends Omit<MessagingOptions<AnyStore, true, Inbox>, Fixed> {
   /** The name of the service. Defaults to "app". */
   readonly service?: string;
-  /** Events that other services handle: publishing them is not an error though no consumer here does. Defaults to none. */
+  /** Events that other services handle: `settled()` does not report that no consumer here does. Defaults to none. */
   readonly handledElsewhere?: readonly Binding[];
 }
 
-/** The messaging of a service under test: everything but the store in memory. Nothing is relayed or handled outside of `settled()`. */
+/** The messaging of a service under test, over a broker in memory. Nothing is relayed or handled before `settled()` or `deliver()`. */
 export interface TestMessaging<S extends AnyStore = AnyStore, Inbox extends InboxMode = InboxMode> {
   /** What your own code is given: register consumers and publish with it. */
   readonly messaging: Messaging<S, true, Inbox>;
