@@ -8,24 +8,26 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 const root = join(import.meta.dirname, "..");
 const library = join(root, "packages", "postbox");
 const protobuf = join(root, "packages", "protobuf");
+const testkit = join(root, "packages", "testkit");
 let project: string;
 
-// A project that has installed postbox, @postbox/protobuf with the one peer that it must have, and nothing else. In a temporary folder, where no other node_modules is near.
+// A project that has installed postbox, @postbox/protobuf with the one peer that it must have, @postbox/testkit without any of what its suites need, and nothing else. In a temporary folder, where no other node_modules is near.
 beforeAll(() => {
   if (!existsSync(join(library, "dist", "index.js"))) throw new Error("packages/postbox is not built: npm run build");
   project = mkdtempSync(join(tmpdir(), "postbox-no-driver-"));
   for (const part of ["dist", "package.json"]) {
     cpSync(join(library, part), join(project, "node_modules", "postbox", part), { recursive: true });
     cpSync(join(protobuf, part), join(project, "node_modules", "@postbox", "protobuf", part), { recursive: true });
+    cpSync(join(testkit, part), join(project, "node_modules", "@postbox", "testkit", part), { recursive: true });
   }
   const peer = join("node_modules", "@bufbuild", "protobuf");
   cpSync(join(root, peer), join(project, peer), { recursive: true });
 });
 afterAll(() => rmSync(project, { recursive: true, force: true }));
 
-const doors = ["postbox", "postbox/memory", "postbox/connect", "@postbox/protobuf"];
+const doors = ["postbox", "postbox/memory", "postbox/connect", "@postbox/protobuf", "@postbox/testkit/app"];
 
-test.each(doors)("%s can be imported without any driver or generator", async (name) => {
+test.each(doors)("%s can be imported without any driver, generator or test runner", async (name) => {
   const program = `console.log(Object.keys(await import("${name}")).length)`;
   const { stdout, stderr } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], {
     cwd: project,
@@ -39,4 +41,31 @@ test("the test would notice a driver", async () => {
   const program = 'await import("pg")';
   const run = promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], { cwd: project });
   await expect(run).rejects.toThrow("ERR_MODULE_NOT_FOUND");
+});
+
+test("the test would notice a test runner", async () => {
+  const program = 'await import("@postbox/testkit")';
+  const run = promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], { cwd: project });
+  await expect(run).rejects.toThrow(/ERR_MODULE_NOT_FOUND|Cannot find package/);
+});
+
+test("@postbox/testkit/app settles without a test runner", async () => {
+  const program = `
+    import { defineEvent } from "postbox";
+    import { testMessaging } from "@postbox/testkit/app";
+    const schema = { "~standard": { version: 1, vendor: "none", validate: (value) => ({ value }) } };
+    const Ping = defineEvent({ type: "a.Ping", schema });
+    const Pong = defineEvent({ type: "a.Pong", schema });
+    const app = testMessaging({ handledElsewhere: [Pong] });
+    app.messaging.consumer().on(Ping, ({ n }) => [Pong.message({ n: n + 1 })]);
+    await app.deliver(Ping, { n: 1 });
+    await app.settled();
+    console.log(JSON.stringify(await app.published(Pong)));
+    await app.close();`;
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], {
+    cwd: project,
+    timeout: 10_000,
+  });
+  expect(stderr).toBe("");
+  expect(stdout).toBe('[{"n":2}]\n');
 });

@@ -1,4 +1,5 @@
 // Every `error:` comment names a text that the compiler must print for the line below it; no other line may fail.
+import { testMessaging } from "@postbox/testkit/app";
 import type { NodePgDatabase } from "drizzle-orm/node-postgres";
 import type { Pool, PoolClient } from "pg";
 import {
@@ -226,3 +227,11 @@ catalog.asyncApi({});
 defineCatalog(["shop.orders.v1.OrderPlaced"]);
 // error: 'deprecated' does not exist in type 'EventDocs'
 defineEvent({ type: "a.C", schema: z.object({ a: z.string() }), docs: { deprecated: true } });
+// error: Property 'clock' does not exist on type 'TestMessaging<
+testMessaging({ store }).clock;
+// error: 'sender' does not exist in type
+testMessaging({ sender: memoryBroker().sender() });
+// error: Property 'nonsense' does not exist on type '{ orderId: string;
+testMessaging().published(OrderPlaced).then(([order]) => order?.nonsense);
+// error: Property 'total' is missing
+testMessaging().deliver(OrderPlaced, { orderId: "1" });

@@ -64,6 +64,8 @@ export type ErrorCode =
   | "publish-timeout"
   | "url-unsupported"
   | "driver-missing"
+  // Tests of one's own service, by the testkit.
+  | "not-settled"
   // Anything that was not an error of ours.
   | "unknown";
 

@@ -48,6 +48,7 @@ export {
   type JsonSchemaDocumentOptions,
   type TakesEvents,
 } from "./event/catalog.js";
+export { dataOf } from "./event/data-of.js";
 export {
   type DataIn,
   type DataOut,

@@ -1,0 +1,75 @@
+import type { Telemetry, TelemetryEvent } from "postbox";
+
+/** What happens, as far as it is told: who waits for something to happen waits here. */
+export interface Activity {
+  readonly telemetry: Telemetry;
+  /** Something happened that no event tells. */
+  changed(): void;
+  /** How much has happened. */
+  readonly count: number;
+  /** The handlers that run, in words. */
+  readonly handling: readonly string[];
+  /** Resolves as soon as `count` is another one than this. */
+  since(count: number): Promise<void>;
+  /** What a consumer, or without one the relay, last failed with over this message. */
+  errorOf(id: string, consumer?: string): Error | undefined;
+}
+
+/** After these, nobody handles the delivery any more. */
+const ends: ReadonlySet<TelemetryEvent["name"]> = new Set([
+  "delivery.acked",
+  "delivery.retried",
+  "delivery.parked",
+  "delivery.released",
+  "delivery.abandoned",
+  "delivery.ignored",
+] as const);
+
+/** `also` hears of every event, too. */
+export function createActivity(also: Telemetry): Activity {
+  const errors = new Map<string, Error>();
+  const handling = new Map<string, string>();
+  let count = 0;
+  let happened = () => {};
+  let next = new Promise<void>((resolve) => {
+    happened = resolve;
+  });
+
+  function changed(): void {
+    count++;
+    happened();
+    next = new Promise((resolve) => {
+      happened = resolve;
+    });
+  }
+
+  function note(event: TelemetryEvent): void {
+    if (!("id" in event)) return;
+    const name = placeOf(event.id, "consumer" in event ? event.consumer : undefined);
+    if ("error" in event) errors.set(name, event.error);
+    if (event.name === "delivery.received") {
+      handling.set(name, `consumer ${event.consumer} handles ${event.id}`);
+    } else if (ends.has(event.name)) handling.delete(name);
+  }
+
+  return {
+    telemetry(event) {
+      note(event);
+      changed();
+      also(event);
+    },
+    changed,
+    get count() {
+      return count;
+    },
+    get handling() {
+      return [...handling.values()];
+    },
+    since: (seen) => (count === seen ? next : Promise.resolve()),
+    errorOf: (id, consumer) => errors.get(placeOf(id, consumer)),
+  };
+}
+
+function placeOf(id: string, consumer = ""): string {
+  return JSON.stringify([consumer, id]);
+}

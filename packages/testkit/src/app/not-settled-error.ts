@@ -1,0 +1,45 @@
+import { PostboxError } from "postbox";
+
+/** A message that was published and that no handler has finished. */
+export interface UnhandledMessage {
+  /**
+   * `retrying`: it failed and has another attempt later. `parked`: it failed for good. `waiting`: it stands behind an earlier message of
+   * its key.
+   */
+  readonly status: "retrying" | "parked" | "waiting";
+  /** The consumer that failed; absent if the relay could not send it, which is so when no consumer handles its type. */
+  readonly consumer?: string;
+  readonly type: string;
+  readonly id: string;
+  /** The last error's text, if there is one. */
+  readonly error?: string;
+  /** In how many ms of the store's clock the next attempt is due; absent if there is none. */
+  readonly retryInMs?: number;
+}
+
+/** What `settled()` rejects with. Its `cause` is what the first of these handlers threw, if that is known. */
+export class NotSettledError extends PostboxError {
+  override readonly name = "NotSettledError";
+  readonly messages: readonly UnhandledMessage[];
+
+  constructor(what: string, messages: readonly UnhandledMessage[], cause?: unknown) {
+    super("not-settled", [what, ...messages.map((message) => `  - ${sentence(message)}`)].join("\n"), { cause });
+    this.messages = messages;
+  }
+}
+
+function sentence({ status, consumer, type, id, error, retryInMs }: UnhandledMessage): string {
+  const message = `${type} (${id})`;
+  const why = error === undefined ? "" : `: ${error}`;
+  const next = retryInMs === undefined ? "" : `; due again in ${retryInMs} ms`;
+  if (status === "waiting") return `${message} waits behind an earlier message of its key${next}`;
+  if (consumer === undefined) return `${message} was not sent${why}${next}${unroutableAdvice(error)}`;
+  if (status === "parked") return `consumer ${consumer} parked ${message}${why}`;
+  return `consumer ${consumer} failed to handle ${message}${why}${next}`;
+}
+
+function unroutableAdvice(error = ""): string {
+  return error.includes("[unroutable]")
+    ? "; register a handler for it, or list its event in 'handledElsewhere' if another service handles it"
+    : "";
+}

@@ -1,0 +1,88 @@
+import type { Activity } from "./activity.js";
+import { NotSettledError, type UnhandledMessage } from "./not-settled-error.js";
+import { within } from "./within.js";
+
+export interface SettledOptions {
+  /** How many deliveries it waits for at most: handlers that publish for each other without an end are an error. Defaults to 1,000. */
+  readonly maxDeliveries?: number;
+  /** How long a handler, or the store, may do nothing at all, in real time. Defaults to 5,000. */
+  readonly timeoutMs?: number;
+}
+
+/** Where all messages stand at one moment. */
+export interface Standing {
+  /** What can go on without any time passing, in words; empty when nothing can. */
+  readonly busy: readonly string[];
+  readonly unhandled: readonly UnhandledMessage[];
+  /** These were reported: what is parked among them is left out from now on. */
+  reported(): void;
+}
+
+export interface Settling {
+  readonly activity: Activity;
+  /** How many deliveries there were so far. */
+  deliveries(): number;
+  /** Whether a handler runs: then nothing but its end is waited for. */
+  isHandling(): boolean;
+  /** Asks the store and the broker. */
+  standing(): Promise<Standing>;
+  /** Lets relay and consumers poll at once; absent where they do so in real time. */
+  poll?(): Promise<void>;
+}
+
+/** So many polls in a row must find something: each of them looks at everything. */
+const fruitlessPolls = 5;
+
+/** Waits until nothing can go on without time passing; rejects if a message is not handled then. */
+export async function settle(settling: Settling, options: SettledOptions = {}): Promise<void> {
+  const { activity } = settling;
+  const { maxDeliveries = 1_000, timeoutMs = 5_000 } = options;
+  const mostDeliveries = settling.deliveries() + maxDeliveries;
+  let fruitless = 0;
+  for (;;) {
+    const seen = activity.count;
+    const standing = await within(timeoutMs, settling.standing(), () => storeSilent(timeoutMs));
+    const { busy, unhandled } = standing;
+    const isQuiet = busy.length === 0 && !settling.isHandling();
+    // A handler may have published after the outbox was looked at, and ended before its queue was.
+    if (isQuiet && activity.count !== seen) continue;
+    if (isQuiet) {
+      if (unhandled.length === 0) return;
+      standing.reported();
+      const what = `${unhandled.length === 1 ? "1 message is" : `${unhandled.length} messages are`} not handled`;
+      const text = `${what}; correct what failed, or expect this error if the test is about it:`;
+      throw new NotSettledError(text, unhandled, causeOf(settling, unhandled));
+    }
+    if (settling.deliveries() > mostDeliveries) {
+      const text = `more than ${maxDeliveries} deliveries; handlers publish for each other without an end, or raise maxDeliveries`;
+      throw new NotSettledError(`${text} (${busy.join(", ")})`, unhandled);
+    }
+    const stuck = (what: string, advice: string) => {
+      const text = `${what} while ${[...activity.handling, ...busy].join(", ")}; ${advice}`;
+      return new NotSettledError(text, unhandled, causeOf(settling, unhandled));
+    };
+    if (settling.poll === undefined || settling.isHandling()) {
+      await within(timeoutMs, activity.since(seen), () =>
+        stuck(
+          `nothing happened for ${timeoutMs} ms`,
+          "let the handler end, or call clock.advance(ms) meanwhile if it waits for time to pass",
+        ),
+      );
+      continue;
+    }
+    await settling.poll();
+    fruitless = activity.count === seen ? fruitless + 1 : 0;
+    if (fruitless === fruitlessPolls) throw stuck("nothing happens", "resume its box if that is paused");
+  }
+}
+
+/** What was thrown says more than its text. */
+function causeOf({ activity }: Settling, [first]: readonly UnhandledMessage[]): Error | undefined {
+  return first && activity.errorOf(first.id, first.consumer);
+}
+
+/** That the store does not answer, most likely because a transaction has its only connection. */
+export function storeSilent(timeoutMs: number): NotSettledError {
+  const text = `the store did not answer within ${timeoutMs} ms; end open transactions before settled(), or check the database`;
+  return new NotSettledError(text, []);
+}

@@ -1,0 +1,41 @@
+import type { Runtime } from "postbox";
+import { type ManualRuntime, manualRuntime } from "../manual-runtime.js";
+
+/** The time of the store, the broker and the handlers. It stands still until a test moves it. */
+export interface TestClock {
+  /** Milliseconds since 1970. Starts at the beginning of 2026. */
+  now(): number;
+  /**
+   * Moves time on by `ms`. Scheduled messages and retries that fall due are delivered by the next `settled()`, or at once if one is
+   * waiting.
+   */
+  advance(ms: number): Promise<void>;
+}
+
+/** Two times: that of the test, and that of the loops that poll, which may run ahead because nothing is ever due by it. */
+export interface TestTime {
+  readonly clock: TestClock;
+  /** For the store and the broker: what they delay waits for the test's clock. */
+  readonly storage: Runtime;
+  /** For the relay and the consumers: `poll` drives their pauses. */
+  readonly loops: Runtime;
+  /** Lets the relay and the consumers poll as if `ms` had passed, while the test's clock stands still. */
+  poll(ms: number): Promise<void>;
+}
+
+export function testTime(): TestTime {
+  const storage: ManualRuntime = manualRuntime();
+  const polling: ManualRuntime = manualRuntime();
+  return {
+    clock: {
+      now: storage.now,
+      async advance(ms) {
+        await storage.advance(ms);
+        await polling.advance(ms);
+      },
+    },
+    storage,
+    loops: { ...polling, now: storage.now },
+    poll: (ms) => polling.advance(ms),
+  };
+}
