@@ -9,9 +9,9 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 330, unpacked: 1120 },
+  postbox: { packed: 350, unpacked: 1190 },
   "@postbox/protobuf": { packed: 20, unpacked: 60 },
-  "@postbox/testkit": { packed: 150, unpacked: 620 },
+  "@postbox/testkit": { packed: 155, unpacked: 650 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));
