@@ -13,11 +13,14 @@ const layers: readonly (readonly string[])[] = [
   ["publisher/", "router/"],
   ["outbox/", "inbox/"],
   ["middleware/"],
-  ["stores/", "transports/", "transactions/", "connect/", "messaging/"],
+  ["stores/", "transports/", "transactions/", "connect/", "messaging/", "schedule/"],
 ];
 
-/** The only places that may import what is not ours and not Node's: everything else runs without any driver. */
-const driverFolders = ["stores/", "transports/", "transactions/", "connect/"];
+/**
+ * The only places that may import what is not ours and not Node's: everything else runs without any driver. A schedule loads the parser
+ * of cron expressions when it has one to parse, as connect loads a driver.
+ */
+const driverFolders = ["stores/", "transports/", "transactions/", "connect/", "schedule/"];
 
 /** What breaks the direction of imports among `modules`, whose keys are paths such as `message/codec.ts`. */
 export function importViolations(modules: ReadonlyMap<string, string>): string[] {
@@ -49,7 +52,7 @@ function problemWithin(from: string, to: string, reexportsAll: boolean): string 
 
 function problemOutside(from: string, specifier: string): string | undefined {
   if (specifier.startsWith("node:") || driverFolders.some((folder) => from.startsWith(folder))) return undefined;
-  return "drivers and other packages belong into stores, transports, transactions or connect";
+  return "drivers and other packages belong into stores, transports, transactions, connect or schedule";
 }
 
 function layerOf(path: string): number | undefined {

@@ -25,7 +25,14 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(project, { recursive: true, force: true }));
 
-const doors = ["postbox", "postbox/memory", "postbox/connect", "@postbox/protobuf", "@postbox/testkit/app"];
+const doors = [
+  "postbox",
+  "postbox/memory",
+  "postbox/connect",
+  "postbox/schedule",
+  "@postbox/protobuf",
+  "@postbox/testkit/app",
+];
 
 test.each(doors)("%s can be imported without any driver, generator or test runner", async (name) => {
   const program = `console.log(Object.keys(await import("${name}")).length)`;
@@ -35,6 +42,26 @@ test.each(doors)("%s can be imported without any driver, generator or test runne
   });
   expect(stderr).toBe("");
   expect(Number(stdout)).toBeGreaterThan(0);
+});
+
+test("a cron expression without its parser says what to install", async () => {
+  const program = `
+    import { createOutbox, defineEvent, silent } from "postbox";
+    import { memoryStore } from "postbox/memory";
+    import { createSchedule } from "postbox/schedule";
+    const schema = { "~standard": { version: 1, vendor: "test", validate: (value) => ({ value }) } };
+    const message = defineEvent({ type: "a.B", schema }).message({});
+    const outbox = createOutbox(memoryStore(), { source: "/s" });
+    const every = createSchedule(outbox, { e: { everyMs: 1000, message } });
+    await every.start();
+    await every.stop();
+    await createSchedule(outbox, { c: { cron: "* * * * *", message } }, { telemetry: silent }).start().catch((error) => console.log(error.message));`;
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], {
+    cwd: project,
+    timeout: 10_000,
+  });
+  expect(stderr).toBe("");
+  expect(stdout.trim()).toBe("[driver-missing] cannot load 'croner'; install it beside postbox: npm install croner");
 });
 
 test("the test would notice a driver", async () => {

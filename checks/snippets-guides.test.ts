@@ -20,6 +20,7 @@ import {
 } from "postbox";
 import { type MemoryBroker, memoryBroker, memoryStore } from "postbox/memory";
 import { postgresStore } from "postbox/postgres";
+import { createSchedule, type Schedule, type ScheduleEntry } from "postbox/schedule";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { guideDatabases } from "./guide-database.js";
 import { defaults, known, listedIn, named, pageText, snippets, statements, tableOf, until } from "./snippets.js";
@@ -54,6 +55,19 @@ describe("the tables of the guide to the outbox", () => {
     for (const [name, , value] of rows) {
       const option = named(name)[0] as string;
       if (option !== "transactions") expect([option, value]).toEqual([option, documented.get(option)]);
+    }
+  });
+
+  it("lists all options of an entry of a schedule, with their defaults", () => {
+    const rows = table("entry of `createSchedule(outbox, …)` | meaning | default");
+    const outbox = createOutbox(store, { source: "/s" });
+    const options = known(() => createSchedule(outbox, { entry: nonsense as ScheduleEntry }));
+    expect(rows.map(([name]) => named(name)[0]).sort()).toEqual(options.sort());
+    const documented = defaults("schedule/create-schedule.ts");
+    for (const [name, , value] of rows) {
+      const option = named(name)[0] as string;
+      // One of the two is required.
+      if (option !== "cron" && option !== "everyMs") expect([option, value]).toEqual([option, documented.get(option)]);
     }
   });
 
@@ -194,6 +208,22 @@ describeOnEach("postgres", (server) => {
     told.mockRestore();
     expect(await count("scheduled")).toBe(1);
 
+    const { schedule } = (await load("reports.ts")) as { schedule: Schedule };
+    await schedule.start();
+    await schedule.stop();
+    await pool.query(
+      "update postbox.schedule set last_tick = last_tick - interval '1 day' where name = 'daily-report'",
+    );
+    await schedule.start();
+    await until(async () => (await count("pending")) !== 0);
+    await schedule.stop();
+    const reports = await pool.query(
+      "delete from postbox.outbox_pending where type = 'shop.reports.v1.ReportDue' returning id",
+    );
+    expect(reports.rows).toEqual([{ id: expect.stringMatching(/^daily-report\/\d{4}-\d\d-\d\dT0[45]:00:00\.000Z\//) }]);
+    // In case a quarter of an hour has just begun.
+    await pool.query("delete from postbox.outbox_pending where type = 'shop.stock.v1.CheckDue'");
+
     const { relay: keeping } = (await load("relay-keeping.ts")) as { relay: Relay };
     const archived = vi.spyOn(console, "log").mockImplementation(() => {});
     await pool.query("update postbox.outbox_overflow set done_at = done_at - interval '8 days'");
@@ -294,6 +324,16 @@ describeOnEach("postgres", (server) => {
         expect(await store.transaction((tx) => outbox.in(tx).cancel({ type: "t" }, "a"))).toBe(true);
       };
       await as("scheduler", schedule, "producer");
+      const tick = async (pool: pg.Pool) => {
+        const store = postgresStore({ pool });
+        await store.transaction((tx) => store.tick(tx, "nightly"));
+        const { lastTick: after, now } = await store.transaction((tx) => store.tick(tx, "nightly"));
+        const claim = { after, tick: Math.floor(now) };
+        expect(await store.transaction((tx) => store.tick(tx, "nightly", claim))).toMatchObject({
+          claimed: claim.tick > after,
+        });
+      };
+      await as("ticker", tick, "producer");
       await as("watcher", async (pool) => {
         const store = postgresStore({ pool });
         expect(await store.admin.stats()).toMatchObject({ pending: { count: 2 }, scheduled: { count: 1 } });

@@ -37,6 +37,7 @@ import {
 } from "postbox";
 import { drizzle } from "postbox/drizzle";
 import { postgresStore } from "postbox/postgres";
+import { createSchedule } from "postbox/schedule";
 import * as v from "valibot";
 import { z } from "zod";
 import * as v1 from "../../examples/04-books/src/gen/example/books/v1/books_postbox.js";
@@ -82,6 +83,11 @@ export async function place(client: PoolClient, single: Client): Promise<void> {
     await drizzleOutbox.in(tx).publish(OrderPlaced, { orderId: "1", total: 2, note: "by Drizzle" });
   });
 }
+
+createSchedule(drizzleOutbox, {
+  daily: { cron: "0 6 * * *", message: (tick) => OrderPlaced.message({ orderId: tick.toISOString(), total: 0 }) },
+  often: { everyMs: 1000, message: InvoiceIssued.message({ orderId: "1" }), missed: "all", maxMissed: 5 },
+});
 
 export const router = createRouter("billing")
   .use(retry())

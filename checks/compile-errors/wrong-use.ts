@@ -23,6 +23,7 @@ import {
   withUpcast,
 } from "postbox";
 import { memoryBroker } from "postbox/memory";
+import { createSchedule } from "postbox/schedule";
 import { z } from "zod";
 import * as v1 from "../../examples/04-books/src/gen/example/books/v1/books_postbox.js";
 import * as v2 from "../../examples/04-books/src/gen/example/books/v2/books_postbox.js";
@@ -99,6 +100,14 @@ register(createRouter("b"));
 outbox.in(client).publish(OrderPlaced, { orderId: 1, total: 2 });
 // error: Property 'deliverAt' is missing
 outbox.in(client).publish(OrderPlaced, { orderId: "1", total: 2 }, { scheduleKey: "1" });
+// error: is not assignable to type 'undefined'
+createSchedule(outbox, { daily: { cron: "0 6 * * *", everyMs: 1000, message: InvoiceIssued.message({ orderId: "1" }) } });
+// error: Property 'cron' is missing
+createSchedule(outbox, { daily: { timeZone: "UTC", message: InvoiceIssued.message({ orderId: "1" }) } });
+// error: is not assignable to type
+createSchedule(outbox, { daily: { everyMs: 1000, maxMissed: 5, message: InvoiceIssued.message({ orderId: "1" }) } });
+// error: is missing the following properties from type 'Draft<string>'
+createSchedule(outbox, { daily: { everyMs: 1000, message: () => ({ orderId: "1" }) } });
 // error: Property 'cancel' does not exist
 messaging.neither.publisher.cancel(OrderPlaced, "1");
 // error: is missing the following properties from type 'ClientBase'

@@ -123,6 +123,7 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
         return done;
       }),
     cancel: (...args) => link.call(() => inner.cancel(...args)),
+    tick: (...args) => link.call(() => inner.tick(...args)),
     inbox: {
       remember: (tx, ...args) =>
         link.call(async () => {

@@ -59,6 +59,13 @@ export interface Store<Tx = unknown> {
    * has committed (false) or rolled back (true). A relay does not wait: it passes over what an open transaction has cancelled.
    */
   cancel(tx: Tx, box: string, type: string, scheduleKey: string): Promise<boolean>;
+  /**
+   * The state of a schedule within `tx`, by its name; one that is not known begins now. With `claim`, moves its last tick from `after`
+   * on to `tick`, if it still is `after` and `tick` is later and not in the future by the database's clock: `claimed` says whether it
+   * did. Waits for another transaction that claims, or begins, the same schedule, so of several that claim from the same `after`
+   * one succeeds; if that rolls back, the next one does.
+   */
+  tick(tx: Tx, schedule: string, claim?: TickClaim): Promise<ScheduleState>;
   /** What consumers have handled, and the way into the box of each, `inboxOf(consumer)`. */
   readonly inbox: Inbox<Tx>;
   /** The relay's side of a box: "outbox", or a consumer's inbox. */
@@ -79,6 +86,23 @@ export interface Store<Tx = unknown> {
   health(options?: HealthOptions): Promise<Health>;
   /** Brings the schema up to date. Safe when many call it at once; never called by the library itself. */
   migrate(): Promise<void>;
+}
+
+/** From which tick of a schedule to which; both in ms since 1970. */
+export interface TickClaim {
+  readonly after: number;
+  readonly tick: number;
+}
+
+/** Where a schedule stands; times are whole ms since 1970, but for `now`. */
+export interface ScheduleState {
+  /** Chosen at random when the schedule began: in another database, a schedule of this name has another one. */
+  readonly id: string;
+  /** The last tick that was claimed, or when the schedule began. */
+  readonly lastTick: number;
+  /** The database's clock. */
+  readonly now: number;
+  readonly claimed: boolean;
 }
 
 /**

@@ -101,7 +101,7 @@ async function endSessions(pool: Pool, name: string): Promise<void> {
 /** Much faster than making the schema anew for each fact. */
 async function empty(pool: Pool, schema: string): Promise<void> {
   const parts = ["pending", "wait", "hold", "member", "scheduled", "parked", "done", "overflow"];
-  const shared = ["inbox_message", "effect", "box", "audit"];
+  const shared = ["inbox_message", "effect", "box", "audit", "schedule"];
   const tables = [...boxes.flatMap((box) => parts.map((part) => `${box}_${part}`)), ...shared];
   await pool.query(
     tables.map((table) => `DELETE FROM ${schema}.${table};`).join("") +
@@ -122,6 +122,7 @@ const timesOfBox = {
 const sharedTimes = {
   box: ["paused_at", "cleaner_until", "forgotten_until"],
   audit: ["at"],
+  schedule: ["last_tick"],
   inbox_message: ["since", "received_at", "processed_at"],
 };
 

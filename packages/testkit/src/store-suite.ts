@@ -17,6 +17,7 @@ import { settlingFacts } from "./store-suite/settling-facts.js";
 import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
 import { strictOrderFacts } from "./store-suite/strict-order-facts.js";
+import { tickFacts } from "./store-suite/tick-facts.js";
 import { transactionFacts } from "./store-suite/transaction-facts.js";
 
 /**
@@ -41,6 +42,7 @@ export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     retentionFacts(fact);
     scheduleFacts(fact);
     scheduleKeyFacts(fact);
+    tickFacts(fact);
     migrationFacts(fact);
   });
 }

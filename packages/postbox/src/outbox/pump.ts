@@ -55,7 +55,7 @@ export interface Pump {
 }
 
 /** Retrying does not mend these: somebody has to migrate, or to deploy. */
-const fatal: ReadonlySet<string> = new Set(["schema-missing", "schema-outdated", "schema-newer"]);
+export const fatal: ReadonlySet<string> = new Set(["schema-missing", "schema-outdated", "schema-newer"]);
 
 export function createPump<Tx>(store: Store<Tx>, options: PumpOptions): Pump {
   const { box: boxName, order, leaseMs, publishTimeoutMs, runtime, telemetry, hints } = options;

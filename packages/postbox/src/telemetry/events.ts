@@ -30,6 +30,24 @@ export type TelemetryEvent =
       readonly partitionsDropped: number;
     }
   | { readonly name: "relay.failed"; readonly box: string; readonly error: PostboxError; readonly retryInMs: number }
+  /** Its tick was claimed, and the messages of these ids published: one, or with `missed: "all"` one for each tick that was due. */
+  | {
+      readonly name: "schedule.ticked";
+      readonly schedule: string;
+      /** The latest of the ticks that were due, as an ISO 8601 timestamp. */
+      readonly tick: string;
+      readonly lateMs: number;
+      readonly ids: readonly string[];
+    }
+  /** Its tick was missed, and with `missed: "skip"` nothing was published. */
+  | { readonly name: "schedule.skipped"; readonly schedule: string; readonly tick: string; readonly lateMs: number }
+  /** An entry failed, and is tried again; with a `retryInMs` of Infinity, and no entry, the schedule has ended. */
+  | {
+      readonly name: "schedule.failed";
+      readonly schedule?: string;
+      readonly error: PostboxError;
+      readonly retryInMs: number;
+    }
   | {
       readonly name: "breaker.opened";
       readonly box: string;

@@ -8,6 +8,7 @@ import { MemoryHints } from "./memory-hints.js";
 import { MemoryInbox } from "./memory-inbox.js";
 import { MemoryKeyLocks } from "./memory-key-locks.js";
 import { scheduleLocksOf } from "./memory-schedule.js";
+import { MemorySchedules } from "./memory-schedules.js";
 import { MemoryWaits } from "./memory-waits.js";
 
 export interface MemoryDatabaseOptions {
@@ -34,6 +35,9 @@ export class MemoryData implements MemoryDatabase {
   readonly keyLocks = new MemoryKeyLocks(this.waits);
   /** Of what transactions have scheduled by a key, replaced or cancelled. */
   readonly scheduleLocks = new MemoryKeyLocks(this.waits);
+  /** Of the schedules that a transaction has looked at, or moved on. */
+  readonly tickLocks = new MemoryKeyLocks(this.waits);
+  readonly schedules: MemorySchedules;
   readonly hints = new MemoryHints();
   /** What each dry run has counted, by its number. */
   readonly #dryRuns: ReadonlySet<number>[] = [];
@@ -44,6 +48,7 @@ export class MemoryData implements MemoryDatabase {
 
   constructor(runtime: Runtime) {
     this.runtime = runtime;
+    this.schedules = new MemorySchedules(runtime);
     for (const name of usualBoxes) this.box(name);
   }
 
@@ -103,7 +108,8 @@ export class MemoryData implements MemoryDatabase {
 
   dump(): string {
     const boxes = [...this.#boxes].map(([name, box]) => [name, box.everything()]);
-    return JSON.stringify([boxes, this.audit.everything(), this.inbox.everything()], (_, value: unknown) => {
+    const everything = [boxes, this.audit.everything(), this.inbox.everything(), this.schedules.everything()];
+    return JSON.stringify(everything, (_, value: unknown) => {
       if (value instanceof Uint8Array) return Buffer.from(value).toString("base64");
       return typeof value === "number" && !Number.isFinite(value) ? String(value) : value;
     });

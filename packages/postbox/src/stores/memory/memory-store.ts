@@ -110,6 +110,12 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       return tx.cancel(box, key);
     },
 
+    async tick(handle, schedule, claim) {
+      const tx = openTransaction(handle, data, name);
+      await data.tickLocks.lock(tx, "schedule", [schedule]);
+      return data.schedules.tick(tx, schedule, data.now(), claim);
+    },
+
     inbox: data.inbox.on({
       waits: data.waits,
       runtime: data.runtime,

@@ -109,7 +109,8 @@ export class OpenTransaction implements MemoryTransaction {
   rollback(): void {
     if (!this.open) return;
     for (const { box, placed } of this.#staged) if (placed !== undefined) box.discard(placed);
-    for (const undo of this.#undos) undo();
+    // The last first: of what was changed twice, the first knows how it was.
+    for (const undo of this.#undos.toReversed()) undo();
     this.#finish("rolled back");
   }
 

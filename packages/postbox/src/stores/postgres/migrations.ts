@@ -6,6 +6,7 @@ import { createInboxMemory } from "./inbox-memory.js";
 import { auditTable, boxStateTable, defaultSchema, migrationTable, schemaRule } from "./names.js";
 import { createPublishFunctions } from "./publish-function.js";
 import { createRowChecks } from "./row-checks.js";
+import { createSchedules } from "./tick-sql.js";
 import { createViews } from "./views.js";
 
 /*
@@ -52,6 +53,7 @@ const steps: readonly ((schema: string) => string)[] = [
     createPublishFunctions(schema) +
     createInboxMemory(schema) +
     createInboxFunctions(schema) +
+    createSchedules(schema) +
     createViews(schema),
 ];
 

@@ -98,6 +98,11 @@ export function boxStateTable(schema: string): string {
   return `"${schema}"."box"`;
 }
 
+/** How far each schedule has come. */
+export function scheduleTable(schema: string): string {
+  return `"${schema}"."schedule"`;
+}
+
 /** What operators have changed. */
 export function auditTable(schema: string): string {
   return `"${schema}"."audit"`;

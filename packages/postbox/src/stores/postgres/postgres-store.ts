@@ -24,6 +24,7 @@ import { withReservedConnections } from "./reserved-connection.js";
 import { type StatementRunner, statementRunner } from "./run-statement.js";
 import { schemaCheck, schemaError } from "./schema-check.js";
 import { sessionTerminator } from "./terminate-session.js";
+import { tickSql } from "./tick-sql.js";
 import { appendSql } from "./write-sql.js";
 
 export interface PostgresStoreOptions {
@@ -99,6 +100,8 @@ export function postgresStore(
     }
   }
 
+  const tickStatement = tickSql(schema);
+
   /** The statements of each box, made once. */
   const statements = new Map<string, ReturnType<typeof appendSql>>();
   async function appending(box: string, tx: unknown): Promise<ReturnType<typeof appendSql>> {
@@ -145,6 +148,13 @@ export function postgresStore(
       requireBox(box);
       const { cancel } = statements.get(box) ?? (await appending(box, tx));
       return (await write(tx, cancel, [type, scheduleKey])).length > 0;
+    },
+
+    async tick(tx, schedule, claim) {
+      const times = [claim?.after, claim?.tick].map((ms) => (ms === undefined ? null : new Date(ms).toISOString()));
+      const [row] = await write(tx, tickStatement, [schedule, ...times]);
+      const { id, last_tick: lastTick, now, claimed } = row as Record<string, unknown>;
+      return { id: String(id), lastTick: Number(lastTick), now: Number(now), claimed: claimed === true };
     },
 
     inbox: postgresInbox({ schema, boxes, run, onPool, write }),

@@ -1,0 +1,1 @@
+export { createSchedule, type Schedule, type ScheduleEntry, type ScheduleOptions } from "./create-schedule.js";
