@@ -48,7 +48,8 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
     async effect(tx, name) {
       await transactions.executor(tx)(`INSERT INTO ${schema}.effect VALUES ($1)`, [name]);
     },
-    effects: async () => (await pool.query(`SELECT name FROM ${schema}.effect`)).rows.map(({ name }) => name),
+    effects: async () =>
+      (await pool.query(`SELECT name FROM ${schema}.effect ORDER BY place`)).rows.map(({ name }) => name),
     advance: (ms) => advance(pool, schema, ms),
     now: () => Date.now(),
     contents: (box) => contentsOf(pool, schema, box),
@@ -69,7 +70,7 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
     async create() {
       migrated ??= another()
         .migrate()
-        .then(() => pool.query(`CREATE TABLE ${schema}.effect (name text)`));
+        .then(() => pool.query(`CREATE TABLE ${schema}.effect (name text, place bigint GENERATED ALWAYS AS IDENTITY)`));
       await migrated;
       await empty(pool, schema);
       await another().box(inboxOf("other")).release("nobody");

@@ -155,14 +155,15 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       return delivery.ack();
     }
     const retryInMs = unknownTypes.retryInMs(delivery.message);
-    const advice = 'register one with .on(...), or choose unknown: "ignore"';
     if (retryInMs === undefined) {
-      const text = `${consumer} has no handler for ${type}, and no other instance handled it within ${options.unknownWaitMs} ms; ${advice}`;
+      const text =
+        `${consumer} has no handler for ${type}, and no other instance handled it within ${options.unknownWaitMs} ms; ` +
+        'register one with .on(...), or choose unknown: "ignore"';
       return settleAs(delivery, { to: "park", error: new PermanentError(text, { code: "no-handler" }) });
     }
     if (stopping.signal.aborted) return delivery.release();
     // Past the keeper: the broker brings it to any instance, a box only to the one that owns its lane.
-    const text = `this instance of ${consumer} has no handler for ${type}; another one may have, else ${advice}`;
+    const text = `this instance of ${consumer} has no handler for ${type}, and leaves it to another one; if none has one, register it with .on(...)`;
     return delivery.retry(retryInMs, new PostboxError("no-handler", text));
   }
 

@@ -22,6 +22,8 @@ describeOnEach("postgres", ({ url }) => {
 
   describe("on pg", () => {
     const pool = connect();
+    // Not the store's: whoever makes a pool of pg listens to its idle connections.
+    pool.on("error", () => {});
     const db = drizzleOrm(pool, { schema: { orders } });
     afterAll(() => pool.end());
     librarySuite<Transaction>({

@@ -81,6 +81,8 @@ export async function consume(
 
   function giveBack(raw: ConsumeMessage): void {
     acks.without(raw.fields.deliveryTag);
+    // With its channel, a single active consumer gives back everything in its order, and its turn only then.
+    if (singleActiveConsumer && signal.aborted) return;
     try {
       channel.nack(raw, false, true);
     } catch {
@@ -306,7 +308,8 @@ export async function consume(
     links.hurry();
     await until(() => !adjusting || lost !== undefined);
     if (lost === undefined) {
-      await channel.cancel(consumerTag).catch(() => {});
+      // The next consumer's turn would begin with that, though this one still has earlier messages: until its channel ends, it keeps what comes.
+      if (!singleActiveConsumer) await channel.cancel(consumerTag).catch(() => {});
       await until(() => !delivering || lost !== undefined);
       for (const { raw } of buffered.splice(0)) giveBack(raw);
     }
