@@ -53,6 +53,20 @@ it("of those that are alike, writes one in a minute, with how many it left out",
   ]);
 });
 
+it("tells connections apart by whose they are and where they lead", () => {
+  const { telemetry, lines } = world();
+  const error = new PostboxError("transport-down", "away");
+  for (const [end, whose, place] of [
+    ["sender", "postbox", "amqp://a/"],
+    ["receiver", "postbox on billing", "amqp://a/"],
+    ["receiver", "postbox on billing", "amqp://b/"],
+    ["receiver", "postbox on billing", "amqp://b/"],
+  ] as const) {
+    telemetry({ name: "transport.lost", transport: "rabbitmq", end, whose, place, error });
+  }
+  expect(lines).toHaveLength(3);
+});
+
 it("does not grow with what it has seen", () => {
   const { telemetry, lines } = world();
   for (let at = 0; at < 1_001; at++) telemetry(parked("1", `box ${at}`));

@@ -35,14 +35,15 @@ export function toConsole(
 
 /** What is alike: the same thing that happened in the same place for the same reason, whichever message it was. */
 function kindOf(event: TelemetryEvent): string {
-  const { box, consumer, transport, schedule, error } = event as {
+  const { box, consumer, whose, place, schedule, error } = event as {
     readonly box?: string;
     readonly schedule?: string;
     readonly consumer?: string;
-    readonly transport?: string;
+    readonly whose?: string;
+    readonly place?: string;
     readonly error?: { readonly code?: unknown; readonly name?: unknown };
   };
-  return JSON.stringify([event.name, box ?? consumer ?? transport ?? schedule, error?.code ?? error?.name]);
+  return JSON.stringify([event.name, box ?? consumer ?? whose ?? schedule, place, error?.code ?? error?.name]);
 }
 
 /** One for all, so that what several parts tell is told once. */
