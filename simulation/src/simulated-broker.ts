@@ -144,7 +144,7 @@ export class SimulatedBroker {
                 return;
               }
               if (outcome.status !== "sent") recorder.note("", `${outcome.status} ${nameOf(message)}`);
-              if (outcome.status !== "sent" && outcome.status !== "dropped" && key !== undefined) heldBack.add(key);
+              if (outcome.status !== "sent" && key !== undefined) heldBack.add(key);
               const { confirmLate } = weather();
               const lateMs = confirmLate > 0 && chance.is(confirmLate) ? chance.between(0, 2_000) : 0;
               if (lateMs > 0) this.#world.at(lateMs, () => confirm(index, outcome));

@@ -39,7 +39,7 @@ export function faultySender(sender: Sender, plan: FaultPlan): Sender {
         const refused = isRefusal(fault) ? fault : behind ? "waiting" : undefined;
         if (refused === undefined) passed.push(index);
         else {
-          if (refused !== "dropped") heldBack.add(message.key);
+          heldBack.add(message.key);
           settled(index, refusal(refused, message));
         }
         if (index === cut) break;

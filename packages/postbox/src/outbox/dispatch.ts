@@ -103,7 +103,7 @@ async function dispatch(
 
 /** Whether the later ones of its key are not sent before it. */
 function holdsKey({ status }: Outcome): boolean {
-  return status !== "sent" && status !== "dropped";
+  return status !== "sent";
 }
 
 /** Whether a sender failed because it does not reach its broker, and not because of a message. */

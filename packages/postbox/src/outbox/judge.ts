@@ -79,9 +79,9 @@ export function unreadable({ fault }: Row): Outcome | undefined {
   return fault && { status: "rejected", error: fault };
 }
 
-/** Whether nothing was held back behind it: it was never with the sender, or is dropped. */
+/** Whether nothing was held back behind it: it was never with the sender. */
 export function holdsNothingBack(row: Row, outcome: Outcome): boolean {
-  return row.fault !== undefined || outcome.status === "dropped" || isExpiry(outcome);
+  return row.fault !== undefined || isExpiry(outcome);
 }
 
 function isExpiry(outcome: Outcome): boolean {

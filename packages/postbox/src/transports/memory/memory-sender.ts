@@ -32,7 +32,7 @@ export function memorySender(
       for (const [index, message] of messages.entries()) {
         const { key } = message;
         const outcome = key !== undefined && heldBack.has(key) ? behind(message) : publish(message);
-        if (key !== undefined && outcome.status !== "sent" && outcome.status !== "dropped") heldBack.add(key);
+        if (key !== undefined && outcome.status !== "sent") heldBack.add(key);
         settled(index, outcome);
       }
     },
