@@ -209,7 +209,7 @@ describeOnEach("rabbitmq", ({ url }) => {
         env(),
       );
       expect(ended).toEqual({ code: 0, signal: null, out: "" });
-      expect(err).toMatch(/^postbox: router\.abandoned consumer=stop_\w+ ids=\["[\w-]+"\] error="\[handler-timeout\]/m);
+      expect(err).toMatch(/^postbox: router\.abandoned consumer=stop_\w+ ids=\["[\w-]+"\] error="\[stop-timeout\]/m);
     },
   );
 });

@@ -7,7 +7,7 @@ it.each(mutants)("fits the code: $guard", (mutant) => checkMutant(mutant));
 // All of them take minutes; these show that it can fail.
 const quick = ["a row whose key is held", "a message is acked after", "late commits are looked for"];
 
-it.each(quick)("the simulation finds out when %s … is missing", { timeout: 120_000 }, async (start) => {
+it.each(quick)("the simulation finds out when %s … is missing", { timeout: 600_000 }, async (start) => {
   const mutant = mutants.find(({ guard }) => guard.startsWith(start));
   if (mutant === undefined) throw new Error(`there is no such guard: ${start}`);
   expect((await tryMutant(mutant, 300)).by).toBeLessThanOrEqual(300);

@@ -7,6 +7,8 @@ export interface HealthOptions {
   readonly box?: string;
   /** How old what is to be sent may get, and how late what is scheduled. Defaults to 60,000. */
   readonly unsentAgeMs?: number;
+  /** For how long a message may be tried again and again. Defaults to 900,000. */
+  readonly retriedForMs?: number;
   /** How many messages may be parked. At most 1,000,000. Defaults to 0. */
   readonly parked?: number;
   /** How long a transaction, of anybody, may hold back vacuum. Defaults to 300,000. */
@@ -58,6 +60,8 @@ export type HealthProblem = {
       /** The look took longer than `timeoutMs`. What it had found by then is told, too. */
       readonly timedOut: boolean;
     }
+  /** The server does not know the user, the password or the database. */
+  | { readonly code: "store-refused"; readonly severity: "error"; readonly sqlState: string }
   /** The database answers, but not to this: the role lacks a right, say. */
   | { readonly code: "unreadable"; readonly severity: "error"; readonly sqlState: string }
   | { readonly code: "schema-missing"; readonly severity: "error" }
@@ -73,6 +77,17 @@ export type HealthProblem = {
       /** For how long it could have been sent: since it was appended or, of a waiting one, since its hold was due. */
       readonly ageMs: number;
       readonly status: "pending" | "waiting";
+      readonly id: string;
+      readonly topic: string;
+    }
+  | {
+      /** It fails each time, or waits for a queue. What waits behind it, of its key, is not told by itself. */
+      readonly code: "retried-too-long";
+      readonly severity: "warning";
+      /** How long ago it was appended. */
+      readonly ageMs: number;
+      readonly attempts: number;
+      readonly lastError: string;
       readonly id: string;
       readonly topic: string;
     }

@@ -33,6 +33,8 @@ export interface AppendOptions {
 
 export interface Store<Tx = unknown> {
   readonly name: string;
+  /** How many transactions can be open at a time; absent where that is not known, or not bounded. */
+  readonly maxTransactions?: number;
   /**
    * Runs `work` in a transaction: commits when it resolves, rolls back when it rejects, and rejects when the database
    * rolled back instead of committing. Inside, `current()` is that transaction; another one inside of it is an error
@@ -441,6 +443,8 @@ export interface TransactionSession {
 /** How a SQL store works inside the transactions of one library (`pg`, Drizzle …). An adapter is this and no more. */
 export interface TransactionLibrary<Tx> {
   readonly name: string;
+  /** Of its pool; absent where that is not known. */
+  readonly maxTransactions?: number;
   /** The executor of an open transaction. For anything else (a pool, an ended one) throws `not-a-transaction`. */
   executor(tx: Tx): Executor;
   /** `Store.transaction` in that library's own way. If `signal` is aborted at the end, its connection is not used again. */

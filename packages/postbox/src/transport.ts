@@ -140,6 +140,11 @@ export interface Receiver {
    * Then an inbox leaves that to it. Defaults to false.
    */
   readonly storesFailures?: boolean;
+  /**
+   * Makes what the consumer needs at the broker, such as its queue with its bindings, and receives nothing: what is sent from then on
+   * waits there. May be repeated. Absent where nothing has to be made.
+   */
+  prepare?(subscription: Pick<Subscription, "consumer" | "events">): Promise<void>;
   receive(subscription: Subscription, signal: AbortSignal): Promise<void>;
   /** Of its connection; of several runs at once, the one that is worst off. Absent where there is none to lose. */
   health?(): TransportHealth;

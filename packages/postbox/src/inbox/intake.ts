@@ -4,6 +4,7 @@ import { storedError } from "../internal/stored-error.js";
 import { createWake } from "../internal/wake.js";
 import type { KeeperOptions } from "../router/keeper.js";
 import type { Arrival } from "../store.js";
+import { aboutMessage } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
 import { arrivalOf, refusalOf } from "./arrivals.js";
 import type { Keeping } from "./bounded-inbox.js";
@@ -49,7 +50,6 @@ export function createIntake(options: IntakeOptions): Intake {
 
   /** What can never be kept as it is, is parked: in the box, where that is possible. What could not be parked comes again. */
   async function park(delivery: Delivery, error: Error, arrival?: Arrival): Promise<void> {
-    const { id } = delivery.message;
     try {
       if (arrival === undefined) await delivery.park(error);
       else {
@@ -57,7 +57,7 @@ export function createIntake(options: IntakeOptions): Intake {
         await inbox.setAside(arrival, aside, remember);
         await ack(delivery, "delivery.acked");
       }
-      telemetry({ name: "delivery.parked", consumer, id, error });
+      telemetry({ name: "delivery.parked", consumer, ...aboutMessage(delivery.message), error });
     } catch (thrown) {
       failed(thrown);
       await delivery.release().catch(() => {});
@@ -72,8 +72,8 @@ export function createIntake(options: IntakeOptions): Intake {
   /** Another process handles it right now: let others pass. */
   async function later(delivery: Delivery, error: PostboxError): Promise<void> {
     const retryInMs = options.backoff(1, runtime.random);
-    const { id } = delivery.message;
-    telemetry({ name: "delivery.retried", consumer, id, attempt: delivery.attempt, retryInMs, error });
+    const about = aboutMessage(delivery.message);
+    telemetry({ name: "delivery.retried", consumer, ...about, attempt: delivery.attempt, retryInMs, error });
     await delivery.retry(retryInMs, error).catch(async (thrown) => {
       failed(thrown);
       await delivery.release().catch(() => {});

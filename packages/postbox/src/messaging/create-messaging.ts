@@ -128,6 +128,9 @@ export function createMessaging(options: MessagingOptions): unknown {
     in: outbox === undefined ? () => publisher : (tx: unknown) => outbox.in(tx),
     relay,
     consumer,
+    async prepare() {
+      for (const [name, router] of consumers) await router.prepare(receiverOf(name));
+    },
     async run(signal: AbortSignal = new AbortController().signal) {
       const all = together();
       sealed = true;

@@ -95,6 +95,11 @@ export interface Messaging<
     options?: ConsumerOptions<Ack, Own, Outer>,
   ): Router<Outer & InTransactionOf<S> & OutputsOf<Outbox, Effective<Own, Inbox>>>;
   /**
+   * Makes what all consumers need at the broker, such as their queues with bindings, and receives nothing: see `Router.prepare`. For a
+   * step of a deployment before the publishers of new events start.
+   */
+  prepare(): Promise<void>;
+  /**
    * Runs all consumers, and the relay where there is one, until the signal is aborted; then ends the consumers first, so that
    * the relay still sends what it can of theirs. One that fails ends the others, and this rejects with its error.
    */

@@ -5,6 +5,7 @@ import { checkOptions, oneOf } from "../options.js";
 import type { BaseContext, InTransaction, Outputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
 import type { Store, TransactionOptions } from "../store.js";
+import { aboutMessage } from "../telemetry/events.js";
 
 const rules = { isolation: oneOf("read committed", "repeatable read", "serializable") };
 
@@ -61,7 +62,12 @@ export function transaction<Tx>(
           if (running) {
             // Ended by force, which its library may tell as a lost connection.
             const reason: unknown = signal.aborted ? signal.reason : error;
-            telemetry({ name: "delivery.abandoned", consumer, id: message.id, error: PostboxError.from(reason) });
+            telemetry({
+              name: "delivery.abandoned",
+              consumer,
+              ...aboutMessage(message),
+              error: PostboxError.from(reason),
+            });
             throw reason;
           }
           if (store.isUnavailable(error)) throw lost(store, error);

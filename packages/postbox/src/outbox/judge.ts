@@ -4,7 +4,7 @@ import { longestTimerMs } from "../internal/runtime.js";
 import { storedError } from "../internal/stored-error.js";
 import { expiredError, lifeLeftMs } from "../message/expiry.js";
 import type { Row, Settlement } from "../store.js";
-import type { TelemetryEvent } from "../telemetry/events.js";
+import { aboutMessage, type TelemetryEvent } from "../telemetry/events.js";
 import type { Outcome } from "../transport.js";
 
 export interface JudgeOptions {
@@ -38,7 +38,6 @@ export function judge(
   options: JudgeOptions,
 ): Judgement {
   const { box } = options;
-  const { id } = row.message;
   if (outcome.status === "sent") {
     return { settlement: { row, to: "sent" }, event: sentEvent(row, box) };
   }
@@ -49,6 +48,7 @@ export function judge(
   // It was never with the sender, and nothing there held it back.
   if (isExpiry(outcome)) return judgeExpired(row, error, options);
   if (ahead !== undefined && row.fault === undefined) return queueBehind(row, ahead, options);
+  const about = aboutMessage(row.message);
   const text = storedError(error.message);
   const isCounted = !(outcome.status === "failed" && outcome.uncounted);
   const attempts = row.attempts + (isCounted ? 1 : 0);
@@ -57,7 +57,7 @@ export function judge(
     const hold = options.holdParked && row.message.key !== undefined;
     return {
       settlement: { row, to: "parked", attempts, error: text, ...(hold && { hold }) },
-      event: { name: "message.parked", box, id, error },
+      event: { name: "message.parked", box, ...about, error },
     };
   }
   const retryInMs = wished(outcome) ?? options.backoff(Math.max(1, attempts), options.random);
@@ -65,7 +65,7 @@ export function judge(
     settlement: options.inPlace
       ? { row, to: "pending", attempts, error: text }
       : { row, to: "wait", attempts, retryInMs, error: text },
-    event: { name: "message.failed", box, id, attempt: attempts, retryInMs, error },
+    event: { name: "message.failed", box, ...about, attempt: attempts, retryInMs, error },
   };
 }
 
@@ -94,7 +94,7 @@ function judgeExpired(row: Row, error: Error, options: JudgeOptions): Judgement 
   if (options.expired === "drop") return judgeDropped(row, error, "its expirytime had passed", options);
   return {
     settlement: { row, to: "parked", attempts: row.attempts, error: storedError(error.message) },
-    event: { name: "message.parked", box: options.box, id: row.message.id, error },
+    event: { name: "message.parked", box: options.box, ...aboutMessage(row.message), error },
   };
 }
 
@@ -102,7 +102,7 @@ function judgeExpired(row: Row, error: Error, options: JudgeOptions): Judgement 
 function judgeDropped(row: Row, error: Error, reason: string, { box }: JudgeOptions): Judgement {
   return {
     settlement: { row, to: "dropped", reason },
-    event: { name: "message.dropped", box, id: row.message.id, error },
+    event: { name: "message.dropped", box, ...aboutMessage(row.message), error },
   };
 }
 

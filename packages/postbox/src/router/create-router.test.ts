@@ -31,6 +31,19 @@ async function publish(broker: MemoryBroker, ...numbers: number[]): Promise<void
 }
 
 describe("a router", () => {
+  it("says at the start that more handlers may run than transactions can be open", async () => {
+    const start = async (maxTransactions: number) => {
+      const log = telemetryLog();
+      const within = defineMiddleware({ name: "within", store: { maxTransactions }, run: (_, next) => next() });
+      const router = createRouter("billing", { telemetry: log.telemetry, concurrency: 4 }).use(within);
+      await router.on(Placed, () => {}).start(memoryBroker().receiver());
+      await router.stop();
+      return log.of("router.constrained");
+    };
+    expect(await start(3)).toMatchObject([{ consumer: "billing", concurrency: 4, maxTransactions: 3 }]);
+    expect(await start(4)).toEqual([]);
+  });
+
   it("hands decoded, validated data to the handler of its type and acks afterwards", async () => {
     const broker = memoryBroker();
     const log = telemetryLog();

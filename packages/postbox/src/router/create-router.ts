@@ -134,8 +134,9 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     if (registered.size === 0) {
       throw new ConfigError("no-handler", `router ${consumer} has no handlers; register them with .on(event, handler)`);
     }
-    sealed = true;
   }
+
+  const events = () => [...registered.values()].map(({ event, older }) => older ?? event);
 
   async function run(signal: AbortSignal, ready: () => void, from: Receiver): Promise<void> {
     const handles = new Map(
@@ -144,6 +145,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
         createHandle(event, handler, middleware, codecs, older),
       ]),
     );
+    tellConstrained();
     const keeper = middleware.find((each) => each.keeper !== undefined)?.keeper?.(sessionOptions);
     const receiver = keeper?.over(from) ?? from;
     const session = createSession(handles, { ...sessionOptions, ...(keeper && { keeper }) });
@@ -154,8 +156,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     signal.addEventListener("abort", stop, { once: true });
     if (signal.aborted) stop();
     try {
-      const events = [...registered.values()].map(({ event, older }) => older ?? event);
-      const received = receiver.receive({ consumer, events, deliver: session.deliver, ready }, signal);
+      const received = receiver.receive({ consumer, events: events(), deliver: session.deliver, ready }, signal);
       await Promise.race([received, stopped]);
       await withTimeout(
         sessionOptions.runtime,
@@ -171,6 +172,18 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
       signal.removeEventListener("abort", stop);
       await session.close();
     }
+  }
+
+  function tellConstrained(): void {
+    const { concurrency } = sessionOptions;
+    const maxTransactions = Math.min(...middleware.map(({ store }) => store?.maxTransactions ?? concurrency));
+    // A single one is a choice, as with PGlite, which has no more.
+    if (maxTransactions >= concurrency || maxTransactions === 1) return;
+    const text =
+      `up to ${concurrency} handlers of ${consumer} run at a time, each in a transaction, and the pool has ${maxTransactions} connections ` +
+      "for them and for everything else; make the pool larger, or set 'concurrency' below its size";
+    const error = new PostboxError("option-invalid", text);
+    telemetry({ name: "router.constrained", consumer, concurrency, maxTransactions, error });
   }
 
   function hangs(receiver: Receiver): PostboxError {
@@ -240,12 +253,18 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
       for (const older of event.upcasts) registered.set(older.type, { event, handler, older });
       return router;
     },
+    async prepare(receiver: Receiver) {
+      check(receiver);
+      await receiver.prepare?.({ consumer, events: events() });
+    },
     async run(receiver: Receiver, signal: AbortSignal = new AbortController().signal) {
       check(receiver);
+      sealed = true;
       await run(signal, () => {}, receiver);
     },
     start(receiver: Receiver) {
       check(receiver);
+      sealed = true;
       return background.start(receiver);
     },
     stop: () => background.stop(),

@@ -19,7 +19,7 @@ export interface Middleware<Name extends string = string, Needs = None, Adds = N
   readonly adds: readonly string[];
   readonly refuses: readonly string[];
   /** The store whose transaction it opens or works in, so that two stores with one handle type are told apart. */
-  readonly store?: object;
+  readonly store?: { readonly maxTransactions?: number };
   run(context: BaseContext & Needs, next: Next<Adds>): Promise<Outputs>;
   /** When `run` has settled, what still runs inside can have no more effect, and is not waited for. Defaults to false. */
   readonly endsInside?: boolean;

@@ -41,6 +41,11 @@ type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"]
 /** Everything that runs: until the signal, or between `start` and `stop`. */
 export interface RunsReceiver {
   /**
+   * Makes what it needs at the broker, such as its queue with bindings for its events, and receives nothing. What is published from then
+   * on waits for it: call it before the publisher of a new event is deployed. Rejects if the broker cannot be reached.
+   */
+  prepare(receiver: Receiver): Promise<void>;
+  /**
    * Handles what the receiver brings until the signal is aborted; then takes nothing more, finishes what runs within
    * `shutdownTimeoutMs`, gives back the rest, and resolves. Never acks what did not commit. A broker that does not
    * answer is given up on after some seconds more; then this rejects with `stop-timeout`.

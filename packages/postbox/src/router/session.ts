@@ -170,8 +170,8 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   async function failed(delivery: TrackedDelivery, thrown: unknown): Promise<void> {
     const error = thrown instanceof Error ? thrown : PostboxError.from(thrown);
     if (delivery.settled) {
-      // Its handler had settled it by hand: too late to decide anything, but not to tell.
-      telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
+      // Its handler had settled it by hand: too late to decide anything, but not to tell. What a stop gave back has been told.
+      if (!giveUp.signal.aborted) telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
       return;
     }
     const retryInMs = options.backoff(delivery.attempt, runtime.random);
@@ -217,13 +217,13 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     const late = [...outstanding].map(({ message }) => message.id);
     if (late.length > 0)
       telemetry({ name: "router.abandoned", consumer, ids: late.slice(0, 100), error: abandoned(late) });
-    giveUp.abort(new PostboxError("handler-timeout", `${consumer} stopped before this handler was done`));
+    giveUp.abort(new PostboxError("stop-timeout", `${consumer} stopped before this handler was done`));
     await within(answerMs, Promise.all([...outstanding].map((delivery) => delivery.release())));
   }
 
   function abandoned({ length }: readonly string[]): PostboxError {
     return new PostboxError(
-      "handler-timeout",
+      "stop-timeout",
       `${consumer} stopped while ${length === 1 ? "a handler was" : `${length} handlers were`} still running after ` +
         `${options.shutdownTimeoutMs} ms; their messages are delivered again. Raise shutdownTimeoutMs, or let handlers end when context.signal is aborted`,
     );

@@ -1,7 +1,7 @@
 import { PostboxError } from "../errors.js";
 import type { Runtime } from "../internal/runtime.js";
 import type { Message } from "../message/message.js";
-import type { Telemetry } from "../telemetry/events.js";
+import { aboutMessage, type Telemetry } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
 import type { Verdict } from "./keeper.js";
 
@@ -59,8 +59,9 @@ export function trackDelivery(
 
   const tell = (verdict: Verdict) => {
     const { error } = verdict;
-    if (verdict.to === "park") telemetry({ name: "delivery.parked", consumer, id, error });
-    else telemetry({ name: "delivery.retried", consumer, id, attempt, retryInMs: verdict.retryInMs, error });
+    const about = aboutMessage(message);
+    if (verdict.to === "park") telemetry({ name: "delivery.parked", consumer, ...about, error });
+    else telemetry({ name: "delivery.retried", consumer, ...about, attempt, retryInMs: verdict.retryInMs, error });
   };
 
   const tracked: TrackedDelivery & { settled: boolean } = {

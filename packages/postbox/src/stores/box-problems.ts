@@ -9,6 +9,8 @@ import type { CheckedHealth } from "./health-options.js";
 export interface BoxSight {
   /** What could have been sent for longest, and for how long. Absent where there is nothing. */
   readonly unsent?: Unsent & { readonly ageMs: number; readonly status: "pending" | "waiting" };
+  /** What is tried again and again, the oldest. Not what is held for good. */
+  readonly retried?: Unsent & { readonly ageMs: number; readonly attempts: number; readonly lastError: string };
   /** The first of what is scheduled and due. */
   readonly late?: Unsent & { readonly lateMs: number };
   /** How many lanes have no owner who lives. */
@@ -88,6 +90,7 @@ export function boxProblems(box: string, sight: BoxSight, limits: CheckedHealth)
   const words = wordsOf(box);
   const problems: HealthProblem[] = [
     ...unsentTooOld(sight, words, limits),
+    ...retriedTooLong(sight, words, limits),
     ...scheduleLate(sight, words, limits),
     ...lanesUnowned(sight, words),
     ...relaysIdle(sight, words),
@@ -113,6 +116,15 @@ function unsentTooOld(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHea
     `the oldest ${words.unsent} of ${words.box}, ${id} to ${topic}, ${since} ${duration(ageMs)} ago, ` +
     `and ${duration(unsentAgeMs)} is the limit: ${whyUnsent(sight, words)}`;
   return [{ code: "unsent-too-old", severity: "error", text, ageMs, status, id, topic }];
+}
+
+function retriedTooLong({ retried }: BoxSight, words: Words, { retriedForMs }: CheckedHealth): HealthProblem[] {
+  if (retried === undefined || retried.ageMs <= retriedForMs) return [];
+  const { id, topic, ageMs, attempts, lastError } = retried;
+  const text =
+    `the message ${id} of ${words.box} to ${topic} was appended ${duration(ageMs)} ago and cannot be ${words.sent}, the last time over: ${lastError}; ` +
+    "mend that, or end it with admin.discard. What comes after it, of its key, waits";
+  return [{ code: "retried-too-long", severity: "warning", text, ageMs, attempts, lastError, id, topic }];
 }
 
 function scheduleLate(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHealth): HealthProblem[] {

@@ -17,6 +17,7 @@ const bytes = wholeUpTo(Number.MAX_SAFE_INTEGER, 0);
 const rules = {
   ...boxRules,
   unsentAgeMs: age,
+  retriedForMs: age,
   parked: wholeUpTo(1_000_000, 0),
   transactionAgeMs: age,
   partitionsAheadMs: age,
@@ -28,6 +29,7 @@ const rules = {
 export function checkHealth(options: HealthOptions = {}): CheckedHealth {
   return {
     unsentAgeMs: 60_000,
+    retriedForMs: 900_000,
     parked: 0,
     transactionAgeMs: 300_000,
     partitionsAheadMs: dayMs,

@@ -1,25 +1,30 @@
 import { PostboxError } from "postbox";
-import { expect, it } from "vitest";
+import { beforeEach, expect, it, onTestFinished, vi } from "vitest";
 import { toConsole } from "./console.js";
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["performance", "setTimeout"] });
+  onTestFinished(() => void vi.useRealTimers());
+});
 
 function world() {
   const lines: string[] = [];
-  let now = 0;
   const output = {
     warn: (text: string) => lines.push(`warn: ${text}`),
     error: (text: string) => lines.push(`error: ${text}`),
   };
-  return {
-    lines,
-    telemetry: toConsole(output, () => now),
-    pass(ms: number) {
-      now += ms;
-    },
-  };
+  const shortened = () => lines.map((line) => line.replace(/ error="\[([\w-]+)\] [^"]*"/, " $1"));
+  return { lines, shortened, telemetry: toConsole(output), pass: (ms: number) => void vi.advanceTimersByTime(ms) };
 }
 
 const parked = (id: string, box = "outbox", code: "unroutable" | "attempts-spent" = "unroutable") =>
-  ({ name: "message.parked", box, id, error: new PostboxError(code, "no queue takes it; bind one") }) as const;
+  ({
+    name: "message.parked",
+    box,
+    id,
+    type: "order.placed",
+    error: new PostboxError(code, "no queue takes it; bind one"),
+  }) as const;
 
 it("writes warnings and errors where nobody listens, and nothing of the ordinary course of things", () => {
   const { telemetry, lines } = world();
@@ -28,29 +33,46 @@ it("writes warnings and errors where nobody listens, and nothing of the ordinary
   telemetry(parked("2"));
   telemetry({ name: "relay.paused", box: "outbox" });
   expect(lines).toEqual([
-    'error: postbox: message.parked box=outbox id=2 error="[unroutable] no queue takes it; bind one"',
+    'error: postbox: message.parked box=outbox id=2 type=order.placed error="[unroutable] no queue takes it; bind one"',
     "warn: postbox: relay.paused box=outbox",
   ]);
 });
 
 it("of those that are alike, writes one in a minute, with how many it left out", () => {
-  const { telemetry, lines, pass } = world();
+  const { telemetry, shortened, pass } = world();
   for (const id of ["1", "2", "3"]) telemetry(parked(id));
   telemetry(parked("4", "other"));
   telemetry(parked("5", "outbox", "attempts-spent"));
+  telemetry({ ...parked("6"), type: "order.paid" });
   pass(59_999);
-  telemetry(parked("6"));
-  pass(1);
   telemetry(parked("7"));
+  expect(shortened()).toEqual([
+    "error: postbox: message.parked box=outbox id=1 type=order.placed unroutable",
+    "error: postbox: message.parked box=other id=4 type=order.placed unroutable",
+    "error: postbox: message.parked box=outbox id=5 type=order.placed attempts-spent",
+    "error: postbox: message.parked box=outbox id=6 type=order.paid unroutable",
+  ]);
   pass(60_000);
   telemetry(parked("8"));
-  expect(lines.map((line) => line.replace(/ error="\[([\w-]+)\] [^"]*"/, " $1"))).toEqual([
-    "error: postbox: message.parked box=outbox id=1 unroutable",
-    "error: postbox: message.parked box=other id=4 unroutable",
-    "error: postbox: message.parked box=outbox id=5 attempts-spent",
-    "error: postbox: message.parked box=outbox id=7 unroutable (3 more like it since the last one was written)",
-    "error: postbox: message.parked box=outbox id=8 unroutable",
+  pass(60_000);
+  expect(shortened().slice(4)).toEqual([
+    "error: postbox: message.parked box=outbox id=7 type=order.placed unroutable (2 more like it since the last one was written)",
+    "error: postbox: message.parked box=outbox id=8 type=order.placed unroutable",
   ]);
+});
+
+it("writes what it left out when the process ends", () => {
+  const before = new Set(process.listeners("exit"));
+  const { telemetry, shortened, pass } = world();
+  for (const id of ["1", "2", "3"]) telemetry(parked(id));
+  const [atExit] = process.listeners("exit").filter((listener) => !before.has(listener));
+  (atExit as () => void)();
+  expect(shortened()).toEqual([
+    "error: postbox: message.parked box=outbox id=1 type=order.placed unroutable",
+    "error: postbox: message.parked box=outbox id=3 type=order.placed unroutable (1 more like it since the last one was written)",
+  ]);
+  pass(60_000);
+  expect(shortened()).toHaveLength(2);
 });
 
 it("tells connections apart by whose they are and where they lead", () => {

@@ -6,44 +6,68 @@ const pauseMs = 60_000;
 /** So many different ones are told apart. */
 const mostKinds = 1_000;
 
+/** What was written last of one kind, and what came after it. */
+interface Written {
+  at: number;
+  leftOut: number;
+  latest: TelemetryEvent;
+}
+
 /**
  * Where nobody listens: warnings and errors, one line each, on the console. Of those that are alike, one in a minute is written, with
- * how many were left out since.
+ * how many were left out since. None is left out for good: the latest is written when the minute is over, or when the process ends.
  */
-export function toConsole(
-  output: Pick<Console, "warn" | "error"> = console,
-  now: () => number = () => performance.now(),
-): Telemetry {
-  const kinds = new Map<string, { readonly writtenAt: number; leftOut: number }>();
+export function toConsole(output: Pick<Console, "warn" | "error"> = console): Telemetry {
+  const kinds = new Map<string, Written>();
+  let hearsExit = false;
+
+  function write(kind: string, event: TelemetryEvent, leftOut: number): void {
+    kinds.delete(kind);
+    kinds.set(kind, { at: performance.now(), leftOut: 0, latest: event });
+    // The one that was written longest ago.
+    if (kinds.size > mostKinds) kinds.delete(kinds.keys().next().value as string);
+    const more = leftOut > 0 ? ` (${leftOut} more like it since the last one was written)` : "";
+    output[levelOf(event) === "warn" ? "warn" : "error"](`postbox: ${lineOf(event)}${more}`);
+  }
+
+  function writeLeftOut(kind: string, { leftOut, latest }: Written): void {
+    if (leftOut > 0) write(kind, latest, leftOut - 1);
+  }
+
+  function leaveOut(kind: string, written: Written, event: TelemetryEvent): void {
+    written.latest = event;
+    if (++written.leftOut > 1) return;
+    const untilMs = written.at + pauseMs - performance.now();
+    setTimeout(() => kinds.get(kind) === written && writeLeftOut(kind, written), untilMs).unref();
+    if (hearsExit) return;
+    hearsExit = true;
+    process.once("exit", () => {
+      for (const [each, last] of [...kinds]) writeLeftOut(each, last);
+    });
+  }
+
   return (event) => {
     const level = levelOf(event);
     if (level !== "warn" && level !== "error") return;
     const kind = kindOf(event);
-    const before = kinds.get(kind);
-    if (before !== undefined && now() - before.writtenAt < pauseMs) {
-      before.leftOut++;
-      return;
-    }
-    kinds.delete(kind);
-    kinds.set(kind, { writtenAt: now(), leftOut: 0 });
-    // The one that was written longest ago.
-    if (kinds.size > mostKinds) kinds.delete(kinds.keys().next().value as string);
-    const more = before?.leftOut ? ` (${before.leftOut} more like it since the last one was written)` : "";
-    output[level](`postbox: ${lineOf(event)}${more}`);
+    const written = kinds.get(kind);
+    if (written !== undefined && performance.now() - written.at < pauseMs) leaveOut(kind, written, event);
+    else write(kind, event, written?.leftOut ?? 0);
   };
 }
 
-/** What is alike: the same thing that happened in the same place for the same reason, whichever message it was. */
+/** What is alike: the same thing that happened in the same place for the same reason, whichever message of its type it was. */
 function kindOf(event: TelemetryEvent): string {
-  const { box, consumer, whose, place, schedule, error } = event as {
+  const { box, consumer, whose, place, schedule, type, error } = event as {
     readonly box?: string;
     readonly schedule?: string;
     readonly consumer?: string;
     readonly whose?: string;
     readonly place?: string;
+    readonly type?: string;
     readonly error?: { readonly code?: unknown; readonly name?: unknown };
   };
-  return JSON.stringify([event.name, box ?? consumer ?? whose ?? schedule, place, error?.code ?? error?.name]);
+  return JSON.stringify([event.name, box ?? consumer ?? whose ?? schedule, place, type, error?.code ?? error?.name]);
 }
 
 /** One for all, so that what several parts tell is told once. */

@@ -57,19 +57,18 @@ export type TelemetryEvent =
     }
   | { readonly name: "breaker.closed"; readonly box: string; readonly sender: string }
   | { readonly name: "message.sent"; readonly box: string; readonly id: string; readonly attempt: number }
-  | {
+  | ({
       readonly name: "message.failed";
       readonly box: string;
-      readonly id: string;
       readonly attempt: number;
       readonly retryInMs: number;
       readonly error: Error;
-    }
+    } & AboutMessage)
   | { readonly name: "message.late"; readonly box: string; readonly id: string; readonly ageMs: number }
   | { readonly name: "message.held"; readonly box: string; readonly id: string; readonly key: string }
   | { readonly name: "message.suspected"; readonly box: string; readonly id: string; readonly crashes: number }
-  | { readonly name: "message.parked"; readonly box: string; readonly id: string; readonly error: Error }
-  | { readonly name: "message.dropped"; readonly box: string; readonly id: string; readonly error: Error }
+  | ({ readonly name: "message.parked"; readonly box: string; readonly error: Error } & AboutMessage)
+  | ({ readonly name: "message.dropped"; readonly box: string; readonly error: Error } & AboutMessage)
   /** A direct publisher's message was not sent, as its sender was told for such messages. */
   | { readonly name: "publisher.dropped"; readonly sender: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.received"; readonly consumer: string; readonly id: string; readonly attempt: number }
@@ -78,17 +77,16 @@ export type TelemetryEvent =
   | { readonly name: "delivery.skipped"; readonly consumer: string; readonly id: string }
   | { readonly name: "delivery.handled"; readonly consumer: string; readonly id: string; readonly durationMs: number }
   | { readonly name: "delivery.acked"; readonly consumer: string; readonly id: string }
-  | {
+  | ({
       readonly name: "delivery.retried";
       readonly consumer: string;
-      readonly id: string;
       readonly attempt: number;
       readonly retryInMs: number;
       readonly error: Error;
-    }
-  | { readonly name: "delivery.parked"; readonly consumer: string; readonly id: string; readonly error: Error }
+    } & AboutMessage)
+  | ({ readonly name: "delivery.parked"; readonly consumer: string; readonly error: Error } & AboutMessage)
   /** Its handler did not end in time: its transaction was rolled back by force, and what it still does is not waited for. */
-  | { readonly name: "delivery.abandoned"; readonly consumer: string; readonly id: string; readonly error: Error }
+  | ({ readonly name: "delivery.abandoned"; readonly consumer: string; readonly error: Error } & AboutMessage)
   | { readonly name: "delivery.ignored"; readonly consumer: string; readonly id: string; readonly type: string }
   /** This instance has no handler for a type that its consumer receives, so another one has, or had. Once per type and run. */
   | {
@@ -107,6 +105,14 @@ export type TelemetryEvent =
   | ({ readonly name: "transport.blocked"; readonly reason: string } & TransportEnd)
   | ({ readonly name: "transport.unblocked" } & TransportEnd)
   | { readonly name: "router.failed"; readonly consumer: string; readonly error: PostboxError }
+  /** Fewer transactions can be open at a time than messages may be handled: some handlers wait for others. Once per run, and not where there is but one. */
+  | {
+      readonly name: "router.constrained";
+      readonly consumer: string;
+      readonly concurrency: number;
+      readonly maxTransactions: number;
+      readonly error: PostboxError;
+    }
   /** At a stop, these handlers had not ended by its deadline. Their messages were given back; what they still do is not waited for. */
   | {
       readonly name: "router.abandoned";
@@ -114,6 +120,18 @@ export type TelemetryEvent =
       readonly ids: readonly string[];
       readonly error: PostboxError;
     };
+
+/** Which message it is about, for whoever has to find out what is wrong with it. */
+export interface AboutMessage {
+  readonly id: string;
+  /** Absent where it cannot be read. */
+  readonly type?: string;
+  readonly key?: string;
+}
+
+export function aboutMessage({ id, type, key }: AboutMessage & { readonly type: string }): AboutMessage {
+  return key === undefined ? { id, type } : { id, type, key };
+}
 
 /** Which connection it is about. */
 export interface TransportEnd {

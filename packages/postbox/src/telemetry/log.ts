@@ -68,6 +68,7 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "transport.blocked": "warn",
   "transport.unblocked": "info",
   "router.failed": "error",
+  "router.constrained": "warn",
   "router.abandoned": "warn",
 };
 
@@ -75,9 +76,10 @@ const inboxes = inboxOf("");
 
 /**
  * How much attention an event deserves. One step of many on the way of a message is for tracing. What a consumer's handler fails with
- * is told twice, as its delivery and as the row in its box: once is enough.
+ * is told twice, as its delivery and as the row in its box, and so is what a stop gives up on: once is enough.
  */
 export function levelOf(event: TelemetryEvent): Level {
+  if (event.name === "delivery.abandoned" && codeOf(event.error) === "stop-timeout") return "trace";
   const isRow = event.name === "message.failed" || event.name === "message.parked";
   if (isRow && event.box.startsWith(inboxes) && codeOf(event.error) !== "message-suspect") return "trace";
   return levels[event.name] ?? "trace";

@@ -9,6 +9,7 @@ import {
   lost,
   notATransaction,
   orCommitRolledBack,
+  orSwallowed,
   type Refusal,
   requireAlive,
   whyNotOpen,
@@ -158,7 +159,11 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
               !isEnded(thrown) && !options.signal?.aborted && (ending?.seen() || (await isAnother(tx, own)));
             // A library may say only that its transaction is over.
             const isLost = client !== undefined && definition.hasEnded?.(thrown) && whyNotOpen(client) === lost;
-            const error = hasEnded ? transactionEnded(thrown) : isLost ? notATransaction(lost, rightCall) : thrown;
+            const error = hasEnded
+              ? transactionEnded(thrown)
+              : isLost
+                ? notATransaction(lost, rightCall)
+                : orSwallowed(thrown);
             failure = { error };
             throw error;
           } finally {

@@ -128,8 +128,16 @@ export async function orCommitRolledBack<R>(statement: Promise<R>): Promise<R> {
   try {
     return await statement;
   } catch (error) {
-    throw sqlState(error) === failedTransaction ? commitRolledBack(error) : error;
+    throw orSwallowed(error);
   }
+}
+
+/**
+ * What a function failed with. That its transaction is aborted, as the database says, helps nobody: what matters is the error before,
+ * which the function has swallowed.
+ */
+export function orSwallowed(error: unknown): unknown {
+  return sqlState(error) === failedTransaction ? commitRolledBack(error) : error;
 }
 
 /** Whether a statement ends the transaction; one that only goes back to a savepoint does not. */

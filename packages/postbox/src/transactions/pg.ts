@@ -1,6 +1,13 @@
 import type { ClientBase, Pool, PoolClient, QueryResult } from "pg";
 import type { Executor, TransactionLibrary, TransactionOptions } from "../store.js";
-import { type ClientState, commitRolledBack, isClient, notATransaction, whyNotOpen } from "./open-transaction.js";
+import {
+  type ClientState,
+  commitRolledBack,
+  isClient,
+  notATransaction,
+  orSwallowed,
+  whyNotOpen,
+} from "./open-transaction.js";
 import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
 import { type ClientParts, sessionOf } from "./session.js";
 
@@ -16,6 +23,7 @@ const rightCall =
 export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
   return {
     name: "pg",
+    maxTransactions: pool.options?.max ?? 10,
 
     executor(tx) {
       if (!isClient(tx)) throw notATransaction({ not: whatInstead(tx) }, rightCall);
@@ -48,7 +56,7 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         return result;
       } catch (thrown) {
         // Before the ROLLBACK below, which is not its function's.
-        const error = ending.seen() && !isEnded(thrown) ? transactionEnded(thrown) : thrown;
+        const error = ending.seen() && !isEnded(thrown) ? transactionEnded(thrown) : orSwallowed(thrown);
         ending.stop();
         broken = (await rollback(client)) ?? (options.signal?.aborted ? new Error("abandoned") : undefined);
         throw error;

@@ -72,6 +72,26 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health())).toEqual([]);
     });
 
+    fact("names what is tried again for too long, with its last error, though it is never overdue", async (harness) => {
+      const { settle } = await operatedBox(harness);
+      await commit(harness, testMessage("w", { key: "k", topic: "orders" }), testMessage("behind", { key: "k" }));
+      const later = { to: "wait", attempts: 0, retryInMs: 10 * minute, error: "no queue takes it" } as const;
+      await settle("w", later);
+      await advance(harness, 11 * minute);
+      await settle("w", later);
+      await advance(harness, 9 * minute);
+      const health = await harness.store.health({ unsentAgeMs: 60 * minute });
+      expect(health.healthy).toBe(true);
+      expect(codes(health)).toEqual(["retried-too-long"]);
+      const found = problem(health, "retried-too-long");
+      expect(found).toMatchObject({ id: "w", topic: "orders", attempts: 0, lastError: "no queue takes it" });
+      between(found?.ageMs, 20 * minute);
+      expect(codes(await harness.store.health({ unsentAgeMs: 60 * minute, retriedForMs: 60 * minute }))).toEqual([]);
+      await advance(harness, 2 * minute);
+      await settle("w", { to: "sent" });
+      expect(codes(await harness.store.health({ unsentAgeMs: 60 * minute }))).toEqual([]);
+    });
+
     fact("names lanes without an owner: an error only where something is to be sent", async (harness) => {
       const unowned = await harness.store.health();
       expect(unowned).toMatchObject({
@@ -253,6 +273,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       const wrong: Record<keyof HealthOptions, readonly unknown[]> = {
         box: ["no such box", "", 1],
         unsentAgeMs: [-1, Number.NaN, Number.POSITIVE_INFINITY, "1"],
+        retriedForMs: [-1, "soon"],
         parked: [-1, 0.5, 1_000_001],
         transactionAgeMs: [-1, null],
         partitionsAheadMs: [-1, {}],

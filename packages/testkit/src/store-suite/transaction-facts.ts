@@ -106,6 +106,16 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect(await effects()).toEqual([]);
       expect((await contents(outbox)).pending).toEqual([]);
     });
+
+    fact("says that an error was swallowed, not only that nothing works any more", "abortsOnError", async (harness) => {
+      const { store, effect, effects } = harness;
+      const goesOn = store.transaction(async (tx) => {
+        await harness.breakTransaction?.(tx);
+        await effect(tx, "after it");
+      });
+      await expect(goesOn).rejects.toThrow(/a statement in (it|this transaction has) failed/);
+      expect(await effects()).toEqual([]);
+    });
   });
 
   describe("current", () => {

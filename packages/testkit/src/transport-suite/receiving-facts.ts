@@ -16,6 +16,16 @@ export function receivingFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id)).toEqual(["m0", "m1", "m2", "m3", "m4"]);
     });
 
+    fact("that was prepared gets what was sent before it first ran", async (stage) => {
+      const { event, send, message, consume, harness } = stage;
+      const queue = `prepared-${stage.queue}`;
+      const subscription = { consumer: queue, events: [event] };
+      for (let twice = 0; twice < 2; twice++) await harness.receiver({ queue }).prepare?.(subscription);
+      await send(message("m1"), message("m2"));
+      const received = await consume({ queue }).take(2);
+      expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m2"]);
+    });
+
     fact("gets what its subscription names, also when nobody bound its queue before", async (stage) => {
       const { event, send, message, consume } = stage;
       const consumer = consume({ queue: `late-${stage.queue}` });

@@ -22,10 +22,21 @@ function sightOf(box: MemoryBox): BoxSight {
     ...pending.map((row) => ({ row, status: "pending" as const, since: row.createdAt })),
     ...waiting.map((row) => ({ row, status: "waiting" as const, since: row.dueAt ?? now })),
   ].sort((a, b) => a.since - b.since)[0];
+  const retried = box
+    .rows("waiting")
+    .find(({ error, dueAt }) => error !== undefined && dueAt !== Number.POSITIVE_INFINITY);
   const [late] = scheduled.sort((a, b) => (a.dueAt ?? now) - (b.dueAt ?? now));
   const heldKeys = box.keysHeldForGood();
   return {
     ...(unsent && { unsent: { ...named(unsent.row), status: unsent.status, ageMs: now - unsent.since } }),
+    ...(retried?.error !== undefined && {
+      retried: {
+        ...named(retried),
+        ageMs: now - retried.createdAt,
+        attempts: retried.attempts,
+        lastError: retried.error,
+      },
+    }),
     ...(late && { late: { ...named(late), lateMs: now - (late.dueAt ?? now) } }),
     unowned: unowned.size,
     unsentUnowned: [...pending, ...waiting, ...(late ? [late] : [])].some(({ lane }) => unowned.has(lane)),

@@ -11,6 +11,9 @@ import { type BoxTables, isOfBox } from "./names.js";
 const now = "statement_timestamp()";
 const since = (time: string) => `extract(epoch FROM ${now} - ${time}) * 1000::numeric`;
 
+/** Of the waiting messages of a lane, the first ones: most may be held for good, and are told by their keys. */
+const looksAt = 100;
+
 /**
  * A box, as `BoxSight` has it. $1 and $2 are how many parked messages and held keys to count. What is oldest of a lane has
  * its lowest position: anything else would have to look at every row.
@@ -31,6 +34,14 @@ export function boxSightSql(t: BoxTables): string {
         SELECT h.due_at, w.id, w.topic
         FROM ${t.hold} h CROSS JOIN LATERAL (${rowWith("x.id, x.topic", waitKey(t), ["h.lane", "h.key"])}) AS w
         WHERE (h.lane + 0) = l.lane AND h.due_at <= ${now} ORDER BY h.due_at LIMIT 1) AS w
+    ), retried AS MATERIALIZED (
+      SELECT w.* FROM lanes l CROSS JOIN LATERAL (
+        SELECT x.* FROM (
+          SELECT lane, hold_key, id, topic, created_at, attempts, last_error
+          FROM ${t.wait} WHERE lane = l.lane ORDER BY position LIMIT ${looksAt}) AS x
+        CROSS JOIN LATERAL (
+          SELECT FROM ${t.hold} h WHERE h.lane = x.lane AND h.key = x.hold_key AND h.due_at < 'infinity') AS h
+        WHERE x.last_error IS NOT NULL LIMIT 1) AS w
     ), late AS MATERIALIZED (
       SELECT lane, id, topic, due_at FROM ${t.scheduled} WHERE due_at <= ${now} AND ${isOfBox(t, "lane")} ORDER BY due_at, position LIMIT 1
     ), held AS MATERIALIZED (
@@ -42,6 +53,8 @@ export function boxSightSql(t: BoxTables): string {
     SELECT json_build_object(
       'unsent', (SELECT json_build_object('status', status, 'id', id, 'topic', topic, 'ageMs', ${since("since")})
                  FROM unsent ORDER BY since LIMIT 1),
+      'retried', (SELECT json_build_object('id', id, 'topic', topic, 'attempts', attempts, 'lastError', last_error,
+                    'ageMs', ${since("created_at")}) FROM retried ORDER BY created_at LIMIT 1),
       'late', (SELECT json_build_object('id', id, 'topic', topic, 'lateMs', ${since("due_at")}) FROM late),
       'unowned', (SELECT count(*) FROM lanes WHERE owner IS NULL),
       'unsentUnowned', EXISTS (SELECT FROM unsent WHERE owner IS NULL)

@@ -267,7 +267,7 @@ describeOnEach("postgres", ({ url }) => {
     const elsewhere = new pg.Pool({ connectionString: wrong.href });
     try {
       const health = await postgresStore({ pool: elsewhere, schema }).health();
-      expect(health).toMatchObject({ healthy: false, problems: [{ code: "unreachable", timedOut: false }] });
+      expect(health).toMatchObject({ healthy: false, problems: [{ code: "store-refused", sqlState: "3D000" }] });
       expect(health.problems[0]?.text).toContain("does not exist");
     } finally {
       await elsewhere.end();

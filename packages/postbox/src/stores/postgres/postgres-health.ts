@@ -17,7 +17,14 @@ import { boxSightSql, overflowedSql, upkeepSql } from "./health-sql.js";
 import { schemaVersion } from "./migrations.js";
 import type { BoxTables } from "./names.js";
 import type { OpenConnection } from "./own-connection.js";
-import { type SchemaFault, schemaFault, schemaMissingText, undefinedTable } from "./schema-check.js";
+import {
+  refused,
+  refusedText,
+  type SchemaFault,
+  schemaFault,
+  schemaMissingText,
+  undefinedTable,
+} from "./schema-check.js";
 import { orderBlocked, tableProblems, type Upkeep, vacuumHeldBack } from "./upkeep-problems.js";
 
 /** What a look has found so far: also one that is cut short has something to tell. */
@@ -201,18 +208,20 @@ function faultProblem({ code, text, version = 0 }: SchemaFault): HealthProblem {
   return { code, severity: "error", text, version, needed: schemaVersion };
 }
 
-interface SightRecord extends Omit<BoxSight, "unsent" | "late" | "relays" | "heldKeys"> {
+interface SightRecord extends Omit<BoxSight, "unsent" | "retried" | "late" | "relays" | "heldKeys"> {
   readonly unsent: BoxSight["unsent"] | null;
+  readonly retried: BoxSight["retried"] | null;
   readonly late: BoxSight["late"] | null;
   readonly relays: BoxSight["relays"] | null;
   readonly paused: { readonly at: number; readonly forMs: number } | null;
   readonly heldKeys: readonly string[] | null;
 }
 
-function sightFrom({ unsent, late, relays, paused, heldKeys, ...counts }: SightRecord): BoxSight {
+function sightFrom({ unsent, retried, late, relays, paused, heldKeys, ...counts }: SightRecord): BoxSight {
   return {
     ...counts,
     ...(unsent && { unsent }),
+    ...(retried && { retried }),
     ...(late && { late }),
     relays: relays ?? [],
     heldKeys: heldKeys ?? [],
@@ -236,6 +245,9 @@ function failureOf(error: unknown, { connected }: Seen, { timeoutMs }: CheckedHe
         : "no connection came about; look at the network and the server";
     const text = `the database gave no answer within ${duration(timeoutMs)}: ${what}`;
     return { code: "unreachable", severity: "error", text, timedOut: true };
+  }
+  if (state !== undefined && refused.has(state)) {
+    return { code: "store-refused", severity: "error", text: refusedText(reason), sqlState: state };
   }
   if (state === undefined || awayClasses.has(state.slice(0, 2))) {
     const text = `the database cannot be reached: ${reason}; see that it runs, and that its address and credentials are right`;

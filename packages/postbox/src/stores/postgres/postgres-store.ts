@@ -112,6 +112,7 @@ export function postgresStore(
 
   return {
     name,
+    ...(library.maxTransactions !== undefined && { maxTransactions: library.maxTransactions }),
     schema,
     transaction,
     current,

@@ -114,6 +114,9 @@ export function memoryBroker(options: MemoryBrokerOptions = {}): MemoryBroker {
       const consumers = new Set<MemoryConsumer>();
       return {
         name: "memory",
+        async prepare({ consumer, events: wanted }) {
+          bind(queueName ?? consumer, wanted);
+        },
         async receive(subscription: Subscription, signal: AbortSignal): Promise<void> {
           const name = queueName ?? subscription.consumer;
           bind(name, subscription.events);

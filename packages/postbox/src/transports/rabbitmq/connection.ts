@@ -71,7 +71,7 @@ export async function openConnection(options: RabbitmqConnectionOptions): Promis
     keepUndecodable(connection);
     return connection;
   } catch (cause) {
-    throw explained(cause, placeOf(url));
+    throw explained(cause, options);
   }
 }
 
@@ -139,13 +139,16 @@ function streamOf(connection: ChannelModel): Duplex {
 const untrusted = /SELF_SIGNED|UNABLE_TO_(GET_ISSUER|VERIFY_LEAF)|CERT_(UNTRUSTED|REJECTED|REVOKED)|ALTNAME_INVALID/;
 
 /** The library's own texts may hold the URL, and so the password. */
-function explained(cause: unknown, place: string): PostboxError {
+function explained(cause: unknown, { url, credentials: ask }: RabbitmqConnectionOptions): PostboxError {
+  const place = placeOf(url);
   const { message, code } = cause as { readonly message?: string; readonly code?: string | number };
   if (code === 403 || /ACCESS[-_]REFUSED/.test(message ?? "")) {
-    return new ConfigError(
-      "transport-refused",
-      `${place} refuses these credentials; check user, password and their rights`,
-    );
+    const { username, password } = new URL(url);
+    const advice =
+      ask === undefined && username !== "" && password === ""
+        ? "the URL names a user and no password, as in amqp://user:password@host"
+        : "check user, password and their rights";
+    return new ConfigError("transport-refused", `${place} refuses these credentials; ${advice}`);
   }
   if (typeof code === "string" && untrusted.test(code)) {
     return new ConfigError(

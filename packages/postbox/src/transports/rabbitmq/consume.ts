@@ -3,7 +3,7 @@ import { PermanentError, PostboxError, TransportDownError } from "../../errors.j
 import { messageBytes } from "../../message/attributes.js";
 import type { Message } from "../../message/message.js";
 import { isNobodysFault } from "../../router/nobodys-fault.js";
-import type { Telemetry } from "../../telemetry/events.js";
+import { aboutMessage, type Telemetry } from "../../telemetry/events.js";
 import type { Delivery, Subscription } from "../../transport.js";
 import { gatheredAcks } from "./acks.js";
 import { fromAmqp } from "./amqp-message.js";
@@ -156,7 +156,7 @@ export async function consume(
           aside.wait(raw, delayMs, isNobodysFault(reason) ? attempt : attempt + 1).then(ack, (error) => {
             if (!(error instanceof PermanentError)) throw error;
             parkByBroker(raw);
-            telemetry({ name: "delivery.parked", consumer: subscription.consumer, id: message.id, error });
+            telemetry({ name: "delivery.parked", consumer: subscription.consumer, ...aboutMessage(message), error });
           }),
         ),
       park: (reason) => settle(() => aside.park(raw, reason, attempt).then(ack)),

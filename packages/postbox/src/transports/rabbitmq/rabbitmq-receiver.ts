@@ -92,10 +92,20 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
   const watches = new Set<Watch>();
   let atRest: TransportHealth = { status: "idle", since: new Date() };
 
+  /** The queues of a consumer: what they are, and how to make them, bound to its events. */
+  function queuesOf({ consumer, events }: Pick<Subscription, "consumer" | "events">) {
+    const queue = { queue: options.queue ?? consumer, queueType, singleActiveConsumer };
+    const wanted = bindings ? events.map((event) => bound(route, event)) : [];
+    async function make(connection: ChannelModel): Promise<void> {
+      await prepareQueue(connection, queue, topology);
+      if (bindings) await bindQueue(connection, queue.queue, wanted, topology);
+    }
+    return { queue, make };
+  }
+
   /** One connection after the other, until the signal is aborted. Rejects for what no retry can mend. */
   async function keepReceiving(watch: Watch, subscription: Subscription, signal: AbortSignal): Promise<void> {
-    const wanted = bindings ? subscription.events.map((event) => bound(route, event)) : [];
-    const queue = { queue: options.queue ?? subscription.consumer, queueType, singleActiveConsumer };
+    const { queue, make } = queuesOf(subscription);
     const consumeOptions = { queue, topology, prefetch, prefetchBytes, unprefixed, maxMessageBytes };
     const pauseAfter = reliable(backoff, (error) => watch.lost(PostboxError.from(error)));
     let failures = 0;
@@ -119,8 +129,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
           { connected: watch.beside, lost: () => {}, closed: () => {} },
         );
         try {
-          await prepareQueue(connection, queue, topology);
-          if (bindings) await bindQueue(connection, queue.queue, wanted, topology);
+          await make(connection);
           const ready = () => {
             readyAt = runtime.now();
             watch.connected(connection);
@@ -145,6 +154,15 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
   return {
     name: "rabbitmq",
     ...(redeliveryWindowMs !== undefined && { redeliveryWindowMs }),
+    async prepare(subscription) {
+      const { make } = queuesOf(subscription);
+      const connection = await openConnection(options);
+      try {
+        await make(connection);
+      } finally {
+        await close(connection).catch(() => {});
+      }
+    },
     async receive(subscription, signal) {
       const whose = `${options.connectionName ?? "postbox"} on ${options.queue ?? subscription.consumer}`;
       const watch = createWatch({ end: "receiver", whose, place: placeOf(options.url) }, telemetry);

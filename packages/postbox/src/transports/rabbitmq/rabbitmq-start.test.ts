@@ -30,6 +30,14 @@ describeOnEach("rabbitmq", ({ url }) => {
     await expect(router.stop()).rejects.toMatchObject({ code: "transport-refused" });
   });
 
+  it("a URL with a user and no password is told as that", async () => {
+    const target = new URL(url);
+    target.username = "guest";
+    target.password = "";
+    const refused = rabbitmqReceiver({ url: target.href }).prepare?.({ consumer: "billing", events: [] });
+    await expect(refused).rejects.toThrow(/names a user and no password, as in amqp:\/\/user:password@host/);
+  });
+
   it("start resolves when the broker was reached, also where it was away at first", async () => {
     const { event, queue } = await stage();
     const through = await way();

@@ -11,7 +11,7 @@ import { type ChannelModel, connect, type GetMessage } from "amqplib";
 import { afterAll, beforeAll, describe } from "vitest";
 import { constant } from "../../backoff.js";
 import type { Message } from "../../message/message.js";
-import type { Receiver } from "../../transport.js";
+import type { Receiver, Subscription } from "../../transport.js";
 import { type ContentMode, fromAmqp } from "./amqp-message.js";
 import { type RabbitmqReceiver, type RabbitmqSender, rabbitmqReceiver, rabbitmqSender } from "./index.js";
 import { type Route, routeOf } from "./route.js";
@@ -145,19 +145,21 @@ function testBroker(url: () => string) {
         queues.add(queue);
         const opened = cuttable(url());
         let own: RabbitmqReceiver | undefined;
+        const made = async ({ events }: Pick<Subscription, "events">) => {
+          for (const { topic } of events) exchanges.add(topic);
+          const through = await opened;
+          ways.set(receiver, through);
+          const options = { queue, singleActiveConsumer: singleActive, backoff: constant(10) };
+          const bounds = { ...(prefetch && { prefetch }), ...(prefetchBytes && { prefetchBytes }) };
+          const topology = parks ? "declare" : "check";
+          own = rabbitmqReceiver({ url: through.url, topology, ...options, ...bounds });
+          return own;
+        };
         const receiver: Receiver = {
           name: "rabbitmq",
           health: () => own?.health() ?? { status: "idle", since: new Date() },
-          async receive(subscription, signal) {
-            for (const { topic } of subscription.events) exchanges.add(topic);
-            const through = await opened;
-            ways.set(receiver, through);
-            const options = { queue, singleActiveConsumer: singleActive, backoff: constant(10) };
-            const bounds = { ...(prefetch && { prefetch }), ...(prefetchBytes && { prefetchBytes }) };
-            const topology = parks ? "declare" : "check";
-            own = rabbitmqReceiver({ url: through.url, topology, ...options, ...bounds });
-            await own.receive(subscription, signal);
-          },
+          prepare: async (subscription) => (await made(subscription)).prepare?.(subscription),
+          receive: async (subscription, signal) => (await made(subscription)).receive(subscription, signal),
         };
         return receiver;
       },
