@@ -158,6 +158,7 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
     },
     isConflict: (error) => inner.isConflict(error),
     isUnavailable: (error) => error instanceof Error && error.message.startsWith("connection "),
+    isRefused: () => false,
     box: (name) => simulatedBox(inner.box(name), name, options),
     hints: {
       sender: (box, failed) => (inner.hints as NonNullable<typeof inner.hints>).sender(box, failed),

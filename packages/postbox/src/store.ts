@@ -47,6 +47,8 @@ export interface Store<Tx = unknown> {
   isConflict(error: unknown): boolean;
   /** Whether a transaction failed since the database went away: what it did has not happened, or is not known to have. */
   isUnavailable(error: unknown): boolean;
+  /** Whether a transaction failed since the database knows no such user, password or database. */
+  isRefused(error: unknown): boolean;
   /**
    * Writes messages into a box within `tx`, in one statement, in their order. Throws before touching `tx` when it is no transaction.
    *

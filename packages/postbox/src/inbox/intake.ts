@@ -113,6 +113,10 @@ export function createIntake(options: IntakeOptions): Intake {
     await Promise.all(settling.map((settle) => settle()));
   }
 
+  function makeRoom(): void {
+    for (const resolve of waiters.splice(0)) resolve();
+  }
+
   async function release(deliveries: readonly Delivery[]): Promise<void> {
     await Promise.all(deliveries.map((delivery) => delivery.release().catch(failed)));
   }
@@ -133,7 +137,7 @@ export function createIntake(options: IntakeOptions): Intake {
         }
         // After a failure one at a time: if one of them can never be stored, it is parked, and the others get through.
         const batch = queue.splice(0, failures === 0 ? batchSize : 1);
-        for (const resolve of waiters.splice(0)) resolve();
+        makeRoom();
         try {
           await keep(batch);
           failures = 0;
@@ -151,11 +155,14 @@ export function createIntake(options: IntakeOptions): Intake {
           // As long as the store does not answer, they wait here, and the broker with them.
           queue.unshift(...batch);
           await sleep(runtime, options.backoff(++failures, runtime.random), stop);
-          if (stop.aborted) await release(queue.splice(0));
+          if (!stop.aborted) continue;
+          await release(queue.splice(0));
+          // The receiver ends when what it is handing over was taken.
+          makeRoom();
         }
       }
       ended = true;
-      for (const resolve of waiters.splice(0)) resolve();
+      makeRoom();
       await release(queue.splice(0));
     },
   };

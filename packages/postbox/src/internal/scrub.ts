@@ -41,11 +41,11 @@ const basic = /\b(?:[Bb]asic|BASIC)\s{1,4}(?=[\w+/-]*(?:[0-9=+/]|[a-z][A-Z]))[\w
 const jsonWebToken = /(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*/g;
 
 /**
- * What a terminal acts upon: C0 but for tab and line feed, DEL, C1 (U+009B begins an escape sequence as ESC [ does), and what changes the
- * direction of a text. An error may quote what an attacker wrote, and operators read it in a terminal.
+ * What a terminal acts upon: C0 but for tab and line feed, DEL, C1 (U+009B begins an escape sequence as ESC [ does), and what breaks a line
+ * or changes the direction of a text. An error may quote what an attacker wrote, and operators read it in a terminal.
  */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
-const controlCharacters = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
+const controlCharacters = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
 
 /**
  * A text without control characters, and without the secrets that errors of drivers, brokers and HTTP clients tend to carry: user-info in URLs, values of

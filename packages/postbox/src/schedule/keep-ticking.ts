@@ -108,7 +108,7 @@ export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: Abort
       pauseMs = await step();
       failures = 0;
     } catch (thrown) {
-      const error = PostboxError.from(thrown);
+      const error = PostboxError.from(thrown, store.isRefused(thrown) ? "store-refused" : undefined);
       if (fatal.has(error.code) || (!reached && error.code === "store-refused")) throw error;
       // If its commit is in doubt, the next attempt claims from the same tick: the database refuses that where it has committed.
       pauseMs = backoff(++failures, runtime.random);

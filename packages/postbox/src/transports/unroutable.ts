@@ -48,6 +48,8 @@ export function unroutableOutcome(
       return { status: "failed", error, uncounted: true, retryInMs: delayAfter(backoff, ageMs, random) };
     }
     default:
+      // A promise, where nobody compiles. What it rejects with is nobody's, and would end the process.
+      if (chosen instanceof Promise) chosen.catch(() => {});
       return wrong(message, 'answered neither "park" nor "drop" nor "wait"');
   }
 }

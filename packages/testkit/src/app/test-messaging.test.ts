@@ -47,6 +47,16 @@ async function failure(settled: Promise<void>): Promise<NotSettledError> {
 }
 
 describe("settled", () => {
+  it("names a publish that a handler did not wait for, as with a database", async () => {
+    await using app = testMessaging({ handledElsewhere: [Paid] });
+    app.messaging.consumer("billing").on(Placed, async ({ n }) => {
+      app.messaging.publisher.publish(Paid, { n }).catch(() => {});
+    });
+    await place(app, 1);
+    expect((await failure(app.settled())).message).toContain("publish-not-awaited");
+    expect(await app.published(Paid)).toEqual([]);
+  });
+
   it("resolves when everything is handled, with what handlers published in turn, through any number of steps", async () => {
     await using app = testMessaging();
     const invoices = billing(app.messaging);

@@ -95,7 +95,7 @@ export function testMessaging(
   const { service = "app", store: given, handledElsewhere = [], inbox = true, telemetry = silent, ...more } = options;
   const time = given === undefined ? testTime() : undefined;
   const now = () => time?.clock.now() ?? Date.now();
-  const store: AnyStore = given ?? memoryStore(time && { runtime: time.storage });
+  const store: AnyStore = given ?? answersLater(memoryStore(time && { runtime: time.storage }));
   const broker = memoryBroker(time && { runtime: time.storage });
   broker.bind("handled elsewhere", handledElsewhere);
 
@@ -181,5 +181,19 @@ export function testMessaging(
     },
     close,
     [Symbol.asyncDispose]: close,
+  };
+}
+
+/** Kept, since a test may replace the timers of its process. */
+const { setImmediate } = globalThis;
+
+/** As a database does, it answers in a later turn of the event loop: a publish that a handler does not wait for fails here, too. */
+function answersLater(store: MemoryStore): MemoryStore {
+  return {
+    ...store,
+    async append(...args) {
+      await new Promise<void>((resolve) => setImmediate(resolve));
+      await store.append(...args);
+    },
   };
 }

@@ -58,6 +58,7 @@ export function watchedReceiver(broker: MemoryBroker, now: () => number, changed
 
   return {
     name: inner.name,
+    prepare: async (subscription) => inner.prepare?.(subscription),
     consumers,
     get deliveries() {
       return deliveries;

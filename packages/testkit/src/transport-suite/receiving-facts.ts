@@ -184,6 +184,33 @@ export function receivingFacts(fact: TransportFact): void {
   });
 
   describe("an aborted receiver", () => {
+    /** As a router stops: what waits is given back at once, and what runs ends later, the last of all it was given. */
+    async function stopAmidMany(stage: Stage, options: { readonly queue?: string; readonly singleActive?: boolean }) {
+      const first = stage.consume(options);
+      await sendMany(stage, 100);
+      const taken = await first.take(100);
+      first.abort();
+      await Promise.all(taken.slice(1, -1).map((delivery) => delivery.release()));
+      await taken[0]?.ack();
+      await taken.at(-1)?.ack();
+      await first.running;
+      const second = stage.consume(options);
+      const again = await second.take(98);
+      expect(again.map((delivery) => delivery.message.id)).toEqual(Array.from({ length: 98 }, (_, at) => `m${at + 1}`));
+    }
+
+    fact("gives back what was not acked, all of it and in its order", (stage) => stopAmidMany(stage, {}));
+
+    fact(
+      "that has its turn gives back what was not acked, all of it and in its order",
+      "singleActive",
+      async (stage) => {
+        const queue = `turns-${stage.queue}`;
+        await stage.harness.bind(queue, [stage.event], { singleActive: true });
+        await stopAmidMany(stage, { queue, singleActive: true });
+      },
+    );
+
     fact("returns at once when nothing is outstanding", async (stage) => {
       const consumer = stage.consume();
       await stage.send(stage.message("m1"));

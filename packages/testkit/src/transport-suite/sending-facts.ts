@@ -74,6 +74,7 @@ export function sendingFacts(fact: TransportFact): void {
         },
         "answers nothing": () => undefined,
         "answers too late": async () => "drop",
+        "throws too late": () => Promise.reject(new Error("no idea")),
       };
       const sender = harness.sender({ onUnroutable: ({ id }) => choices[id.split(",")[0] as string]?.() as "park" });
       const messages = [
@@ -95,7 +96,7 @@ export function sendingFacts(fact: TransportFact): void {
         expect(of("waits long")).toMatchObject({ status: "failed", error, uncounted: true });
         const delay = (id: string) => (of(id) as { readonly retryInMs: number }).retryInMs;
         expect(delay("waits long")).toBeGreaterThan(10 * delay("wait"));
-        for (const id of ["throws", "answers nothing", "answers too late"]) {
+        for (const id of ["throws", "answers nothing", "answers too late", "throws too late"]) {
           expect(of(id)).toMatchObject({ status: "rejected", error: { code: "message-invalid" } });
         }
         expect(String((of("throws") as { error: Error }).error)).toContain("no idea");

@@ -124,6 +124,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       open: (tx) => openTransaction(tx, data, name),
     }),
     isUnavailable: () => false,
+    isRefused: () => false,
     isConflict: (error) => error instanceof PostboxError && error.code === "transaction-conflict",
 
     hints: {

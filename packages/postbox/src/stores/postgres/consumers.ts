@@ -4,7 +4,7 @@ import { type Executor, inboxOf } from "../../store.js";
 import { consumerOf } from "../box-names.js";
 import { type BoxTables, boxTables, consumerTable, tablesNamed } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
-import type { SchemaCheck } from "./schema-check.js";
+import { type SchemaCheck, schemaError } from "./schema-check.js";
 
 /** Finds the tables of a box: of a consumer's inbox, which lanes are its own. */
 export interface BoxFinder {
@@ -60,11 +60,15 @@ export function boxFinder(schema: string, run: StatementRunner, checkSchema: Sch
     const consumer = consumerOf(box);
     const known = found.get(box);
     if (known !== undefined) return known;
-    if (consumer !== undefined) await checkSchema(execute);
-    const number = consumer === undefined ? 0 : ((await numberOf(consumer, execute)) ?? (await missing(consumer)));
-    const tables = boxTables(schema, box, number);
-    found.set(box, tables);
-    return tables;
+    try {
+      if (consumer !== undefined) await checkSchema(execute);
+      const number = consumer === undefined ? 0 : ((await numberOf(consumer, execute)) ?? (await missing(consumer)));
+      const tables = boxTables(schema, box, number);
+      found.set(box, tables);
+      return tables;
+    } catch (error) {
+      throw schemaError(error, schema);
+    }
   }
 
   return {

@@ -18,7 +18,7 @@ import { schemaVersion } from "./migrations.js";
 import type { BoxTables } from "./names.js";
 import type { OpenConnection } from "./own-connection.js";
 import {
-  refused,
+  isRefused,
   refusedText,
   type SchemaFault,
   schemaFault,
@@ -246,7 +246,7 @@ function failureOf(error: unknown, { connected }: Seen, { timeoutMs }: CheckedHe
     const text = `the database gave no answer within ${duration(timeoutMs)}: ${what}`;
     return { code: "unreachable", severity: "error", text, timedOut: true };
   }
-  if (state !== undefined && refused.has(state)) {
+  if (state !== undefined && isRefused(error)) {
     return { code: "store-refused", severity: "error", text: refusedText(reason), sqlState: state };
   }
   if (state === undefined || awayClasses.has(state.slice(0, 2))) {

@@ -22,7 +22,7 @@ import { postgresInbox } from "./postgres-inbox.js";
 import { postgresRetention } from "./postgres-retention.js";
 import { withReservedConnections } from "./reserved-connection.js";
 import { type StatementRunner, statementRunner } from "./run-statement.js";
-import { schemaCheck, schemaError } from "./schema-check.js";
+import { isRefused, schemaCheck, schemaError } from "./schema-check.js";
 import { sessionTerminator } from "./terminate-session.js";
 import { tickSql } from "./tick-sql.js";
 import { appendSql } from "./write-sql.js";
@@ -161,6 +161,7 @@ export function postgresStore(
     inbox: postgresInbox({ schema, boxes, run, onPool, write }),
     isConflict: (error) => conflicts.has(sqlState(error)),
     isUnavailable: isConnectionLost,
+    isRefused,
 
     box(box) {
       requireBox(box);

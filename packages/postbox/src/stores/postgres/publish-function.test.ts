@@ -558,7 +558,7 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
     await publish({ ...given, id: "past", deliver_at: "2020-01-01T00:00:00Z" });
     const many = [{ deliver_at: later }, {}, { deliver_at: "2020-01-01T00:00:00Z" }, { deliver_at: later }];
     await publishAll(many.map((more, index) => ({ ...given, id: `all-${index}`, ...more })));
-    for (const moment of ["infinity", "-infinity"]) {
+    for (const moment of ["infinity", "-infinity", "10000-01-01T00:00:00Z"]) {
       const refused = { state: messageInvalidState, path: "deliver_at" };
       expect(await refusalOf(publish({ ...given, deliver_at: moment }))).toMatchObject(refused);
     }

@@ -259,8 +259,8 @@ function complete(s: string): string {
           PERFORM ${s}.publish_check_text(path || 'headers.' || name, value #>> '{}', 8192);
         END IF;
       END LOOP;
-      IF NOT isfinite(message.due_at) THEN
-        PERFORM ${s}.publish_refuse(path || 'deliver_at', 'is ' || message.due_at::text, 'Give a moment that will come');
+      IF NOT (isfinite(message.due_at) AND message.due_at < '10000-01-01 00:00:00+00'::timestamptz) THEN
+        PERFORM ${s}.publish_refuse(path || 'deliver_at', 'is ' || message.due_at::text, 'Give a moment before the year 10000');
       END IF;
       IF message.schedule_key IS NOT NULL THEN
         PERFORM ${s}.publish_check_text(path || 'schedule_key', message.schedule_key, ${attributeBytes.scheduleKey});

@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { describeOnEach, recordingSender, telemetryLog } from "@postbox/testkit";
 import pg from "pg";
-import { createRelay, createRouter, defineEvent, inbox, transaction } from "postbox";
+import { createOutbox, createRelay, createRouter, defineEvent, durableInbox, inbox, transaction } from "postbox";
 import { memoryBroker } from "postbox/memory";
+import { createSchedule } from "postbox/schedule";
 import { expect, it, onTestFinished } from "vitest";
 import { postgresStore } from "./index.js";
 
@@ -41,6 +42,22 @@ describeOnEach("postgres", ({ url }) => {
       await expect(relay.stop()).rejects.toMatchObject({ code: "store-refused" });
     });
   }
+
+  it("no consumer with an inbox, and no schedule, starts with a database that does not exist", async () => {
+    const store = storeAt(strangers["a database that does not exist"]);
+    const [{ telemetry }, broker] = [telemetryLog(), memoryBroker()];
+    for (const remembering of [inbox(store), durableInbox(store)]) {
+      const router = createRouter("billing", { telemetry }).use(transaction(store)).use(remembering);
+      router.on(Happened, async () => {});
+      await expect(router.start(broker.receiver())).rejects.toMatchObject({ code: "store-refused" });
+      await expect(router.stop()).rejects.toMatchObject({ code: "store-refused" });
+    }
+    const outbox = createOutbox(store, { source: "/test" });
+    const daily = { everyMs: 86_400_000, message: Happened.message({}) };
+    const schedule = createSchedule(outbox, { daily }, { telemetry });
+    await expect(schedule.start()).rejects.toMatchObject({ code: "store-refused" });
+    await expect(schedule.stop()).rejects.toMatchObject({ code: "store-refused" });
+  });
 
   it("nothing starts without the tables", async () => {
     const store = storeAt(() => {});

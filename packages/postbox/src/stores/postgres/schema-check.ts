@@ -47,7 +47,11 @@ export function schemaCheck(schema: string): SchemaCheck {
 }
 
 /** The server does not know this user, their password or this database; see `sqlState`. */
-export const refused: ReadonlySet<string> = new Set(["28000", "28P01", "3D000"]);
+const refused: ReadonlySet<string | undefined> = new Set(["28000", "28P01", "3D000"]);
+
+export function isRefused(error: unknown): boolean {
+  return refused.has(sqlState(error));
+}
 
 export function refusedText(reason: string): string {
   return `PostgreSQL does not let us in: ${reason}; check user, password and database of the pool`;
@@ -56,7 +60,7 @@ export function refusedText(reason: string): string {
 /** An error of the database that is about the schema, or about who may come in, in our words; any other as it is. */
 export function schemaError(error: unknown, schema: string): unknown {
   const state = sqlState(error);
-  if (state !== undefined && refused.has(state)) {
+  if (isRefused(error)) {
     return new PostboxError("store-refused", refusedText((error as Error).message), { cause: error });
   }
   switch (state) {

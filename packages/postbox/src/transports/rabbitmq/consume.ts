@@ -79,15 +79,21 @@ export async function consume(
   const acks = gatheredAcks(channel);
   const aside = createAside(connection, links, queueOptions, topology);
 
+  /**
+   * After a stop it stays open, and goes back with the channel: that gives back everything at once and in its order, and the turn of a
+   * single active consumer only then. Of many that are given back one by one, a quorum queue forgets the order.
+   */
   function giveBack(raw: ConsumeMessage): void {
-    acks.without(raw.fields.deliveryTag);
-    // With its channel, a single active consumer gives back everything in its order, and its turn only then.
-    if (singleActiveConsumer && signal.aborted) return;
-    try {
-      channel.nack(raw, false, true);
-    } catch {
-      // The client knows that the channel has ended before it says so, and with that it is given back. Out of a timer, this would end the process.
-    }
+    // Whoever gives it back at a stop may hear of the stop first.
+    process.nextTick(() => {
+      if (signal.aborted) return;
+      acks.without(raw.fields.deliveryTag);
+      try {
+        channel.nack(raw, false, true);
+      } catch {
+        // The client knows that the channel has ended before it says so, and with that it is given back. This would end the process.
+      }
+    });
   }
 
   /**
@@ -311,7 +317,6 @@ export async function consume(
       // The next consumer's turn would begin with that, though this one still has earlier messages: until its channel ends, it keeps what comes.
       if (!singleActiveConsumer) await channel.cancel(consumerTag).catch(() => {});
       await until(() => !delivering || lost !== undefined);
-      for (const { raw } of buffered.splice(0)) giveBack(raw);
     }
     // Also of a lost connection, what was handed over is still in somebody's hands.
     await until(() => unsettled === 0 && !delivering);

@@ -27,6 +27,20 @@ describeOnEach("rabbitmq", ({ url }) => {
   }
   const unaborted = new AbortController().signal;
 
+  it("close waits for what was begun before it; what is sent after it gets a connection that ends by itself", async () => {
+    const { message } = await stage();
+    const by = sender();
+    const before = sending(by, [message("m1")]);
+    await by.close();
+    expect(before.outcomes).toEqual([{ status: "sent" }]);
+    expect(by.health().status).toBe("idle");
+    const after = sending(by, [message("m2")]);
+    await after.sent;
+    expect(after.outcomes).toEqual([{ status: "sent" }]);
+    expect(by.health().status).toBe("connected");
+    await expect.poll(() => by.health().status, { timeout: 20_000 }).toBe("idle");
+  });
+
   it("tells which message is at fault when an exchange is deleted under it", async () => {
     const [one, two] = [await stage(), await stage()];
     const by = sender();

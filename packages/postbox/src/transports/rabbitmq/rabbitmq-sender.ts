@@ -46,6 +46,9 @@ export interface RabbitmqSender extends Sender {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+/** For how long a connection that was made after a close waits for more. */
+const lingerMs = 1000;
+
 const rules = {
   ...connectionRules,
   route: callback,
@@ -76,6 +79,9 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
   const unrouted = (message: Message, error: PostboxError) => unroutableOutcome(onUnroutable, message, error, runtime);
   let sending = 0;
   const idlers: (() => void)[] = [];
+  /** Whether it was closed, and not connected for a run since. */
+  let closed = false;
+  let cancelEnd = () => {};
 
   async function ready(signal: AbortSignal): Promise<Link> {
     signal.throwIfAborted();
@@ -115,10 +121,53 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     });
   }
 
+  function begun(): void {
+    sending++;
+    cancelEnd();
+  }
+
+  /** What is sent after a close still gets a connection. It ends when nothing follows: no process is kept alive by it. */
+  function ended(): void {
+    if (--sending > 0) return;
+    for (const idle of idlers.splice(0)) idle();
+    if (closed) cancelEnd = runtime.schedule(() => void links.close(), lingerMs);
+  }
+
   async function close(): Promise<void> {
+    closed = true;
     // Whoever else sends through it is not disturbed.
     if (sending > 0) await new Promise<void>((resolve) => idlers.push(resolve));
+    cancelEnd();
     await links.close();
+  }
+
+  async function sendBatch(...[messages, settled, signal]: Parameters<Sender["send"]>): Promise<void> {
+    const link = await ready(signal);
+    const batch = createBatch(link, messages, { place, route, mode, maxMessageBytes: mostBytes, unrouted }, settled);
+    try {
+      await within(signal, carry(link, batch), publishTimeoutMs);
+      if (batch.unreported === 0) return;
+      // One that is blocked says when it is not any more. Another one would not know, and take the same messages again.
+      const isLate = !link.lost;
+      if (isLate && watch.blocked === undefined) link.giveUp("it did not answer in time");
+      // Only the channel was closed, and the broker is well: for an exchange that was deleted or may not be written to, or for what it will not take.
+      const { code, message: said = "" } = link.reason ?? {};
+      if (code === 404 || code === 403) return batch.failAt(code, said);
+      const limit = code === 406 ? /larger than (?:configured )?max size (\d+)/.exec(said)?.[1] : undefined;
+      if (limit !== undefined) {
+        mostBytes = Math.min(mostBytes, Number(limit));
+        return batch.rejectLarger(mostBytes);
+      }
+      if (code === 406 && messages.length === 1) return batch.rejectOnly(said);
+      const why = watch.blocked ?? link.reason?.message ?? "no answer";
+      const text = `${place} has not confirmed ${batch.unreported} of ${messages.length} messages: ${why}`;
+      // Slow is no death, nor is blocked: nothing that was on its way is suspected of it.
+      if (watch.blocked !== undefined) throw new TransportDownError("connect", text);
+      if (isLate && batch.begun) throw new PostboxError("publish-timeout", `${text} within ${publishTimeoutMs} ms`);
+      throw new TransportDownError(batch.begun ? "send" : "connect", text);
+    } finally {
+      batch.end();
+    }
   }
 
   return {
@@ -126,39 +175,18 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     keepsOrder: false,
 
     async connect(signal) {
+      closed = false;
       await ready(signal);
     },
 
     async send(messages, settled, signal) {
       signal.throwIfAborted();
       if (messages.length === 0) return;
-      const link = await ready(signal);
-      const batch = createBatch(link, messages, { place, route, mode, maxMessageBytes: mostBytes, unrouted }, settled);
-      sending++;
+      begun();
       try {
-        await within(signal, carry(link, batch), publishTimeoutMs);
-        if (batch.unreported === 0) return;
-        // One that is blocked says when it is not any more. Another one would not know, and take the same messages again.
-        const isLate = !link.lost;
-        if (isLate && watch.blocked === undefined) link.giveUp("it did not answer in time");
-        // Only the channel was closed, and the broker is well: for an exchange that was deleted or may not be written to, or for what it will not take.
-        const { code, message: said = "" } = link.reason ?? {};
-        if (code === 404 || code === 403) return batch.failAt(code, said);
-        const limit = code === 406 ? /larger than (?:configured )?max size (\d+)/.exec(said)?.[1] : undefined;
-        if (limit !== undefined) {
-          mostBytes = Math.min(mostBytes, Number(limit));
-          return batch.rejectLarger(mostBytes);
-        }
-        if (code === 406 && messages.length === 1) return batch.rejectOnly(said);
-        const why = watch.blocked ?? link.reason?.message ?? "no answer";
-        const text = `${place} has not confirmed ${batch.unreported} of ${messages.length} messages: ${why}`;
-        // Slow is no death, nor is blocked: nothing that was on its way is suspected of it.
-        if (watch.blocked !== undefined) throw new TransportDownError("connect", text);
-        if (isLate && batch.begun) throw new PostboxError("publish-timeout", `${text} within ${publishTimeoutMs} ms`);
-        throw new TransportDownError(batch.begun ? "send" : "connect", text);
+        await sendBatch(messages, settled, signal);
       } finally {
-        batch.end();
-        if (--sending === 0) for (const idle of idlers.splice(0)) idle();
+        ended();
       }
     },
 
