@@ -442,6 +442,15 @@ export interface TransactionSession {
   close?(): void;
 }
 
+/** What a transaction of a library is begun with. */
+export interface BeginOptions extends TransactionOptions {
+  /**
+   * Called with what closes its connection at this end, as soon as it has one and before BEGIN, where the library shows it: a
+   * connection that gives no answer must not be waited for.
+   */
+  connected?(close: () => void): void;
+}
+
 /** How a SQL store works inside the transactions of one library (`pg`, Drizzle …). An adapter is this and no more. */
 export interface TransactionLibrary<Tx> {
   readonly name: string;
@@ -450,7 +459,7 @@ export interface TransactionLibrary<Tx> {
   /** The executor of an open transaction. For anything else (a pool, an ended one) throws `not-a-transaction`. */
   executor(tx: Tx): Executor;
   /** `Store.transaction` in that library's own way. If `signal` is aborted at the end, its connection is not used again. */
-  begin<R>(work: (tx: Tx) => Promise<R>, options?: TransactionOptions): Promise<R>;
+  begin<R>(work: (tx: Tx) => Promise<R>, options?: BeginOptions): Promise<R>;
   /** The session of a transaction that `begin` has just opened. Without it, a transaction cannot be ended by force. */
   session?(tx: Tx): TransactionSession;
 }

@@ -1,5 +1,5 @@
 import { callback, checkOptions, text } from "../options.js";
-import type { Executor, SessionId, TransactionLibrary, TransactionOptions, TransactionSession } from "../store.js";
+import type { BeginOptions, Executor, SessionId, TransactionLibrary, TransactionSession } from "../store.js";
 import {
   askNumber,
   type ClientState,
@@ -40,7 +40,7 @@ export interface TransactionsDefinition<Tx> {
   /** Whether a statement failed since the library itself knows that its transaction has ended. Defaults to never. */
   hasEnded?(error: unknown): boolean;
   /** Opens a transaction in the library's own way: commits when `work` resolves, rolls back when it rejects. */
-  begin<R>(work: (tx: Tx) => Promise<R>, options: TransactionOptions): Promise<R>;
+  begin<R>(work: (tx: Tx) => Promise<R>, options: BeginOptions): Promise<R>;
 }
 
 const rules = {

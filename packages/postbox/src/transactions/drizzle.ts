@@ -4,6 +4,7 @@ import { defineTransactions } from "./define-transactions.js";
 import { type ClientState, isClient, whyNotOpen } from "./open-transaction.js";
 import type { PostgresJsDatabase, PostgresJsTransaction } from "./postgres-js.js";
 import { beginSafely } from "./safe-postgres-js.js";
+import { type ClientParts, closeClient } from "./session.js";
 
 /** What is needed of a Drizzle transaction; those of `drizzle-orm/node-postgres` and `drizzle-orm/postgres-js` have it. */
 export interface DrizzleTransaction {
@@ -59,7 +60,7 @@ export function drizzle<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
 
     client: clientOf,
 
-    async begin(work, { isolation, signal }) {
+    async begin(work, { isolation, signal, connected }) {
       const config = isolation && { isolationLevel: isolation };
       const session = sessionOnPool<Tx>(db);
       if (session === undefined) return (safeSession<Tx>(db) ?? db).transaction(work, config);
@@ -67,6 +68,7 @@ export function drizzle<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
       const client = await session.pool.connect();
       // Nobody listens otherwise: a connection that breaks between two statements would end the process.
       client.on("error", ignore);
+      connected?.(() => closeClient(client as ClientParts));
       try {
         return await session.on(client).transaction(work, config);
       } finally {

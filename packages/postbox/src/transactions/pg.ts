@@ -9,7 +9,7 @@ import {
   whyNotOpen,
 } from "./open-transaction.js";
 import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
-import { type ClientParts, sessionOf } from "./session.js";
+import { type ClientParts, closeClient, sessionOf } from "./session.js";
 
 const rightCall =
   'pass the client of `await pool.connect()` after `await client.query("BEGIN")`, or the tx of store.transaction((tx) => …)';
@@ -43,6 +43,7 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
       const client = await pool.connect();
       // The pool listens only to idle clients: a connection that breaks between two statements would end the process.
       client.on("error", ignore);
+      options.connected?.(() => closeClient(client as unknown as ClientParts));
       let broken: Error | undefined;
       const ending = watchEnding(client as unknown as ClientParts);
       try {

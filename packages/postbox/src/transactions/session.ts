@@ -12,6 +12,11 @@ export interface ClientParts extends ClientState {
   };
 }
 
+/** Also under a statement, which fails then as on any connection that is lost. */
+export function closeClient(client: ClientParts): void {
+  client.connection?.stream?.destroy();
+}
+
 const ask = `SELECT pg_catalog.pg_backend_pid() AS pid, extract(epoch FROM backend_start)::text AS started_at,
     extract(epoch FROM pg_catalog.now())::text AS begun_at
   FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())`;
@@ -31,7 +36,7 @@ const known = new WeakMap<object, SessionId>();
  * than the session's, for each transaction.
  */
 export function sessionOf(client: ClientParts, execute: Execute): TransactionSession {
-  const close = () => client.connection?.stream?.destroy();
+  const close = () => closeClient(client);
   const cached = known.get(client);
   if (cached !== undefined) return { id: cached, close };
   const asked = askSession(execute).then(({ pid, startedAt, begunAt }) => {

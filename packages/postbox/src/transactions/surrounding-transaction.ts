@@ -1,15 +1,19 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { ConfigError } from "../errors.js";
 import { createSurrounding } from "../internal/surrounding.js";
 import { withAllFinished } from "../internal/unfinished.js";
 import { checkOptions, oneOf, signal as signalRule } from "../options.js";
 import type { SessionId, Store, TransactionLibrary } from "../store.js";
-import { Abandoned, untilAborted } from "./until-aborted.js";
+import { Abandoned, type Bounded, untilAborted } from "./until-aborted.js";
 
 interface Held<Tx> {
   readonly tx: Tx;
   open: boolean;
   readonly afterCommit: Set<() => void>;
 }
+
+/** For how long the database may take to say which session a transaction runs in. */
+const askMs = 1_000;
 
 const isolation = oneOf("read committed", "repeatable read", "serializable");
 
@@ -38,7 +42,8 @@ export function surroundingTransactions<Tx>(
     const session = terminate && library.session?.(tx);
     if (session === undefined) return undefined;
     return async () => {
-      const id = await session.id;
+      // Asked for on its own connection, which may be dead.
+      const id = await Promise.race([session.id, sleep(askMs, undefined, { ref: false })]);
       if (id !== undefined) await terminate?.(id).catch(() => {});
       session.close?.();
     };
@@ -69,18 +74,25 @@ export function surroundingTransactions<Tx>(
       }
       const afterCommit = new Set<() => void>();
       const { signal } = options;
+      const begin = (bounded?: Bounded) =>
+        library.begin(
+          async (tx) => {
+            // Given up on while it began.
+            if (bounded?.over) throw new Abandoned(signal?.reason);
+            const held = { tx, open: true, afterCommit };
+            const run = () => surrounding.run(held, () => withAllFinished(tx, work));
+            const force = bounded && forceOn(tx);
+            try {
+              return await (bounded && force ? bounded.within(run, force) : run());
+            } finally {
+              held.open = false;
+            }
+          },
+          bounded === undefined ? options : { ...options, connected: bounded.connected },
+        );
       let result: Awaited<ReturnType<typeof work>>;
       try {
-        result = await library.begin(async (tx) => {
-          const held = { tx, open: true, afterCommit };
-          const run = () => surrounding.run(held, () => withAllFinished(tx, work));
-          const force = signal && forceOn(tx);
-          try {
-            return await (signal && force ? untilAborted(run, signal, force) : run());
-          } finally {
-            held.open = false;
-          }
-        }, options);
+        result = await (signal === undefined ? begin() : untilAborted(signal, begin));
       } catch (error) {
         throw error instanceof Abandoned ? error.reason : error;
       }

@@ -1,24 +1,76 @@
 /** A handler that listens to its signal ends by itself within this time, and its connection can be used again. */
 const graceMs = 250;
+/** How long COMMIT, ROLLBACK and the forced end may take after that. */
+const limitMs = 6_000;
 
-/** Why a transaction ends whose work still runs: it was ended by force. */
+/** Why a transaction ends whose work still runs, or whose connection no longer answers: it was ended by force. */
 export class Abandoned extends Error {
   constructor(readonly reason: unknown) {
     super("the transaction was ended by force");
   }
 }
 
+/** A transaction that ends when its signal is aborted, whatever its work and its connection do. */
+export interface Bounded {
+  /** The caller has been told that it failed, so its work must not start. */
+  readonly over: boolean;
+  /** The transaction has a connection; `close` closes it at this end. */
+  connected(close: () => void): void;
+  /**
+   * The result of `work`. When the signal is aborted and `work` does not end soon after, calls `end`, which takes from it all that it
+   * could still do harm with and never rejects, and rejects with `Abandoned` while `work` may go on.
+   */
+  within<R>(work: () => Promise<R>, end: () => Promise<void>): Promise<R>;
+}
+
 /**
- * The result of `work`. When the signal is aborted and `work` does not end soon after, calls `end`, which takes from it all that it
- * could still do harm with and never rejects, and rejects with `Abandoned` while `work` may go on.
+ * The result of `begin`. When the signal is aborted and the transaction does not end soon after:
+ *
+ * - before its work has begun, closes its connection: nothing is lost with it;
+ * - during its work, ends it by force;
+ * - at its COMMIT or ROLLBACK, gives it a few seconds more, and then ends it by force as well.
+ *
+ * Rejects with `Abandoned` then. A library that hides its connection may keep it for longer.
  */
-export function untilAborted<R>(work: () => Promise<R>, signal: AbortSignal, end: () => Promise<void>): Promise<R> {
-  // One promise, where a race would make eight for every message that is handled.
+export function untilAborted<R>(signal: AbortSignal, begin: (bounded: Bounded) => Promise<R>): Promise<R> {
+  // By hand, where races would make eight promises for every message that is handled.
   return new Promise((resolve, reject) => {
     let timer: NodeJS.Timeout | undefined;
-    const abandon = () => void end().then(() => reject(new Abandoned(signal.reason)));
+    let close = () => {};
+    const connected = (given: () => void) => {
+      close = given;
+    };
+    const bounded = { over: false, connected, within };
+    const giveUp = () => {
+      bounded.over = true;
+      close();
+      reject(new Abandoned(signal.reason));
+    };
+    /** What is done first about a transaction that does not end. */
+    let abandon: (() => void) | undefined = giveUp;
+
+    function within<W>(work: () => Promise<W>, end: () => Promise<void>): Promise<W> {
+      return new Promise((resolveWork, rejectWork) => {
+        close = () => void end();
+        abandon = () => void end().then(() => rejectWork(new Abandoned(signal.reason)));
+        work().then(
+          (result) => {
+            abandon = undefined;
+            resolveWork(result);
+          },
+          (error) => {
+            abandon = undefined;
+            rejectWork(error);
+          },
+        );
+      });
+    }
+
     const abort = () => {
-      timer = setTimeout(abandon, graceMs);
+      timer = setTimeout(() => {
+        timer = setTimeout(giveUp, limitMs);
+        abandon?.();
+      }, graceMs);
     };
     const over = () => {
       clearTimeout(timer);
@@ -26,7 +78,7 @@ export function untilAborted<R>(work: () => Promise<R>, signal: AbortSignal, end
     };
     signal.addEventListener("abort", abort, { once: true });
     if (signal.aborted) abort();
-    work().then(
+    begin(bounded).then(
       (result) => {
         over();
         resolve(result);
