@@ -11,8 +11,8 @@ import { type BoxTables, isOfBox } from "./names.js";
 const now = "statement_timestamp()";
 const since = (time: string) => `extract(epoch FROM ${now} - ${time}) * 1000::numeric`;
 
-/** Of the waiting messages of a lane, the first ones: most may be held for good, and are told by their keys. */
-const looksAt = 100;
+/** Of the waiting messages of a lane, only the oldest ones are inspected, so that health stays cheap however many wait. */
+const looksAt = 5;
 
 /**
  * A box, as `BoxSight` has it. $1 and $2 are how many parked messages and held keys to count. What is oldest of a lane has
