@@ -24,7 +24,8 @@ export interface JudgeOptions {
 /** What becomes of a row, and what there is to tell once that is stored. */
 export interface Judgement {
   readonly settlement: Settlement;
-  readonly event: TelemetryEvent;
+  /** Absent for what was sent, which is nearly everything: its event is made when it is told. */
+  readonly event?: TelemetryEvent;
 }
 
 /**
@@ -38,9 +39,7 @@ export function judge(
   options: JudgeOptions,
 ): Judgement {
   const { box } = options;
-  if (outcome.status === "sent") {
-    return { settlement: { row, to: "sent" }, event: sentEvent(row, box) };
-  }
+  if (outcome.status === "sent") return { settlement: { row, to: "sent" } };
   const { error } = outcome;
   if (outcome.status === "dropped") {
     return judgeDropped(row, error, `its sender dropped it: ${PostboxError.from(error).code}`, options);

@@ -3,7 +3,7 @@ import { sleep } from "../internal/runtime.js";
 import { createWake } from "../internal/wake.js";
 import type { Box, Settled, Settlement } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
-import type { Judgement } from "./judge.js";
+import { type Judgement, sentEvent } from "./judge.js";
 import type { Ownership } from "./ownership.js";
 
 export interface SettlerOptions {
@@ -86,7 +86,7 @@ export function createSettler(options: SettlerOptions): Settler {
       if (settlement.to === "sent") sent++;
       if (settlement.to === "wait") waiting++;
       if (!lost.has(settlement.row.lane)) options.settled(settlement);
-      telemetry(event);
+      telemetry(event ?? sentEvent(settlement.row, boxName));
     }
     telemetry({ name: "relay.settled", box: boxName, sent, waiting });
   }

@@ -197,7 +197,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
     const { settlement, event } = judgement;
     if (settlement.to === "pending") {
       queue[0] = { ...row, attempts: settlement.attempts, crashes: 0 };
-      return event.name === "message.failed" ? Math.max(event.retryInMs, waitMs) : waitMs;
+      return event?.name === "message.failed" ? Math.max(event.retryInMs, waitMs) : waitMs;
     }
     queue.shift();
     // Until it is stored that this one is set aside, who takes over would send it after the next one; or suspect both.

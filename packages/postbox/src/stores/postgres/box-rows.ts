@@ -1,8 +1,7 @@
 import { PostboxError } from "../../errors.js";
-import type { Message } from "../../message/message.js";
 import type { LaneRead, LaneRows, LateRow, LateRows, Row, WriterRange } from "../../store.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
-import { bytesReader, type Field } from "./plain-rows.js";
+import type { Field } from "./plain-rows.js";
 
 /*
  * What the functions that read a box answer with (box-sql.ts), made into rows. The columns of a row come first, then one of the
@@ -58,26 +57,21 @@ function forEachRow(records: readonly Fields[], take: (fields: Fields) => void):
 
 /** The columns of the message begin at `at`. */
 function rowReader(at: number, waiting: boolean): (fields: Fields) => Row {
-  const bytes = bytesReader();
-  let last: Message | undefined;
-  // Most have these in common with the one before. Thousands are kept at a time, so each is kept once.
-  const shared = (text: Field | undefined, before: string | undefined) => (text === before ? before : text);
   return (fields) => {
     const { message, unreadable } = messageFrom({
       id: fields[at],
-      source: shared(fields[at + sourceAt], last?.source),
-      type: shared(fields[at + 2], last?.type),
+      source: fields[at + sourceAt],
+      type: fields[at + 2],
       subject: fields[at + 3],
       time: fields[at + 4],
-      content_type: shared(fields[at + 5], last?.datacontenttype),
+      content_type: fields[at + 5],
       data_schema: fields[at + 6],
-      topic: shared(fields[at + 7], last?.topic),
+      topic: fields[at + 7],
       key: fields[at + 8],
-      extensions: fields[at + extensionsAt],
-      headers: fields[at + headersAt],
-      data: fields[at + dataAt] === null ? null : bytes(fields[at + dataAt] as string),
+      extensions: fields[at + extensionsAt] ?? "{}",
+      headers: fields[at + headersAt] ?? "{}",
+      data: fields[at + dataAt],
     } as MessageRecord);
-    last = message;
     const row: Mutable<Row> = {
       lane: Number(fields[laneAt]),
       position: Number(fields[positionAt]),

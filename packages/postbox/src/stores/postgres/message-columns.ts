@@ -82,13 +82,13 @@ export interface MessageRecord {
 /** The columns of a `MessageRecord`: the version is among the extensions, too. */
 export const selectedColumns = columns.filter(([name]) => name !== "event_version");
 
-/** The select list that makes a `MessageRecord`. */
-export function messageSelection(table: string): string {
+/** The select list that makes a `MessageRecord`; `json` is applied to what is JSON. */
+export function messageSelection(table: string, json = (column: string) => column): string {
   return selectedColumns
     .map(([name, type]) => {
       const column = `${table}.${name}`;
       if (name === "data") return `CASE WHEN octet_length(${column}) <= ${mostDataBytes} THEN ${column} END AS ${name}`;
-      return type === "jsonb" ? `${column}::text AS ${name}` : column;
+      return type === "jsonb" ? `${json(column)}::text AS ${name}` : column;
     })
     .join(", ");
 }

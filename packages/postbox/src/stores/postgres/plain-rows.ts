@@ -3,19 +3,38 @@
  * all else that is done to a row; and this way no parser that the user set for a type comes in between.
  */
 
-/** What a column holds: a text, or NULL. */
-export type Field = string | null;
+/** What a column holds: its text, bytes where its type is `bytea`, or NULL. */
+export type Field = string | Uint8Array | null;
 
-/** `pg` takes the same option for the parsers of results and for the types of parameters, of which there are none. */
-const types = Object.assign([], { getTypeParser: () => (text: string) => text });
+const bytea = 17;
+
+/**
+ * `pg` takes the same option for the parsers of results and for the types of parameters, of which there are none. It asks for the
+ * parser of each column once per result, so each column has a state of its own.
+ *
+ * A row becomes what it will be kept as when it arrives, not when all of them have: thousands of texts that only wait to be read
+ * would be copied by every garbage collection meanwhile.
+ */
+const types = Object.assign([], {
+  getTypeParser: (type: number) => (type === bytea ? bytesReader() : textReader()),
+});
 
 /** What a query of `pg` takes to answer with plain rows. */
 export const plainRows = { rowMode: "array", types } as const;
 
+/** Most rows have their source, their type and the like in common with the one before: each such text is kept once. */
+function textReader(): (field: string) => string {
+  let last = "";
+  return (field) => {
+    if (field !== last) last = field;
+    return last;
+  };
+}
+
 const chunkBytes = 64 * 1024;
 
 /** Reads columns of bytes. Small ones share a chunk of memory: each alone would cost more than its bytes. */
-export function bytesReader(): (field: string) => Uint8Array {
+function bytesReader(): (field: string) => Uint8Array {
   let chunk = Buffer.alloc(0);
   let used = 0;
   return (field) => {
