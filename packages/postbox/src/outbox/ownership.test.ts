@@ -100,6 +100,27 @@ it("renews after it has taken lanes, not while: an old answer would take them aw
   expect(ownership.epochs.size).toBe(64);
 });
 
+it("loses a lane before it takes it again: what it knows of the rows belongs to the old epoch", async () => {
+  let epoch = 0;
+  const { ownership, log, lanes } = ownershipOn(() => ({
+    own: async () => (epoch < 2 ? [{ lane: 3, epoch: ++epoch, clean: true }] : []),
+    renew: async () => ({
+      paused: false,
+      others: [],
+      lanes: [...ownership.epochs].map(([lane, epoch]) => ({ lane, epoch })),
+    }),
+  }));
+  const controller = new AbortController();
+  const running = ownership.run(controller.signal);
+  await log.until("relay.owned", 2);
+  controller.abort();
+  await running;
+  expect(lanes.lost).toEqual([3]);
+  const names = log.events.map(({ name }) => name).filter((name) => /owned|lost/.test(name));
+  expect(names).toEqual(["relay.owned", "relay.lost", "relay.owned"]);
+  expect(ownership.epochs.get(3)).toBe(2);
+});
+
 it("gives the surplus back when another joins, and takes it when that one leaves", async () => {
   let others: readonly Member[] = [];
   const { ownership, log } = ownershipOn((box) => ({

@@ -74,6 +74,9 @@ export function createOwnership(options: OwnershipOptions): Ownership {
 
   function gain(lanes: readonly TakenLane[]): void {
     if (lanes.length === 0) return;
+    // An operator's change takes a lane from its owner, who may take it again before the next renewal tells: what is known of its rows,
+    // and what is to be settled under the old epoch, must not outlive that.
+    lose(lanes.flatMap(({ lane }) => (epochs.has(lane) ? [{ lane, epoch: epochs.get(lane) as number }] : [])));
     for (const { lane, epoch } of lanes) epochs.set(lane, epoch);
     options.gained(lanes);
     telemetry({ name: "relay.owned", box: boxName, owner, lanes: lanes.length });
