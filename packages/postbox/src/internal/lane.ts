@@ -9,8 +9,17 @@ export const laneCount = 64;
  * keep their order only within one lane.
  */
 export function laneOf(keyOrId: string): number {
-  return (sha256(keyOrId)[0] as number) % laneCount;
+  const known = lanes.get(keyOrId);
+  if (known !== undefined) return known;
+  const lane = (sha256(keyOrId)[0] as number) % laneCount;
+  if (lanes.size === mostKnown) lanes.clear();
+  lanes.set(keyOrId, lane);
+  return lane;
 }
+
+/** Hashing is the most expensive step of an append on this side, and keys come again. */
+const lanes = new Map<string, number>();
+const mostKnown = 4096;
 
 /** In one call where there is one (Node 20.12): each message needs it. */
 const sha256: (text: string) => Buffer =

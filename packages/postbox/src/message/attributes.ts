@@ -29,6 +29,10 @@ const rfc3339 = /^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:
 const controlCharacter = /[\u0000-\u001f\u007f-\u009f\ufdd0-\ufdef\ufffe\uffff]/;
 const loneSurrogate = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 
+const isoLength = "2026-01-31T12:00:00.000Z".length;
+/** Nearly all texts have nothing else: one look at them is enough. */
+const printableAscii = /^[ -~]+$/;
+
 /** In bytes of UTF-8. Broker and index limits with room to spare: an AMQP short string holds 255 bytes. */
 export const attributeBytes = {
   id: 255,
@@ -50,7 +54,8 @@ export function normaliseTime(time: Date | string, path = "time"): string {
   }
   if (Number.isNaN(time.getTime())) throw invalid(path, "is an invalid Date", "give a valid one");
   const text = time.toISOString();
-  if (!rfc3339.test(text)) throw invalid(path, `is ${text}`, "give a moment of the years 0 to 9999");
+  // Other years have a sign and six digits.
+  if (text.length !== isoLength) throw invalid(path, `is ${text}`, "give a moment of the years 0 to 9999");
   return text;
 }
 
@@ -161,10 +166,18 @@ function checkTime(path: string, value: string): void {
 function checkText(path: string, value: unknown, maxBytes: number): void {
   if (value === undefined || value === "") throw invalid(path, "is missing or empty", "give a non-empty string");
   if (typeof value !== "string") throw invalid(path, `is of type ${typeof value}`, "give a string");
+  if (printableAscii.test(value)) {
+    if (value.length > maxBytes) throw tooLong(path, value.length, maxBytes);
+    return;
+  }
   if (controlCharacter.test(value)) throw invalid(path, "has a control character", "remove it");
   if (loneSurrogate.test(value)) throw invalid(path, "has half of a surrogate pair", "give well-formed Unicode");
   const bytes = Buffer.byteLength(value);
-  if (bytes > maxBytes) throw invalid(path, `has ${bytes} bytes`, `${maxBytes} are allowed`);
+  if (bytes > maxBytes) throw tooLong(path, bytes, maxBytes);
+}
+
+function tooLong(path: string, bytes: number, maxBytes: number): Fault {
+  return invalid(path, `has ${bytes} bytes`, `${maxBytes} are allowed`);
 }
 
 function invalid(path: string, why: string, advice: string): Fault {

@@ -76,17 +76,17 @@ export function surroundingTransactions<Tx>(
       const { signal } = options;
       const begin = (bounded?: Bounded) =>
         library.begin(
-          async (tx) => {
+          (tx) => {
             // Given up on while it began.
-            if (bounded?.over) throw new Abandoned(signal?.reason);
+            if (bounded?.over) return Promise.reject(new Abandoned(signal?.reason));
             const held = { tx, open: true, afterCommit };
+            const ended = () => {
+              held.open = false;
+            };
             const run = () => surrounding.run(held, () => withAllFinished(tx, work));
             const force = bounded && forceOn(tx);
-            try {
-              return await (bounded && force ? bounded.within(run, force) : run());
-            } finally {
-              held.open = false;
-            }
+            // Each promise costs every message that is handled, so there is one at most.
+            return bounded && force ? bounded.within(run, force, ended) : run().finally(ended);
           },
           bounded === undefined ? options : { ...options, connected: bounded.connected },
         );

@@ -17,10 +17,10 @@ export interface Bounded {
   /** The transaction has a connection; `close` closes it at this end. */
   connected(close: () => void): void;
   /**
-   * The result of `work`. When the signal is aborted and `work` does not end soon after, calls `end`, which takes from it all that it
-   * could still do harm with and never rejects, and rejects with `Abandoned` while `work` may go on.
+   * The result of `work`; calls `ended` when it is known. When the signal is aborted and `work` does not end soon after, calls `force`,
+   * which takes from it all that it could still do harm with and never rejects, and rejects with `Abandoned` while `work` may go on.
    */
-  within<R>(work: () => Promise<R>, end: () => Promise<void>): Promise<R>;
+  within<R>(work: () => Promise<R>, force: () => Promise<void>, ended: () => void): Promise<R>;
 }
 
 /**
@@ -49,20 +49,20 @@ export function untilAborted<R>(signal: AbortSignal, begin: (bounded: Bounded) =
     /** What is done first about a transaction that does not end. */
     let abandon: (() => void) | undefined = giveUp;
 
-    function within<W>(work: () => Promise<W>, end: () => Promise<void>): Promise<W> {
+    function within<W>(work: () => Promise<W>, force: () => Promise<void>, ended: () => void): Promise<W> {
       return new Promise((resolveWork, rejectWork) => {
-        close = () => void end();
-        abandon = () => void end().then(() => rejectWork(new Abandoned(signal.reason)));
-        work().then(
-          (result) => {
-            abandon = undefined;
-            resolveWork(result);
-          },
-          (error) => {
-            abandon = undefined;
-            rejectWork(error);
-          },
-        );
+        const fail = (error: unknown) => {
+          abandon = undefined;
+          ended();
+          rejectWork(error);
+        };
+        close = () => void force();
+        abandon = () => void force().then(() => fail(new Abandoned(signal.reason)));
+        work().then((result) => {
+          abandon = undefined;
+          ended();
+          resolveWork(result);
+        }, fail);
       });
     }
 
