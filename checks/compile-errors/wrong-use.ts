@@ -72,7 +72,7 @@ createRouter("b").use(transaction(store)).use(transaction(store));
 createRouter("b").use(publishOutputs(publisher)).use(transaction(store)).use(inbox(store));
 // error: transaction() cannot stand behind ack: "manual", whose handler could ack before the commit: choose another ack strategy
 createRouter("b", { ack: "manual" }).use(transaction(store));
-// error: recover() needs 'outputs' in the context: .use(outboxOutputs(outbox)) before it
+// error: recover() needs 'published' in the context: .use(publishOutputs(publisher)) before it
 createRouter("b").use(recover(() => [InvoiceIssued.message({ orderId: "1" })]));
 // error: inbox() works with another store's 'tx' than the one in this context: give both the same store
 createRouter("b").use(transaction(store)).use(inbox(otherStore));

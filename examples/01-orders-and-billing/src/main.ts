@@ -26,8 +26,10 @@ const printProgress = progressPrinter();
 console.log("Two services, each with a database of its own, and a broker between them:\n");
 console.log("  orders ── outbox ── relay ──▶ broker ──▶ inbox ── billing");
 console.log("  orders ── inbox ◀── broker ◀── relay ── outbox ── billing\n");
-console.log("Every fifth order rolls back, every seventh message is sent twice, and one of two relays of the orders");
-console.log("stops dead when it has sent something and could not yet note that down.\n");
+console.log(
+  `1. Orders places ${attempts} orders. Every fifth transaction rolls back, every seventh message is sent twice.`,
+);
+console.log("   Watch: only committed orders are invoiced, and a message that comes twice is skipped.\n");
 
 const connect = async () => ({
   broker: await connectTransport(values.broker),
@@ -59,7 +61,12 @@ const second = createRelay(orders.database.store, sender, {
   telemetry: (event) => {
     // Before that, the two share.
     if (event.name === "relay.owned" && deaths > 0) {
-      console.log("  ✓ its lease has ended, and the other relay has taken over");
+      console.log(
+        "\n3. The dead relay's lease has expired, and the second relay takes its lanes over. It sends again what the dead",
+      );
+      console.log(
+        "   one had sent and not recorded. Watch: the outboxes run empty, and billing skips what it has handled.\n",
+      );
     }
   },
 });
@@ -68,7 +75,10 @@ doomed.start();
 billingRelay.start();
 void died.then(() => {
   deaths++;
-  console.log("  ✗ the relay stopped dead between sending and settling");
+  console.log(
+    "\n2. A relay of orders was stopped dead right now, after it sent a message and before it recorded that.",
+  );
+  console.log("   Watch: orders keep committing, their messages wait in the outbox, and nothing is lost.\n");
 });
 
 const placing = (async () => {
@@ -91,6 +101,7 @@ for (let done = false; !done && Date.now() < deadline; await pause(200)) {
 await placing;
 await Promise.all([second.stop(), billingRelay.stop(), orders.router.stop(), billing.router.stop()]);
 
+console.log("\n4. Everything is settled. What the rows of both databases prove:");
 const summary = await summarise(orders.database, billing.database);
 const holds = printSummary(summary, attempts, deaths);
 await Promise.all([orders.database.close(), billing.database.close(), broker.close()]);

@@ -1,5 +1,5 @@
 import { PermanentError } from "../errors.js";
-import type { BaseContext, Outputs, WithOutputs } from "../router/context.js";
+import type { BaseContext, Outputs, PublishesOutputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
 
 // biome-ignore-start lint/suspicious/noConfusingVoidType: a callback that returns nothing is the common case.
@@ -13,7 +13,7 @@ export function recover(
 ): Middleware<"recover", None, None, "tx">;
 export function recover(
   onError: (error: unknown, context: BaseContext) => Outputs | void | Promise<Outputs | void>,
-): Middleware<"recover", WithOutputs, None, "tx">;
+): Middleware<"recover", Pick<PublishesOutputs, "published">, None, "tx">;
 export function recover(
   onError: (error: unknown, context: BaseContext) => Outputs | void | Promise<Outputs | void>,
 ): Middleware<"recover", None, None, "tx"> {
