@@ -11,7 +11,7 @@ const layers: readonly (readonly string[])[] = [
   ["event/"],
   ["transport.ts", "admin.ts", "health.ts", "store.ts", "telemetry/"],
   ["publisher/", "router/"],
-  ["outbox/", "inbox/"],
+  ["outbox/", "relay/", "inbox/"],
   ["middleware/"],
   ["stores/", "transports/", "transactions/", "connect/", "messaging/", "schedule/"],
 ];

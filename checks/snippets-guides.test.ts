@@ -41,7 +41,7 @@ describe("the tables of the guide to the outbox", () => {
   const sender = memoryBroker().sender();
 
   it.each([
-    ["createRelay(store, sender, …)", () => createRelay(store, sender, nonsense), ["outbox/relay.ts"]],
+    ["createRelay(store, sender, …)", () => createRelay(store, sender, nonsense), ["relay/relay.ts"]],
     [
       "createOutbox(store, …)",
       () => createOutbox(store, nonsense as { source: string }),

@@ -6,7 +6,7 @@ export interface Mutant {
   readonly changes: readonly (readonly [from: string, to: string])[];
 }
 
-const outbox = (name: string) => `node_modules/postbox/dist/outbox/${name}.js`;
+const relay = (path: string) => `node_modules/postbox/dist/relay/${path}.js`;
 
 /** What must not be missing. Without any one of these, the simulation has to find a history that breaks a rule. */
 export const mutants: readonly Mutant[] = [
@@ -30,47 +30,47 @@ export const mutants: readonly Mutant[] = [
   },
   {
     guard: "a key is checked when a row goes out, not when it was read",
-    file: outbox("window"),
+    file: relay("ordering/window"),
     changes: [["(row.held || tooOld)", "row.held"]],
   },
   {
     guard: "a row whose key is held goes behind those that wait",
-    file: outbox("window"),
+    file: relay("ordering/window"),
     changes: [["(row.held || tooOld)", "false"]],
   },
   {
     guard: "settled positions are remembered while a read is under way",
-    file: outbox("reads"),
+    file: relay("reading/reads"),
     changes: [["(gone.get(lane)?.get(position) ?? 0) >= read", "false"]],
   },
   {
     guard: "late commits are looked for",
-    file: outbox("late-commits"),
+    file: relay("reading/late-commits"),
     changes: [["await look(after, ended, room, signal)", "0"]],
   },
   {
     guard: "a look for late commits begins again where one that ended meanwhile may have left something",
-    file: outbox("late-commits"),
+    file: relay("reading/late-commits"),
     changes: [["lowest = Math.min(lowest, since);", ""]],
   },
   {
     guard: "what waits is not sent before one in front of it is back",
-    file: outbox("window"),
+    file: relay("ordering/window"),
     changes: [["found.waiting && isOvertaking(found, read, state)", "false"]],
   },
   {
     guard: "what is behind a failed one of its key is not sent",
-    file: outbox("window"),
+    file: relay("ordering/window"),
     changes: [["const behind = state.queue.splice(0);", "const behind = [];"]],
   },
   {
     guard: "what was read while the lease had run out goes out when it stands again",
-    file: outbox("ownership"),
+    file: relay("owning/ownership"),
     changes: [["options.resumed();", "{}"]],
   },
   {
     guard: "a total order waits for a gap to be filled",
-    file: outbox("total-engine"),
+    file: relay("total-engine"),
     changes: [["isOpen = row.position > passed + 1 && row.position > closed;", "isOpen = false;"]],
   },
   {
@@ -100,7 +100,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     guard: "suspects are counted, sent alone and parked",
-    file: outbox("suspicion"),
+    file: relay("isolation/suspicion"),
     changes: [["if (row.crashes < hopelessFrom)", "if (true)"]],
   },
   {

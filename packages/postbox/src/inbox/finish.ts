@@ -1,6 +1,6 @@
 import { PostboxError } from "../errors.js";
 import type { Runtime } from "../internal/runtime.js";
-import type { Claim } from "../outbox/source.js";
+import type { Claim } from "../relay/sending/source.js";
 import type { BaseContext, Outputs } from "../router/context.js";
 import { type Arrival, type Inbox, inboxOf } from "../store.js";
 

@@ -2,8 +2,8 @@ import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
 import { sleep } from "../internal/runtime.js";
 import { storedError } from "../internal/stored-error.js";
-import { createPump } from "../outbox/pump.js";
-import { createSource } from "../outbox/source.js";
+import { createDrainLoop } from "../relay/drain-loop.js";
+import { createSource } from "../relay/sending/source.js";
 import type { Keeper, KeeperOptions, Verdict } from "../router/keeper.js";
 import { type Arrival, type Aside, inboxOf, type Store } from "../store.js";
 import type { Delivery, Receiver, Subscription } from "../transport.js";
@@ -24,7 +24,7 @@ export function createKeeper<Tx>(
 ): Keeper {
   const { consumer, runtime, telemetry } = options;
   const { retentionMs, cleanIntervalMs, pollIntervalMs, leaseMs } = inbox;
-  const pump = createPump(store, {
+  const drainLoop = createDrainLoop(store, {
     box: inboxOf(consumer),
     order: "key",
     holdParked: inbox.onPark === "hold",
@@ -46,7 +46,7 @@ export function createKeeper<Tx>(
   });
   const source = createSource(
     { name: `the inbox of ${consumer}`, claimed: inboxOf(consumer), shunMs: leaseMs, runtime },
-    pump.run,
+    drainLoop.run,
   );
   const bounded = boundedInbox(store.inbox, leaseMs + inbox.waitMs, runtime);
   const intakeOptions: IntakeOptions = {
@@ -54,7 +54,7 @@ export function createKeeper<Tx>(
     ...options,
     inbox: bounded,
     inOrder: first === "all",
-    kept: () => pump.hinted(),
+    kept: () => drainLoop.hinted(),
   };
 
   /** Whether what fails is stored already. */
@@ -131,7 +131,7 @@ export function createKeeper<Tx>(
     const aside = asideOf(verdict);
     const remembered = await bounded.setAside(arrival, aside, inbox.remember);
     if (remembered === "new" || (aside.to === "parked" && aside.anyway)) {
-      if (verdict.to === "retry") pump.dueIn(verdict.retryInMs);
+      if (verdict.to === "retry") drainLoop.dueIn(verdict.retryInMs);
       return verdict;
     }
     if (remembered === "duplicate") return "known";

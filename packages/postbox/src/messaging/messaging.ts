@@ -1,8 +1,8 @@
 import type { Health, HealthOptions } from "../health.js";
 import type { InboxOptions } from "../inbox/inbox-options.js";
 import type { OutboxPublisher } from "../outbox/outbox.js";
-import type { Relay } from "../outbox/relay.js";
 import type { Publisher } from "../publisher/publisher.js";
+import type { Relay } from "../relay/relay.js";
 import type { AckStrategyName } from "../router/ack-strategy.js";
 import type {
   BaseContext,

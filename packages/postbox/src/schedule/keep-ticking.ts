@@ -4,7 +4,7 @@ import type { Draft } from "../event/define-event.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 import { withTimeout } from "../internal/with-timeout.js";
 import type { Outbox } from "../outbox/outbox.js";
-import { fatal } from "../outbox/pump.js";
+import { fatal } from "../relay/drain-loop.js";
 import type { ScheduleState, TickClaim } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { ScheduleEntry } from "./create-schedule.js";

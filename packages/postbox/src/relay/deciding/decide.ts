@@ -1,0 +1,127 @@
+import type { Backoff } from "../../backoff.js";
+import { PermanentError, PostboxError } from "../../errors.js";
+import { longestTimerMs } from "../../internal/runtime.js";
+import { storedError } from "../../internal/stored-error.js";
+import { expiredError, lifeLeftMs } from "../../message/expiry.js";
+import type { Row, Settlement } from "../../store.js";
+import { aboutMessage, type TelemetryEvent } from "../../telemetry/events.js";
+import type { Outcome } from "../../transport.js";
+
+export interface DecideOptions {
+  readonly box: string;
+  readonly maxAttempts: number;
+  /** Whether a parked message holds its key. */
+  readonly holdParked: boolean;
+  /** What becomes of a message that is worthless by now. */
+  readonly expired: "park" | "drop" | "send";
+  /** Whether what failed keeps its place, instead of waiting aside. */
+  readonly inPlace: boolean;
+  readonly backoff: Backoff;
+  readonly isPermanent: (error: Error) => boolean;
+  readonly random: () => number;
+}
+
+/** What becomes of a row, and what there is to tell once that is stored. */
+export interface Decision {
+  readonly settlement: Settlement;
+  /** Absent for what was sent, which is nearly everything: its event is made when it is told. */
+  readonly event?: TelemetryEvent;
+}
+
+/**
+ * Decides what becomes of a row that has its outcome. `ahead` says what happened to an earlier one of its key in the same
+ * batch: what its sender held back behind that one has not failed by itself, and spends no attempt.
+ */
+export function decide(
+  row: Row,
+  outcome: Outcome,
+  ahead: "held" | "parked" | undefined,
+  options: DecideOptions,
+): Decision {
+  const { box } = options;
+  if (outcome.status === "sent") return { settlement: { row, to: "sent" } };
+  const { error } = outcome;
+  if (outcome.status === "dropped") {
+    return decideDropped(row, error, `its sender dropped it: ${PostboxError.from(error).code}`, options);
+  }
+  // It was never with the sender, and nothing there held it back.
+  if (isExpiry(outcome)) return decideExpired(row, error, options);
+  if (ahead !== undefined && row.fault === undefined) return queueBehind(row, ahead, options);
+  const about = aboutMessage(row.message);
+  const text = storedError(error.message);
+  const isCounted = !(outcome.status === "failed" && outcome.uncounted);
+  const attempts = row.attempts + (isCounted ? 1 : 0);
+  const permanent = outcome.status === "rejected" || error instanceof PermanentError || options.isPermanent(error);
+  if (permanent || (isCounted && attempts >= options.maxAttempts)) {
+    const hold = options.holdParked && row.message.key !== undefined;
+    return {
+      settlement: { row, to: "parked", attempts, error: text, ...(hold && { hold }) },
+      event: { name: "message.parked", box, ...about, error },
+    };
+  }
+  const retryInMs = wished(outcome) ?? options.backoff(Math.max(1, attempts), options.random);
+  return {
+    settlement: options.inPlace
+      ? { row, to: "pending", attempts, error: text }
+      : { row, to: "wait", attempts, retryInMs, error: text },
+    event: { name: "message.failed", box, ...about, attempt: attempts, retryInMs, error },
+  };
+}
+
+/** What ends a message before it is sent: that it is worthless by now. */
+export function expiry({ message }: Row, now: number): Outcome | undefined {
+  return lifeLeftMs(message, now) > 0 ? undefined : { status: "rejected", error: expiredError(message) };
+}
+
+/** What ends a row whose stored columns make no message: it is parked as it is. */
+export function unreadable({ fault }: Row): Outcome | undefined {
+  return fault && { status: "rejected", error: fault };
+}
+
+/** Whether nothing was held back behind it: it was never with the sender. */
+export function holdsNothingBack(row: Row, outcome: Outcome): boolean {
+  return row.fault !== undefined || isExpiry(outcome);
+}
+
+function isExpiry(outcome: Outcome): boolean {
+  if (outcome.status !== "rejected") return false;
+  return outcome.error instanceof PermanentError && outcome.error.code === "message-expired";
+}
+
+/** It spends no attempt, and its key does not wait for what nobody wants any more. */
+function decideExpired(row: Row, error: Error, options: DecideOptions): Decision {
+  if (options.expired === "drop") return decideDropped(row, error, "its expirytime had passed", options);
+  return {
+    settlement: { row, to: "parked", attempts: row.attempts, error: storedError(error.message) },
+    event: { name: "message.parked", box: options.box, ...aboutMessage(row.message), error },
+  };
+}
+
+/** The reason is for the audit, which has one entry for all that were dropped together for it. */
+function decideDropped(row: Row, error: Error, reason: string, { box }: DecideOptions): Decision {
+  return {
+    settlement: { row, to: "dropped", reason },
+    event: { name: "message.dropped", box, ...aboutMessage(row.message), error },
+  };
+}
+
+/** What no database has a type for is no wish: its settle would fail for ever. */
+function wished(outcome: Outcome): number | undefined {
+  if (outcome.status !== "failed" || outcome.retryInMs === undefined) return undefined;
+  const ms = Math.min(outcome.retryInMs, longestTimerMs);
+  return ms >= 0 ? ms : undefined;
+}
+
+/** To `wait`, behind one of its key that failed; or behind a parked one, where the hold is due at once. */
+export function queueBehind(row: Row, ahead: "held" | "parked", { box }: Pick<DecideOptions, "box">): Decision {
+  const { id, key } = row.message;
+  const due = ahead === "parked" ? { retryInMs: 0 } : {};
+  return {
+    settlement: { row, to: "wait", attempts: row.attempts, ...due },
+    event: { name: "message.held", box, id, key: key as string },
+  };
+}
+
+export function sentEvent({ message: { id }, attempts }: Row, box: string): TelemetryEvent {
+  return { name: "message.sent", box, id, attempt: attempts + 1 };
+}

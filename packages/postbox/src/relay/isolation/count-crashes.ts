@@ -1,0 +1,44 @@
+import { PostboxError } from "../../errors.js";
+import type { Runtime } from "../../internal/runtime.js";
+import { withTimeout } from "../../internal/with-timeout.js";
+import type { Box, Row } from "../../store.js";
+import type { Telemetry } from "../../telemetry/events.js";
+import type { Ownership } from "../owning/ownership.js";
+import type { Target } from "../target.js";
+
+export interface CountOptions {
+  readonly box: Box;
+  readonly boxName: string;
+  readonly target: Target;
+  readonly publishTimeoutMs: number;
+  readonly ownership: Ownership;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+}
+
+/** Rows whose crashes are stored as they are. One that was at another death since is another object. */
+const counted = new WeakSet<Row>();
+
+/**
+ * Stores the crashes of rows that may be the cause of them, before they are sent again: the process may not live to do it
+ * afterwards. While the broker is away it rejects instead, so that a process that restarts through an outage counts nothing.
+ */
+export async function countCrashes(rows: readonly Row[], options: CountOptions): Promise<void> {
+  const { box, boxName, target, publishTimeoutMs, ownership, runtime, telemetry } = options;
+  const suspects = rows.filter((row) => row.crashes > 0 && !counted.has(row));
+  if (suspects.length === 0) return;
+  const late = () =>
+    new PostboxError(
+      "transport-down",
+      `${target.name} did not connect within ${publishTimeoutMs} ms; it is tried again`,
+    );
+  await withTimeout(runtime, publishTimeoutMs, late, async (signal) => target.connect?.(signal));
+  const lanes = ownership.of(suspects);
+  const standing = await box.suspect(lanes, suspects);
+  ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));
+  for (const row of suspects) {
+    counted.add(row);
+    const { message, crashes } = row;
+    telemetry({ name: "message.suspected", box: boxName, id: message.id, crashes });
+  }
+}

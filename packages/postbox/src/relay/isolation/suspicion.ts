@@ -1,0 +1,100 @@
+import { PostboxError } from "../../errors.js";
+import type { Row } from "../../store.js";
+import type { Outcome } from "../../transport.js";
+
+/*
+ * A message may be the reason why a process or a connection dies: it would be sent again, and kill again, for ever. So what
+ * was on its way at a death is counted before it is sent again. Once may be chance: it is sent as before. From the second
+ * death on it is sent with nothing else on its way, so that the next one tells who it was.
+ */
+
+/** From here on a row is sent alone. */
+export const aloneFrom = 2;
+/** From here on it is not sent at all. It was alone at the last two deaths: at one, a process may die of something else. */
+const hopelessFrom = 4;
+
+/** How a row that is to be sent no more ends. */
+export function hopeless(row: Row): Outcome | undefined {
+  if (row.crashes < hopelessFrom) return undefined;
+  const text =
+    `it was on its way ${row.crashes} times when the process or the connection died, the last two times alone; ` +
+    "find out what it does to the sender, or to its handler, before you send it again";
+  return { status: "rejected", error: new PostboxError("message-suspect", text) };
+}
+
+/** The first rows of lanes whose owner died: any of them may have been in flight then. */
+export interface Suspicion {
+  /** These lanes were taken together from an owner that died. */
+  add(lanes: readonly number[]): void;
+  remove(lane: number): void;
+  /** The same row, with one crash more if it is under suspicion. Ask once for each row. */
+  mark(row: Row): Row;
+}
+
+/**
+ * `most` is how many rows an owner had in flight at most, or sent and not settled, in all its lanes together. They are the first of
+ * their lanes, and lanes are read evenly: so they are among the first `most` rows that are read.
+ */
+export function createSuspicion(most: number): Suspicion {
+  /** How many more, shared by lanes that were taken together. */
+  const left = new Map<number, { count: number }>();
+  return {
+    add(lanes) {
+      const shared = { count: most };
+      for (const lane of lanes) left.set(lane, shared);
+    },
+    remove: (lane) => void left.delete(lane),
+    mark(row) {
+      const shared = left.get(row.lane);
+      if (shared === undefined) return row;
+      if (shared.count === 0) {
+        left.delete(row.lane);
+        return row;
+      }
+      shared.count--;
+      return { ...row, crashes: row.crashes + 1 };
+    },
+  };
+}
+
+/**
+ * Which deaths of connections count. One that was sound counts against what was on its way. When nothing was sent since
+ * then, it may be the broker that drops every connection: messages go one at a time, those that were never at a death first,
+ * and of so many deaths with the same one on its way, one counts.
+ */
+export interface Doubt {
+  /** Whether something was sent since the last death. */
+  readonly none: boolean;
+  /** Something was sent. */
+  sent(): void;
+  /** A connection died with these rows on their way: whether that counts against them. */
+  died(rows: readonly Row[]): boolean;
+}
+
+const oneIn = 5;
+
+export function createDoubt(): Doubt {
+  let none = true;
+  /** Deaths in doubt, by the row that was alone on its way. */
+  const deaths = new Map<string, number>();
+  return {
+    get none() {
+      return none;
+    },
+    sent() {
+      if (none) return;
+      none = true;
+      deaths.clear();
+    },
+    died(rows) {
+      const counts = none;
+      none = false;
+      const [row] = rows;
+      if (counts || row === undefined) return counts;
+      const name = `${row.lane} ${row.position}`;
+      const count = (deaths.get(name) ?? 0) + 1;
+      deaths.set(name, count % oneIn);
+      return count === oneIn;
+    },
+  };
+}

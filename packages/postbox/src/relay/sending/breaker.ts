@@ -1,0 +1,49 @@
+import type { Backoff } from "../../backoff.js";
+import type { PostboxError } from "../../errors.js";
+import type { Runtime } from "../../internal/runtime.js";
+import type { Telemetry } from "../../telemetry/events.js";
+
+export interface BreakerOptions {
+  readonly boxName: string;
+  readonly target: { readonly name: string };
+  readonly backoff: Backoff;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+}
+
+/**
+ * Stops sending while the transport is away. After each delay one batch tries; when it gets through, all may follow.
+ * No message spends an attempt for it.
+ */
+export interface Breaker {
+  /** Whether a batch may be sent now, when so many are on their way. */
+  allows(batchesInFlight: number): boolean;
+  /** The transport answered. */
+  close(): void;
+  /** It did not: answers with how long to wait. */
+  open(error: PostboxError): number;
+  /** How long until the next try; undefined while nothing is to be waited for. */
+  waitMs(): number | undefined;
+}
+
+export function createBreaker({ boxName, target, backoff, runtime, telemetry }: BreakerOptions): Breaker {
+  let failures = 0;
+  let until = 0;
+  return {
+    allows: (batchesInFlight) => failures === 0 || (batchesInFlight === 0 && runtime.monotonic() >= until),
+    close() {
+      if (failures > 0) telemetry({ name: "breaker.closed", box: boxName, sender: target.name });
+      failures = 0;
+    },
+    open(error) {
+      const retryInMs = backoff(++failures, runtime.random);
+      until = runtime.monotonic() + retryInMs;
+      telemetry({ name: "breaker.opened", box: boxName, sender: target.name, retryInMs, error });
+      return retryInMs;
+    },
+    waitMs() {
+      const left = until - runtime.monotonic();
+      return failures > 0 && left > 0 ? Math.ceil(left) : undefined;
+    },
+  };
+}

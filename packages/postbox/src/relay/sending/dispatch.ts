@@ -1,0 +1,167 @@
+import { PermanentError, PostboxError, TransportDownError } from "../../errors.js";
+import type { Runtime } from "../../internal/runtime.js";
+import { withTimeout } from "../../internal/with-timeout.js";
+import type { Row } from "../../store.js";
+import type { Outcome, Sender } from "../../transport.js";
+import type { Dispatched, Target } from "../target.js";
+import { createPace, type PaceOptions } from "./pace.js";
+
+type Report = (row: Row, outcome: Outcome) => void;
+
+/** Carries rows to a sender, which has `publishTimeoutMs` for each batch; more, and for fewer rows, after a timeout. */
+export function targetTo(sender: Sender, options: PaceOptions & { readonly runtime: Runtime }): Target {
+  const { runtime } = options;
+  const pace = createPace(options);
+
+  async function handOver(batch: readonly Row[], report: Report): Promise<Dispatched> {
+    const startedAt = runtime.monotonic();
+    const dispatched = await dispatch(batch, sender, pace.timeoutMs, runtime, report);
+    if (dispatched.down?.code === "publish-timeout") pace.timedOut(batch.length);
+    else if (dispatched.down === undefined) pace.answered(runtime.monotonic() - startedAt);
+    return dispatched;
+  }
+
+  return {
+    name: sender.name,
+    keepsOrder: sender.keepsOrder,
+    oneByOne: false,
+    most: () => pace.most,
+    connect: async (signal) => sender.connect?.(signal),
+    handOver,
+  };
+}
+
+async function dispatch(
+  batch: readonly Row[],
+  sender: Sender,
+  timeoutMs: number,
+  runtime: Runtime,
+  report: Report,
+): Promise<Dispatched> {
+  if (batch.length === 0) return { undecided: [] };
+  const open = new Set(batch);
+  /** Given back without an outcome. A confirmation that comes later still counts; any other outcome is that of the next try. */
+  const unknown = new Set<Row>();
+  const failedKeys = new Set<string | undefined>();
+  const late = () =>
+    new PostboxError(
+      "publish-timeout",
+      `${sender.name} did not confirm ${open.size} messages within ${timeoutMs} ms; the relay sends them again unless they are confirmed first`,
+    );
+  const settled = (index: number, told: Outcome) => {
+    const row = batch[index];
+    if (row === undefined) return;
+    const outcome = sound(told, sender);
+    if (open.delete(row)) {
+      if (holdsKey(outcome)) failedKeys.add(row.message.key);
+      report(row, outcome);
+    } else if (outcome.status === "sent" && unknown.delete(row)) report(row, outcome);
+  };
+  const messages = batch.map(({ message }) => message);
+  try {
+    await withTimeout(runtime, timeoutMs, late, (signal) => sender.send(messages, settled, signal));
+    // A sender that forgets a message must not make the relay send it for ever.
+    for (const row of batch) if (open.delete(row)) report(row, unreported(sender));
+    return { undecided: [] };
+  } catch (cause) {
+    const undecided = batch.filter((row) => open.has(row));
+    open.clear();
+    if (isOutage(cause)) {
+      for (const row of undecided) unknown.add(row);
+      const died = cause instanceof TransportDownError && cause.during === "send";
+      return { undecided, down: PostboxError.from(cause, "transport-down"), died };
+    }
+    // Anything else comes from one of the messages. Halving finds out which, and the others are sent.
+    // What is behind a failed one of its key is not sent.
+    const isBehind = ({ message: { key } }: Row) => key !== undefined && failedKeys.has(key);
+    const behind = undecided.filter(isBehind);
+    const others = undecided.filter((row) => !isBehind(row));
+    const [only] = others;
+    if (only === undefined) return { undecided: behind };
+    if (others.length === 1) {
+      report(only, thrownFor(sender, cause));
+      return { undecided: behind };
+    }
+    const half = Math.ceil(others.length / 2);
+    const watching: Report = (row, outcome) => {
+      if (holdsKey(outcome)) failedKeys.add(row.message.key);
+      report(row, outcome);
+    };
+    const first = await dispatch(others.slice(0, half), sender, timeoutMs, runtime, watching);
+    const rest = others.slice(half);
+    if (first.down !== undefined) return { ...first, undecided: [...behind, ...first.undecided, ...rest] };
+    const second = await dispatch(
+      rest.filter((row) => !isBehind(row)),
+      sender,
+      timeoutMs,
+      runtime,
+      report,
+    );
+    return { ...second, undecided: [...behind, ...first.undecided, ...rest.filter(isBehind), ...second.undecided] };
+  }
+}
+
+/** Whether the later ones of its key are not sent before it. */
+function holdsKey({ status }: Outcome): boolean {
+  return status !== "sent";
+}
+
+/** Whether a sender failed because it does not reach its broker, and not because of a message. */
+function isOutage(cause: unknown): boolean {
+  try {
+    return saysOutage(cause, 3);
+  } catch {
+    // What cannot even be looked at says nothing.
+    return false;
+  }
+}
+
+function saysOutage(cause: unknown, depth: number): boolean {
+  if (cause instanceof PostboxError) {
+    return (
+      cause instanceof TransportDownError || cause.code.startsWith("transport-") || cause.code === "publish-timeout"
+    );
+  }
+  const { name, code, errors } = (cause ?? {}) as { name?: unknown; code?: unknown; errors?: unknown };
+  if (name === "AbortError" || name === "TimeoutError") return true;
+  if (depth > 0 && Array.isArray(errors) && errors.some((each) => saysOutage(each, depth - 1))) return true;
+  return typeof code === "string" && networkErrors.test(code);
+}
+
+/** As Node names what becomes of sockets and names of hosts. */
+const networkErrors = /^(E(CONN|HOST|NET|PIPE|TIMEDOUT|AI_|NOTFOUND|ADDR|SOCKET)|ERR_(SOCKET|STREAM|TLS|SSL)|UND_ERR_)/;
+
+function thrownFor(sender: Sender, cause: unknown): Outcome {
+  if (isPermanentError(cause)) return { status: "rejected", error: cause };
+  const text = `${sender.name} threw while it sent this message: ${PostboxError.from(cause).message}`;
+  return { status: "failed", error: new PostboxError("publish-failed", text, { cause }) };
+}
+
+/** An outcome of which nothing surprising comes later: a sender is somebody's code, and may report what it has caught. */
+function sound(told: Outcome, sender: Sender): Outcome {
+  try {
+    if (told.status === "sent") return told;
+    if (told.status === "failed" || told.status === "rejected" || told.status === "dropped") {
+      if (told.error instanceof Error && typeof told.error.message === "string") return told;
+      const text = `${sender.name} did not send this message: ${PostboxError.from(told.error).message}`;
+      return { ...told, error: new PostboxError("publish-failed", text, { cause: told.error }) };
+    }
+  } catch {
+    // Told below.
+  }
+  const text = `${sender.name} reported an outcome that is none; it is tried again`;
+  return { status: "failed", error: new PostboxError("publish-failed", text) };
+}
+
+function isPermanentError(cause: unknown): cause is PermanentError {
+  try {
+    return cause instanceof PermanentError;
+  } catch {
+    return false;
+  }
+}
+
+function unreported(sender: Sender): Outcome {
+  const text = `${sender.name} reported no outcome of this message; it is tried again`;
+  return { status: "failed", error: new PostboxError("publish-failed", text) };
+}

@@ -1,0 +1,91 @@
+import { testMessage } from "@postbox/testkit";
+import { expect, it } from "vitest";
+import type { Row, Settlement } from "../../store.js";
+import type { Decision } from "../deciding/decide.js";
+import { createWindow } from "../ordering/window.js";
+import { createOrderedSettling } from "./ordered-settling.js";
+
+const row = (position: number, more: Partial<Row> = {}): Row => ({
+  lane: 1,
+  position,
+  message: testMessage(`${position}`, { key: "k" }),
+  attempts: 0,
+  crashes: 0,
+  held: false,
+  waiting: false,
+  ...more,
+});
+
+/** A window of a sender that keeps order, with these rows on their way, and what was given to the settler. */
+function settling(...rows: readonly Row[]) {
+  const window = createWindow({ keepsOrder: true });
+  window.endRead(window.beginRead(), rows);
+  expect(window.take(10, 1_000_000)).toEqual(rows);
+  const added: [number, Settlement["to"]][][] = [];
+  const add = (decisions: readonly Decision[]) =>
+    void added.push(decisions.map(({ settlement }) => [settlement.row.position, settlement.to]));
+  const ordered = createOrderedSettling({ add }, window);
+  const became = (of: Row, settlement: Partial<Settlement>) =>
+    ({ settlement: { row: of, attempts: 1, ...settlement } }) as Decision;
+  return {
+    window,
+    ordered,
+    added,
+    sent(of: Row) {
+      window.sent(of);
+      ordered.add([became(of, { to: "sent" })]);
+      ordered.landed([of]);
+    },
+    failed(of: Row, as: Partial<Settlement> = { to: "wait" }) {
+      const behind = window.failed(of).map((other) => became(other, { to: "wait" }));
+      ordered.add([became(of, as), ...behind]);
+      ordered.landed([of]);
+    },
+    held: (of: Row) => ordered.add([became(of, { to: "wait" })]),
+  };
+}
+
+it("stores no failure before what becomes of earlier ones of its key is known, and then in their order", () => {
+  const [one, two, three] = [row(1), row(2), row(3)];
+  const { failed, sent, held, added } = settling(one, two, three);
+  failed(three);
+  held(row(4, { held: true }));
+  failed(two);
+  expect(added).toEqual([]);
+  sent(one);
+  expect(added).toEqual([
+    [[1, "sent"]],
+    [
+      [2, "wait"],
+      [3, "wait"],
+      [4, "wait"],
+    ],
+  ]);
+});
+
+it("puts off one that is parked and holds its key, and no other", () => {
+  const [one, two, three] = [row(1), row(2), row(3)];
+  const { failed, sent, added } = settling(one, two, three);
+  failed(three, { to: "parked", hold: true });
+  sent(two);
+  expect(added).toEqual([[[2, "sent"]]]);
+  sent(one);
+  expect(added.slice(1)).toEqual([[[1, "sent"]], [[3, "parked"]]]);
+});
+
+it("waits neither for later ones, nor for earlier ones that wait already", () => {
+  const [one, two, three] = [row(1, { waiting: true }), row(2), row(3)];
+  const { failed, added } = settling(one, two, three);
+  failed(two);
+  expect(added).toEqual([[[2, "wait"]]]);
+});
+
+it("forgets what was put off in a lane that is lost", () => {
+  const [one, two] = [row(1), row(2)];
+  const { failed, ordered, window, added } = settling(one, two);
+  failed(two);
+  window.drop(1);
+  ordered.drop(1);
+  ordered.landed([one]);
+  expect(added).toEqual([]);
+});

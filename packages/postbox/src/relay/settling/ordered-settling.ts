@@ -1,0 +1,66 @@
+import type { Row, Settlement } from "../../store.js";
+import type { Decision } from "../deciding/decide.js";
+import type { Window } from "../ordering/window.js";
+import type { Settler } from "./settler.js";
+
+/**
+ * Gives decisions to a settler, but none that holds a key while an earlier row of that key is on its way, which only a sender that
+ * keeps order has: outcomes come in any order. A successor would find the later row in `wait` and the earlier one still pending, and
+ * send the later one first.
+ */
+export interface OrderedSettling {
+  add(decisions: readonly Decision[]): void;
+  /** These are on their way no more, and what becomes of them was added: what had to wait for them is added too. */
+  landed(rows: readonly Row[]): void;
+  /** Forgets what was put off in a lane that is lost. */
+  drop(lane: number): void;
+}
+
+export function createOrderedSettling(
+  settler: Pick<Settler, "add">,
+  window: Pick<Window, "hasEarlierOnItsWay">,
+): OrderedSettling {
+  const putOff = new Map<string, Decision[]>();
+
+  const mustWait = ({ settlement }: Decision) => holdsKey(settlement) && window.hasEarlierOnItsWay(settlement.row);
+
+  function add(decisions: readonly Decision[]): void {
+    // Nearly always: each row that was sent comes here by itself.
+    if (!decisions.some(mustWait)) {
+      settler.add(decisions);
+      return;
+    }
+    const now: Decision[] = [];
+    for (const decision of decisions) {
+      if (!mustWait(decision)) {
+        now.push(decision);
+        continue;
+      }
+      const key = decision.settlement.row.message.key as string;
+      const others = putOff.get(key);
+      if (others === undefined) putOff.set(key, [decision]);
+      else others.push(decision);
+    }
+    if (now.length > 0) settler.add(now);
+  }
+
+  return {
+    add,
+    landed(rows) {
+      if (putOff.size === 0) return;
+      for (const key of new Set(rows.map(({ message }) => message.key))) {
+        const decisions = key === undefined ? undefined : putOff.get(key);
+        if (decisions === undefined) continue;
+        putOff.delete(key as string);
+        add(decisions.sort((a, b) => a.settlement.row.position - b.settlement.row.position));
+      }
+    },
+    drop(lane) {
+      for (const [key, [first]] of putOff) if (first?.settlement.row.lane === lane) putOff.delete(key);
+    },
+  };
+}
+
+function holdsKey(settlement: Settlement): boolean {
+  return settlement.to === "wait" || (settlement.to === "parked" && settlement.hold === true);
+}

@@ -1,0 +1,127 @@
+import type { Runtime } from "../../internal/runtime.js";
+import { sleep } from "../../internal/runtime.js";
+import { createWake } from "../../internal/wake.js";
+import type { Box, Settled, Settlement } from "../../store.js";
+import type { Telemetry } from "../../telemetry/events.js";
+import { type Decision, sentEvent } from "../deciding/decide.js";
+import type { Ownership } from "../owning/ownership.js";
+
+export interface SettlerOptions {
+  readonly box: Box;
+  readonly boxName: string;
+  readonly ownership: Ownership;
+  readonly keep: boolean;
+  /** Whether each row that waits does so by itself. */
+  readonly alone: boolean;
+  /** How long to wait after so many failures of the store in a row. */
+  storeBackoff(failures: number): number;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+  failed(error: unknown, retryInMs: number): void;
+  /** It has committed; not called for rows of lanes that were lost meanwhile, or turned out to be. */
+  settled(settlement: Settlement): void;
+  /** A settle is over, whatever came of it: there is room for more. */
+  roomLeft(): void;
+  /** A transaction that reads may have shown as open was only a settle. */
+  appendedNothing?(transaction: number): void;
+}
+
+/** Stores what became of rows: one statement at a time, with everything that has gathered meanwhile. */
+export interface Settler {
+  readonly size: number;
+  add(decisions: readonly Decision[]): void;
+  /** Forgets what was to be settled in a lane that is lost. */
+  drop(lane: number): void;
+  /** Runs until `finish` is aborted and everything is settled. */
+  run(finish: AbortSignal): Promise<void>;
+}
+
+/** Large enough to be rare, small enough to be quick. */
+const mostAtOnce = 2000;
+
+export function createSettler(options: SettlerOptions): Settler {
+  const { box, boxName, ownership, runtime, telemetry } = options;
+  const wake = createWake(runtime);
+  let queue: Decision[] = [];
+  let settling = 0;
+  /** Lanes that were lost while a settle was under way. They may be back: what is known of them is not what it settled. */
+  let lost = new Set<number>();
+
+  /** Until it is done, or the lease has run out, or a stop cannot wait: giving up sends again what has been sent. */
+  async function settle(decisions: readonly Decision[], finish: AbortSignal): Promise<void> {
+    if (runtime.failpoint) await runtime.failpoint("relay.sent");
+    const settlements = lastOfEach(decisions.map(({ settlement }) => settlement));
+    // The epochs of now: what was queued under an earlier one of a lane was dropped when the lane was lost.
+    const lanes = ownership.of(settlements.map(({ row }) => row));
+    lost = new Set();
+    let settled: Settled | undefined;
+    for (let failures = 0; settled === undefined; ) {
+      try {
+        settled = await box.settle(lanes, settlements, { keep: options.keep, alone: options.alone });
+      } catch (error) {
+        const retryInMs = options.storeBackoff(++failures);
+        options.failed(error, retryInMs);
+        // A stop gives it one more chance, not for ever.
+        if (finish.aborted && failures > 1) return;
+        if (!ownership.trusted()) {
+          // Nobody would ever finish these here: let them be read again, by whoever owns the lanes then.
+          ownership.lose(lanes);
+          return;
+        }
+        await sleep(runtime, retryInMs, finish);
+      }
+    }
+    if (runtime.failpoint) await runtime.failpoint("relay.settled");
+    const { standing, transaction } = settled;
+    if (transaction !== undefined) options.appendedNothing?.(transaction);
+    tell(decisions, standing);
+    ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));
+  }
+
+  function tell(decisions: readonly Decision[], owned: ReadonlySet<number>): void {
+    let [sent, waiting] = [0, 0];
+    for (const { settlement, event } of decisions) {
+      // On a lost lane nothing was settled: its new owner tells what becomes of the row.
+      if (!owned.has(settlement.row.lane)) continue;
+      if (settlement.to === "sent") sent++;
+      if (settlement.to === "wait") waiting++;
+      if (!lost.has(settlement.row.lane)) options.settled(settlement);
+      telemetry(event ?? sentEvent(settlement.row, boxName));
+    }
+    telemetry({ name: "relay.settled", box: boxName, sent, waiting });
+  }
+
+  return {
+    get size() {
+      return queue.length + settling;
+    },
+    add(decisions) {
+      for (const decision of decisions) queue.push(decision);
+      wake.wake();
+    },
+    drop(lane) {
+      lost.add(lane);
+      queue = queue.filter(({ settlement }) => settlement.row.lane !== lane);
+    },
+    async run(finish) {
+      while (!(finish.aborted && queue.length === 0)) {
+        if (queue.length === 0) {
+          await wake.wait(finish);
+          continue;
+        }
+        const batch = queue.length <= mostAtOnce ? queue : queue.slice(0, mostAtOnce);
+        queue = queue.length <= mostAtOnce ? [] : queue.slice(mostAtOnce);
+        settling = batch.length;
+        await settle(batch, finish);
+        settling = 0;
+        options.roomLeft();
+      }
+    },
+  };
+}
+
+/** What failed in its place may have been tried again before that was stored: a store hears of each row once. */
+function lastOfEach(settlements: readonly Settlement[]): readonly Settlement[] {
+  if (!settlements.some(({ to }) => to === "pending")) return settlements;
+  return [...new Map(settlements.map((settlement) => [settlement.row.position, settlement])).values()];
+}

@@ -1,0 +1,48 @@
+import { type Runtime, sleep } from "../../internal/runtime.js";
+import type { Box } from "../../store.js";
+import type { Telemetry } from "../../telemetry/events.js";
+
+export interface ScheduleOptions {
+  readonly box: Box;
+  readonly boxName: string;
+  readonly pollIntervalMs: number;
+  readonly batchSize: number;
+  /** How long to wait after so many failures of the store in a row. */
+  storeBackoff(failures: number): number;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+  failed(error: unknown, retryInMs: number): void;
+  isFatal(error: unknown): boolean;
+  /** Something was appended. */
+  promoted(): void;
+}
+
+/** A look when there is nothing costs a round trip: no relay makes it more often, however eagerly it polls. */
+const leastPauseMs = 250;
+
+/**
+ * Appends scheduled messages when they are due, until the signal is aborted. Every relay does it, since nobody owns what is
+ * scheduled. Dying in between leaves a message scheduled or appended, never both.
+ */
+export async function keepSchedule(options: ScheduleOptions, signal: AbortSignal): Promise<void> {
+  const { box, boxName, runtime, telemetry } = options;
+  const longestPauseMs = Math.max(options.pollIntervalMs, leastPauseMs);
+  let failures = 0;
+  while (!signal.aborted) {
+    let pauseMs = longestPauseMs;
+    try {
+      const { count, nextInMs = longestPauseMs } = await box.promote(options.batchSize);
+      failures = 0;
+      pauseMs = Math.min(Math.ceil(nextInMs), longestPauseMs);
+      if (count > 0) {
+        telemetry({ name: "relay.promoted", box: boxName, count });
+        options.promoted();
+      }
+    } catch (error) {
+      if (options.isFatal(error)) throw error;
+      pauseMs = options.storeBackoff(++failures);
+      options.failed(error, pauseMs);
+    }
+    await sleep(runtime, pauseMs, signal);
+  }
+}
