@@ -7,15 +7,16 @@ import type { Inbox } from "../store.js";
 export type Keeping = Pick<Inbox<never>, "keep" | "setAside">;
 
 /**
- * The same, but no call takes longer than `limitMs`: a connection that was cut without a word would stop a consumer for ever. A call
- * that was given up may still have happened; then the message is known.
+ * The same, but no call takes longer than `limitMs`, or than its signal allows: a connection that was cut without a word would stop a
+ * consumer for ever. A call that was given up may still have happened; then the message is known.
  */
 export function boundedInbox(inbox: Keeping, limitMs: number, runtime: Runtime): Keeping {
   const late = () =>
     new PostboxError("store-failed", `the store gave no answer within ${limitMs} ms; it is tried again`);
   return {
-    keep: (arrivals, options) => withTimeout(runtime, limitMs, late, (signal) => inbox.keep(arrivals, options, signal)),
-    setAside: (arrival, aside, options) =>
-      withTimeout(runtime, limitMs, late, (signal) => inbox.setAside(arrival, aside, options, signal)),
+    keep: (arrivals, options, outer) =>
+      withTimeout(runtime, limitMs, late, (signal) => inbox.keep(arrivals, options, signal), outer),
+    setAside: (arrival, aside, options, outer) =>
+      withTimeout(runtime, limitMs, late, (signal) => inbox.setAside(arrival, aside, options, signal), outer),
   };
 }

@@ -14,8 +14,11 @@ import type { CheckedInbox } from "./inbox-options.js";
 export interface Intake {
   /** Resolves when there is room for another. */
   take(delivery: Delivery): Promise<void>;
-  /** Until `end`; what is not stored by then is given back, and from `stop` on what cannot be stored at once. */
-  run(stop: AbortSignal, end: AbortSignal): Promise<void>;
+  /**
+   * Until `end`; what is not stored by then is given back, and from `stop` on what cannot be stored at once. A call to the store that
+   * takes until `giveUp` is given up: a stop does not wait for a store that gives no answer.
+   */
+  run(stop: AbortSignal, end: AbortSignal, giveUp: AbortSignal): Promise<void>;
 }
 
 export interface IntakeOptions extends CheckedInbox, KeeperOptions {
@@ -49,12 +52,12 @@ export function createIntake(options: IntakeOptions): Intake {
   }
 
   /** What can never be kept as it is, is parked: in the box, where that is possible. What could not be parked comes again. */
-  async function park(delivery: Delivery, error: Error, arrival?: Arrival): Promise<void> {
+  async function park(delivery: Delivery, error: Error, giveUp: AbortSignal, arrival?: Arrival): Promise<void> {
     try {
       if (arrival === undefined) await delivery.park(error);
       else {
         const aside = { to: "parked", attempts: 0, error: storedError(error.message), anyway: true } as const;
-        await inbox.setAside(arrival, aside, remember);
+        await inbox.setAside(arrival, aside, remember, giveUp);
         await ack(delivery, "delivery.acked");
       }
       telemetry({ name: "delivery.parked", consumer, ...aboutMessage(delivery.message), error });
@@ -81,7 +84,7 @@ export function createIntake(options: IntakeOptions): Intake {
   }
 
   /** Stores all of these, and settles each; or throws, and then none is settled. */
-  async function keep(batch: readonly Delivery[]): Promise<void> {
+  async function keep(batch: readonly Delivery[], giveUp: AbortSignal): Promise<void> {
     const settling: (() => Promise<void>)[] = [];
     const arrivals: Arrival[] = [];
     const first = new Map<string, number>();
@@ -92,7 +95,9 @@ export function createIntake(options: IntakeOptions): Intake {
         if (before !== undefined) {
           // Twice in one batch: known without asking.
           const differs = arrivals[before]?.hash !== arrival.hash;
-          settling.push(() => (differs ? park(delivery, refusalOf("differs", arrival), arrival) : skip(delivery)));
+          settling.push(() =>
+            differs ? park(delivery, refusalOf("differs", arrival), giveUp, arrival) : skip(delivery),
+          );
           continue;
         }
         const index = arrivals.push(arrival) - 1;
@@ -100,14 +105,14 @@ export function createIntake(options: IntakeOptions): Intake {
         settling.push(() => {
           const found = remembered[index] ?? "new";
           if (found === "new") return ack(delivery, "delivery.stored");
-          return found === "duplicate" ? skip(delivery) : park(delivery, refusalOf(found, arrival), arrival);
+          return found === "duplicate" ? skip(delivery) : park(delivery, refusalOf(found, arrival), giveUp, arrival);
         });
       } catch (error) {
         if (!(error instanceof PermanentError)) throw error;
-        settling.push(() => park(delivery, error));
+        settling.push(() => park(delivery, error, giveUp));
       }
     }
-    const remembered = await inbox.keep(arrivals, remember);
+    const remembered = await inbox.keep(arrivals, remember, giveUp);
     if (runtime.failpoint) await runtime.failpoint("inbox.kept");
     if (remembered.includes("new")) options.kept();
     await Promise.all(settling.map((settle) => settle()));
@@ -129,7 +134,7 @@ export function createIntake(options: IntakeOptions): Intake {
       if (queue.length >= 2 * batchSize) await new Promise<void>((resolve) => waiters.push(resolve));
     },
 
-    async run(stop, end) {
+    async run(stop, end, giveUp) {
       for (let failures = 0; !end.aborted; ) {
         if (queue.length === 0) {
           await arrived.wait(end);
@@ -139,12 +144,12 @@ export function createIntake(options: IntakeOptions): Intake {
         const batch = queue.splice(0, failures === 0 ? batchSize : 1);
         makeRoom();
         try {
-          await keep(batch);
+          await keep(batch, giveUp);
           failures = 0;
         } catch (error) {
           const [alone] = batch;
           if (batch.length === 1 && alone !== undefined && error instanceof PermanentError) {
-            await park(alone, error);
+            await park(alone, error, giveUp);
             continue;
           }
           if (batch.length === 1 && alone !== undefined && isBusy(error) && !options.inOrder) {

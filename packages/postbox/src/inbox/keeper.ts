@@ -5,6 +5,7 @@ import { storedError } from "../internal/stored-error.js";
 import { createDrainLoop } from "../relay/drain-loop.js";
 import { createSource } from "../relay/sending/source.js";
 import type { Keeper, KeeperOptions, Verdict } from "../router/keeper.js";
+import { answerMs } from "../router/session.js";
 import { type Arrival, type Aside, inboxOf, type Store } from "../store.js";
 import type { Delivery, Receiver, Subscription } from "../transport.js";
 import { arrivalOf, refusalOf } from "./arrivals.js";
@@ -72,7 +73,11 @@ export function createKeeper<Tx>(
           const arrive: Subscription["deliver"] = (delivery) =>
             isFirstKept(delivery) ? intake.take(delivery) : subscription.deliver(delivery);
           // What arrives is stored as long as the receiver waits for it to be settled.
-          const [stop, end] = [following(signal), new AbortController()];
+          const [stop, end, giveUp] = [following(signal), new AbortController(), new AbortController()];
+          let cancel = () => {};
+          stop.signal.addEventListener("abort", () => {
+            cancel = runtime.schedule(() => giveUp.abort(unanswered()), storeMs);
+          });
           // It receives when both do, the broker's messages and those that were kept.
           let [ready, reached] = [false, false];
           const both = () => void (ready && reached && subscription.ready?.());
@@ -89,7 +94,7 @@ export function createKeeper<Tx>(
           const receiving = receiver.receive({ ...subscription, deliver: arrive, ready: heard.ready }, stop.signal);
           const parts = [
             receiving.finally(() => end.abort()),
-            intake.run(stop.signal, end.signal),
+            intake.run(stop.signal, end.signal, giveUp.signal),
             source.receive({ ...subscription, ready: heard.reached }, stop.signal),
           ];
           try {
@@ -98,6 +103,7 @@ export function createKeeper<Tx>(
             stop.abort();
             end.abort();
             await Promise.allSettled(parts);
+            cancel();
           }
         },
       };
@@ -145,6 +151,14 @@ export function createKeeper<Tx>(
     );
     return { to: "park", error: refusal };
   }
+}
+
+/** How long the store may take after a stop: less than the router gives the receiver to end. */
+const storeMs = answerMs - 1_000;
+
+function unanswered(): PostboxError {
+  const text = `the store gave no answer within ${storeMs} ms after the stop; what was not stored is delivered again`;
+  return new PostboxError("store-failed", text);
 }
 
 /** Whatever became of it then: it may have ended a process. */

@@ -47,6 +47,8 @@ export function createTotalEngine(options: EngineOptions): Engine {
   let gap: { readonly upTo: number; readonly open: readonly WriterRange[] } | undefined;
   /** What is in the queue, on its way, or not settled yet, by lane and position. */
   const live = new Set<string>();
+  /** What is decided of a row and not stored yet. A confirmation may come while the row is sent again: the first outcome counts. */
+  const decided = new Map<string, Decision>();
   /** Changes when the lanes are lost: whatever was begun before does not count any more. */
   let term = 0;
   let server: string | undefined;
@@ -61,6 +63,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
     alone: false,
     settled({ row, to }) {
       if (to !== "pending") live.delete(nameOf(row));
+      decided.delete(nameOf(row));
       target.stored?.(row);
       progress();
     },
@@ -164,14 +167,16 @@ export function createTotalEngine(options: EngineOptions): Engine {
   /** Sends one row. Answers after how long its next try, or the next row, may come. */
   async function send(row: Row, signal: AbortSignal): Promise<number> {
     const begun = term;
+    const name = nameOf(row);
     const isSuspect = row.crashes >= aloneFrom;
-    let decision: Decision | undefined;
+    let decision = decided.get(name);
     const report = (outcome: RowOutcome) => {
       // One that was given back keeps its place: its turn is still the next.
       if (begun !== term || outcome.status === "released") return;
       // Nothing takes rows out of a box that is read in total order but this.
-      if (outcome.status === "handled") return;
+      if (outcome.status === "handled" || decided.has(name) || !live.has(name)) return;
       decision = decide(row, outcome, undefined, decideOptions);
+      if (decision.settlement.to !== "pending") decided.set(name, decision);
       // At once: its consumer may wait until that is stored before it lets go of the row.
       settler.add([decision]);
     };
@@ -179,7 +184,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
       hopeless(row) ?? unreadable(row) ?? (options.expired === "send" ? undefined : expiry(row, runtime.now()));
     let waitMs = 0;
     if (end !== undefined) report(end);
-    else {
+    else if (decision === undefined && live.has(name)) {
       // One that may kill is alone on its way, and nothing is unsettled: at a death, that would be suspected with it.
       while (isSuspect && begun === term && settler.size > 0 && !signal.aborted) await stored.wait(signal);
       if (begun !== term || (isSuspect && signal.aborted)) return 0;
@@ -192,7 +197,12 @@ export function createTotalEngine(options: EngineOptions): Engine {
         options.failed(down, waitMs);
       }
     }
-    if (decision === undefined) return waitMs;
+    decision ??= decided.get(name);
+    if (decision === undefined) {
+      // An earlier try was confirmed meanwhile, and that is stored.
+      if (!live.has(name)) queue.shift();
+      return waitMs;
+    }
     if (decision.settlement.to === "sent") doubt.sent();
     const { settlement, event } = decision;
     if (settlement.to === "pending") {
@@ -286,6 +296,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
       passed = 0;
       gap = undefined;
       live.clear();
+      decided.clear();
       for (const lane of lanes) {
         suspicion.remove(lane);
         settler.drop(lane);
