@@ -9,6 +9,7 @@ import { nameOf, type Recorder, sightingOf } from "./recorder.js";
 class BoxFacts {
   readonly epochs = new Map<number, number>();
   readonly settled = new Set<number>();
+  readonly dropped = new Set<number>();
   /** The keys that parked messages hold, until somebody does something. */
   readonly held = new Set<string | undefined>();
 }
@@ -279,7 +280,11 @@ function simulatedBox(inner: Box, box: string, options: SimulatedStoreOptions): 
     }
     if (to === "parked" && settlement.hold) facts.held.add(row.message.key);
     if (to === "parked") recorder.record({ what: "parked", box, id: row.message.id });
-    if (to === "dropped") recorder.record({ what: "discarded", box, id: row.message.id });
+    // A settle whose answer was lost is repeated, and drops nothing more.
+    if (to === "dropped" && !facts.dropped.has(row.position)) {
+      facts.dropped.add(row.position);
+      recorder.record({ what: "discarded", box, id: row.message.id });
+    }
     if (to === "wait" && settlement.retryInMs === undefined && !row.held && !row.waiting) {
       recorder.meet("a message was read before the failure ahead of it was stored");
     }

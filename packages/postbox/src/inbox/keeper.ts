@@ -1,3 +1,4 @@
+import { setMaxListeners } from "node:events";
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
 import { sleep } from "../internal/runtime.js";
@@ -74,6 +75,8 @@ export function createKeeper<Tx>(
             isFirstKept(delivery) ? intake.take(delivery) : subscription.deliver(delivery);
           // What arrives is stored as long as the receiver waits for it to be settled.
           const [stop, end, giveUp] = [following(signal), new AbortController(), new AbortController()];
+          // As many listen as messages are stored at once: no sign of a leak.
+          setMaxListeners(0, giveUp.signal);
           let cancel = () => {};
           stop.signal.addEventListener("abort", () => {
             cancel = runtime.schedule(() => giveUp.abort(unanswered()), storeMs);

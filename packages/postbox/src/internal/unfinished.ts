@@ -1,17 +1,18 @@
 import { PostboxError } from "../errors.js";
 
-/** What is under way in each transaction, by its handle. */
+/** What is under way in each transaction that `withAllFinished` runs, by its handle. */
 const underWay = new WeakMap<object, Set<Promise<unknown>>>();
 
-/** Runs a publish into a transaction, which must not end before it. */
+/**
+ * Runs a publish into a transaction, which must not end before it. In a transaction that its user has opened, nothing can wait for it: if
+ * it is not awaited and fails, that is an unhandled rejection, which Node.js tells.
+ */
 export function unfinishedIn<R>(tx: unknown, work: () => Promise<R>): Promise<R> {
-  if ((typeof tx !== "object" && typeof tx !== "function") || tx === null) return work();
-  const running = underWay.get(tx) ?? new Set();
-  underWay.set(tx, running);
-  const publishing = work();
+  const running = underWay.get(tx as object);
+  if (running === undefined) return work();
+  // One that fails while the function goes on, and that nobody awaits, is an unhandled rejection as well: the message would be lost silently.
+  const publishing: Promise<R> = work().finally(() => void running.delete(publishing));
   running.add(publishing);
-  const done = () => void running.delete(publishing);
-  publishing.then(done, done);
   return publishing;
 }
 
@@ -20,20 +21,27 @@ export function unfinishedIn<R>(tx: unknown, work: () => Promise<R>): Promise<R>
  * ROLLBACK; and if there were any, it fails with `publish-not-awaited`.
  */
 export function withAllFinished<Tx, R>(tx: Tx, work: (tx: Tx) => Promise<R>): Promise<R> {
+  const running = new Set<Promise<unknown>>();
+  underWay.set(tx as object, running);
+  // A handle may be used again, as a client of a pool is, for a transaction that its user opens.
+  const over = () => void underWay.delete(tx as object);
   // By hand, since this is done for every message that is handled, and each promise costs more than all else here.
   return work(tx).then(
-    (result) => (isUnderWay(tx) ? refuse(tx) : result),
-    (error) => (isUnderWay(tx) ? finish(tx).then(() => Promise.reject(error)) : Promise.reject(error)),
+    (result) => {
+      if (running.size > 0) return refuse(running).finally(over);
+      over();
+      return result;
+    },
+    async (error) => {
+      await finish(running);
+      over();
+      throw error;
+    },
   );
 }
 
-function isUnderWay(tx: unknown): boolean {
-  const running = underWay.get(tx as object);
-  return running !== undefined && running.size > 0;
-}
-
-async function refuse(tx: unknown): Promise<never> {
-  const { count, reason } = await finish(tx);
+async function refuse(running: ReadonlySet<Promise<unknown>>): Promise<never> {
+  const { count, reason } = await finish(running);
   throw new PostboxError(
     "publish-not-awaited",
     `${count === 1 ? "a publish was" : `${count} publishes were`} still under way when the transaction's function ended, ` +
@@ -42,11 +50,12 @@ async function refuse(tx: unknown): Promise<never> {
   );
 }
 
-async function finish(tx: unknown): Promise<{ readonly count: number; readonly reason?: unknown }> {
-  const running = underWay.get(tx as object);
+async function finish(
+  running: ReadonlySet<Promise<unknown>>,
+): Promise<{ readonly count: number; readonly reason?: unknown }> {
   let count = 0;
   let reason: unknown;
-  while (running !== undefined && running.size > 0) {
+  while (running.size > 0) {
     count += running.size;
     const outcomes = await Promise.allSettled(running);
     reason ??= outcomes.find((outcome) => outcome.status === "rejected")?.reason;

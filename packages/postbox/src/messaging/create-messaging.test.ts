@@ -238,6 +238,18 @@ describe("running all of it", () => {
     await idle.stop();
   });
 
+  it("ends a run without a signal when it is closed", async () => {
+    const { log, store, shared } = world();
+    const messaging = createMessaging({ ...shared, outbox: true });
+    messaging.consumer().on(Placed, () => {});
+    const running = messaging.run();
+    await store.transaction(() => messaging.publisher.publish(Placed, { n: 1 }));
+    await log.until("delivery.acked");
+    await messaging.close();
+    await running;
+    expect(log.of("relay.released")).toHaveLength(1);
+  });
+
   it("takes no consumer once it has run", async () => {
     const messaging = createMessaging(world().shared);
     messaging.start();

@@ -1,5 +1,6 @@
 import { ConfigError } from "../errors.js";
 import type { HealthOptions } from "../health.js";
+import { type Following, following } from "../internal/following.js";
 import { correlation } from "../middleware/correlation.js";
 import { durableInbox } from "../middleware/durable-inbox.js";
 import { inbox } from "../middleware/inbox.js";
@@ -55,6 +56,7 @@ export function createMessaging(options: MessagingOptions): unknown {
   const receivers = new Map<string, Receiver>();
   let sealed = false;
   let started: Running | undefined;
+  const runs = new Set<{ readonly end: Following; readonly ended: Promise<void> }>();
 
   /** What stands around the handlers of a consumer, the outermost first. */
   function* middleware(name: string, own: ConsumerOptions): Generator<AnyMiddleware> {
@@ -114,7 +116,12 @@ export function createMessaging(options: MessagingOptions): unknown {
     return own;
   }
 
-  const stop = async () => started?.stop();
+  async function stop(): Promise<void> {
+    for (const { end } of runs) end.abort();
+    const ended = Promise.allSettled([...runs].map((run) => run.ended));
+    await started?.stop();
+    await ended;
+  }
   async function close(): Promise<void> {
     try {
       await stop();
@@ -134,7 +141,15 @@ export function createMessaging(options: MessagingOptions): unknown {
     async run(signal: AbortSignal = new AbortController().signal) {
       const all = together();
       sealed = true;
-      await all.run(signal);
+      const end = following(signal);
+      const run = { end, ended: all.run(end.signal) };
+      runs.add(run);
+      try {
+        await run.ended;
+      } finally {
+        runs.delete(run);
+        end.abort();
+      }
     },
     start() {
       const all = together();
@@ -169,8 +184,21 @@ function publishingParts(options: MessagingOptions) {
 
 function running(router: RunsReceiver, receiver: Receiver): Running {
   return {
-    run: (signal) => router.run(receiver, signal),
+    run: (signal, ready) => router.run(ready === undefined ? receiver : tellingReady(receiver, ready), signal),
     start: () => router.start(receiver),
     stop: () => router.stop(),
   };
+}
+
+/** The same receiver, which also calls `ready` when it receives: its queues are bound then. */
+function tellingReady(receiver: Receiver, ready: () => void): Receiver {
+  const receive: Receiver["receive"] = (subscription, signal) => {
+    const both = () => {
+      ready();
+      subscription.ready?.();
+    };
+    return receiver.receive({ ...subscription, ready: both }, signal);
+  };
+  const { name, redeliveryWindowMs, storesFailures } = receiver;
+  return given({ name, receive }, { redeliveryWindowMs, storesFailures });
 }

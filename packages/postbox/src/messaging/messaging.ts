@@ -100,12 +100,13 @@ export interface Messaging<
    */
   prepare(): Promise<void>;
   /**
-   * Runs all consumers, and the relay where there is one, until the signal is aborted; then ends the consumers first, so that
-   * the relay still sends what it can of theirs. One that fails ends the others, and this rejects with its error.
+   * Runs all consumers, and the relay where there is one, until the signal is aborted or `stop` or `close` is called. The relay begins
+   * when the consumers receive, so that their queues get what it sends; it ends after them, so that it still sends what it can of theirs.
+   * One that fails ends the others, and this rejects with its error.
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * Starts all consumers, and the relay where there is one. Resolves when all of them run; rejects as soon as one fails for what no
+   * Starts all consumers, and then the relay where there is one, so that their queues get what it sends. Resolves when all of them run; rejects as soon as one fails for what no
    * retry can mend. Nobody has to wait for it: one that fails tells telemetry and leaves the others running, and `stop` rejects with
    * its error. Throws `already-started` while one of them runs.
    */

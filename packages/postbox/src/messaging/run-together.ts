@@ -1,19 +1,35 @@
+import { setMaxListeners } from "node:events";
 import { following } from "../internal/following.js";
 
 /** Something that runs, in either way. */
 export interface Running {
-  run(signal: AbortSignal): Promise<void>;
+  /** Calls `ready` when it does what it is for. */
+  run(signal: AbortSignal, ready?: () => void): Promise<void>;
   start(): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** Several that run as one. Those of `first` have ended before those of `last` are told to. */
+/**
+ * Several that run as one. Those of `last` begin when all of `first` are ready or have failed, and are told to end when all of `first`
+ * have ended.
+ */
 export function runTogether(first: readonly Running[], last: readonly Running[]): Running {
+  /** Changes with every start and stop: what was to begin later does not begin any more. */
+  let term = 0;
   return {
     async run(signal) {
       const [endFirst, endLast] = [following(signal), new AbortController()];
-      const firsts = first.map((each) => each.run(endFirst.signal));
-      const lasts = last.map((each) => each.run(endLast.signal));
+      // As many listen as run, and more inside of them: no sign of a leak.
+      for (const each of [endFirst, endLast]) setMaxListeners(0, each.signal);
+      const ready = first.map(() => gate());
+      const firsts = first.map((each, index) =>
+        each.run(endFirst.signal, ready[index]?.open).finally(ready[index]?.open),
+      );
+      const allReady = Promise.all(ready.map(({ opened }) => opened));
+      const lasts = last.map(async (each) => {
+        await allReady;
+        if (!endFirst.signal.aborted) await each.run(endLast.signal);
+      });
       const all = Promise.all([...firsts, ...lasts]);
       const aborted = new Promise<void>((resolve) => {
         endFirst.signal.addEventListener("abort", () => resolve(), { once: true });
@@ -32,10 +48,11 @@ export function runTogether(first: readonly Running[], last: readonly Running[])
     },
 
     start() {
+      const begun = ++term;
       const started: Running[] = [];
       const starting: Promise<void>[] = [];
       try {
-        for (const each of [...first, ...last]) {
+        for (const each of first) {
           starting.push(each.start());
           started.push(each);
         }
@@ -43,17 +60,29 @@ export function runTogether(first: readonly Running[], last: readonly Running[])
         for (const each of started) each.stop().catch(() => {});
         throw error;
       }
-      const all = Promise.all(starting).then(() => {});
+      const lasts = Promise.allSettled(starting).then(() =>
+        term === begun ? Promise.all(last.map((each) => each.start())) : [],
+      );
+      const all = Promise.all([...starting, lasts]).then(() => {});
       // As for each of them: nobody has to wait.
       all.catch(() => {});
       return all;
     },
 
     async stop() {
+      term++;
       const stopped = await Promise.allSettled(first.map((each) => each.stop()));
       stopped.push(...(await Promise.allSettled(last.map((each) => each.stop()))));
       const failed = stopped.find((each) => each.status === "rejected");
       if (failed !== undefined) throw failed.reason;
     },
   };
+}
+
+function gate() {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { open, opened };
 }

@@ -60,7 +60,7 @@ export const fatal: ReadonlySet<string> = new Set(["schema-missing", "schema-out
 export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions): DrainLoop {
   const { box: boxName, order, leaseMs, publishTimeoutMs, runtime, telemetry, hints } = options;
   const failed = (thrown: unknown, retryInMs: number) =>
-    telemetry({ name: "relay.failed", box: boxName, error: PostboxError.from(thrown), retryInMs });
+    telemetry({ name: "relay.failed", box: boxName, error: failureOf(store, thrown), retryInMs });
   const box = boundedBox(store.box(boxName), leaseMs, runtime);
   const nextOwner = uuidv7Generator(runtime);
   const backoff = reliable(options.backoff, (error) => failed(error, 0));
@@ -164,4 +164,13 @@ export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions)
       for (const engine of running) engine.dueIn(ms);
     },
   };
+}
+
+/** What a driver throws has no code of ours, and says only what happened. */
+function failureOf<Tx>(store: Store<Tx>, thrown: unknown): PostboxError {
+  if (thrown instanceof PostboxError) return thrown;
+  if (!store.isUnavailable(thrown)) return PostboxError.from(thrown, "store-failed");
+  const { message } = PostboxError.from(thrown);
+  const text = `${store.name} cannot be reached: ${message}; it is tried again, so look at the database, its limit of connections and the network`;
+  return new PostboxError("store-unavailable", text, { cause: thrown });
 }

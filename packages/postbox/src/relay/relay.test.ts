@@ -177,7 +177,7 @@ describe("a relay whose store fails", () => {
     await relay.stop();
     expect(sender.ids()).toEqual(["1", "2"]);
     expect(log.of("relay.failed").map(({ error }) => error.message)).toEqual(
-      Array.from({ length: 3 }, () => "[unknown] store is away"),
+      Array.from({ length: 3 }, () => "[store-failed] store is away"),
     );
   });
 

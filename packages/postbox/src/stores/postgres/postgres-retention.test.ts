@@ -1,6 +1,6 @@
 import { describeOnEach, gate, postgresTestData, testMessage, testMessages } from "@postbox/testkit";
 import pg from "pg";
-import { afterAll, beforeEach, expect, it } from "vitest";
+import { afterAll, beforeEach, expect, it, onTestFinished, vi } from "vitest";
 import type { ArchivedMessage, PurgeOptions } from "../../admin.js";
 import type { Message } from "../../message/message.js";
 import type { Box, Lane, Row } from "../../store.js";
@@ -222,5 +222,44 @@ describeOnEach("postgres", ({ url }) => {
     expect(await idsIn(t.overflow)).toEqual([]);
     // Days would overlap them: those that are missing are made later.
     expect((await store.purge(week)).partitionsMade).toBeLessThan(8);
+  });
+
+  it("gives the archive large messages a few at a time", async () => {
+    const large = new Uint8Array(1_000_000);
+    for (let n = 0; n < 40; n += 10) {
+      await settle(...Array.from({ length: 10 }, (_, at) => testMessage(`m${n + at}`, { data: large })));
+    }
+    const batches: string[][] = [];
+    const archive = async (messages: readonly ArchivedMessage[]) => {
+      batches.push(messages.map(({ message }) => message.id));
+    };
+    await pool.query("SELECT pg_sleep(0.01)");
+    expect(await store.purge({ retentionMs: 0, partitions: false, archive })).toMatchObject({ removed: 40 });
+    expect(batches.map(({ length }) => length)).toEqual([17, 17, 6]);
+    expect(batches.flat()).toEqual(Array.from({ length: 40 }, (_, n) => `m${n}`));
+  });
+
+  it("keeps others away for as long as an archive takes", async () => {
+    await settle(testMessage("m"));
+    const [working, mayEnd] = [gate(), gate()];
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    onTestFinished(() => void vi.useRealTimers());
+    const first = store.purge({
+      retentionMs: 0,
+      partitions: false,
+      async archive() {
+        working.open();
+        await mayEnd.opened;
+      },
+    });
+    await working.opened;
+    const until = async () =>
+      (await pool.query(`SELECT cleaner_until AS until FROM ${t.state} WHERE name = 'outbox'`)).rows[0].until as Date;
+    const before = await until();
+    vi.advanceTimersByTime(30_000);
+    vi.useRealTimers();
+    await expect.poll(async () => (await until()).getTime() - before.getTime()).toBeGreaterThan(0);
+    mayEnd.open();
+    expect(await first).toMatchObject({ removed: 1 });
   });
 });

@@ -26,6 +26,10 @@ import { type SchemaCheck, schemaError } from "./schema-check.js";
 
 /** Small enough that no settle notices, large enough to get done. */
 const batch = 1000;
+/** What an archive is given at once has no more bytes than this, or is one message. */
+const mostArchivedBytes = 16 * 1024 * 1024;
+/** How often the cleaner's lease of a minute is renewed while an archive works. */
+const renewMs = 20_000;
 /** So much longer it rests after a batch than it took. */
 const rest = 9;
 /** Whoever settles waits no longer than this for a partition to be cut off. */
@@ -101,8 +105,24 @@ export function postgresRetention(
 
     const archived = async (rows: readonly Readonly<Record<string, unknown>>[]) => {
       const messages = rows.map(archivedFrom).sort((one, other) => one.position - other.position);
-      await archive?.(messages, signal ?? new AbortController().signal);
+      const done = new AbortController();
+      const renewing = renewUntil(done.signal);
+      try {
+        await archive?.(messages, signal ?? new AbortController().signal);
+      } finally {
+        done.abort();
+        await renewing;
+      }
     };
+
+    /** An archive may take longer than the lease, and nobody else may archive the same rows meanwhile. */
+    async function renewUntil(done: AbortSignal): Promise<void> {
+      for (;;) {
+        await sleep(runtime, renewMs, done);
+        if (done.aborted) return;
+        await mayGoOn().catch(() => false);
+      }
+    }
 
     /** Hands everything in a table that was cut off to the archive, and drops it. False: it has to end before. */
     async function drop(name: string): Promise<boolean> {
@@ -254,10 +274,15 @@ export function postgresRetention(
   };
 }
 
+/** The next messages for the archive: a batch, or fewer if they are large. They are all in memory at once. */
 function archiveSql(table: string, where: string, order: "position" | "done_at"): string {
   return `
     SELECT m.position, m.attempts, m.created_at, m.done_at, ${messageSelection("m")}
-    FROM ${table} m WHERE ${where} ORDER BY m.${order} LIMIT ${batch}`;
+    FROM (
+      SELECT x.*, sum(octet_length(x.data)) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+      FROM (SELECT * FROM ${table} WHERE ${where} ORDER BY ${order} LIMIT ${batch}) AS x
+    ) AS m
+    WHERE coalesce(m.bytes_before < ${mostArchivedBytes}, true) ORDER BY m.${order}`;
 }
 
 function archivedFrom(row: Readonly<Record<string, unknown>>): ArchivedMessage {

@@ -59,7 +59,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     const starting = messaging.start().then(() => {
       runs = true;
     });
-    await log.until("breaker.opened", 2);
+    await log.until("transport.lost", 2);
     await log.until((each) => each.name === "transport.lost" && each.end === "receiver");
     expect(runs).toBe(false);
     const { healthy, problems } = await messaging.health();
