@@ -248,6 +248,7 @@ function simulatedBox(inner: Box, box: string, options: SimulatedStoreOptions): 
     suspect: (...args) => link.call(() => inner.suspect(...args)),
     settle: (lanes, settlements, settleOptions) =>
       link.call(async () => {
+        const gone = await goneAmong(settlements);
         const settled = await inner.settle(lanes, settlements, settleOptions);
         for (const { lane, epoch } of lanes) {
           if (!settled.standing.has(lane)) recorder.meet("a settle came after its lane was lost");
@@ -258,10 +259,24 @@ function simulatedBox(inner: Box, box: string, options: SimulatedStoreOptions): 
         for (const { row, to } of settlements) {
           note(`settles ${wordsFor(row)}: ${settled.standing.has(row.lane) ? to : "not any more"}`);
         }
-        for (const settlement of settlements) if (settled.standing.has(settlement.row.lane)) became(settlement);
+        for (const settlement of settlements) {
+          if (settled.standing.has(settlement.row.lane) && !gone.has(settlement)) became(settlement);
+        }
         return settled;
       }),
   };
+
+  /** Of those that are to be dropped, the ones that are gone already: an operator was faster, or the settle is repeated. */
+  async function goneAmong(settlements: readonly Settlement[]): Promise<ReadonlySet<Settlement>> {
+    const gone = new Set<Settlement>();
+    for (const settlement of settlements) {
+      const { lane, position, waiting } = settlement.row;
+      if (settlement.to !== "dropped" || waiting) continue;
+      const { rows } = await inner.read([{ lane, after: position - 1, limit: 1 }]);
+      if (rows[0]?.position !== position) gone.add(settlement);
+    }
+    return gone;
+  }
 
   function note(text: string): void {
     recorder.note(link.process.name, text);
