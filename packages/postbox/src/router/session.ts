@@ -2,6 +2,7 @@ import { setMaxListeners } from "node:events";
 import type { Backoff } from "../backoff.js";
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
+import { soundError } from "../internal/sound-error.js";
 import { createTurns } from "../internal/turns.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
@@ -87,8 +88,8 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       let settling: Promise<void>;
       try {
         settling = succeeded(delivery, acking, await running.result, startedAt);
-      } catch (error) {
-        const again = await untilStoreAnswers(() => handle(context), running, error);
+      } catch (thrown) {
+        const again = await untilStoreAnswers(() => handle(context), running, soundError(thrown));
         running = again.running;
         settling =
           "error" in again.outcome
@@ -127,7 +128,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       try {
         return { running, outcome: { handled: await running.result } };
       } catch (thrown) {
-        error = thrown;
+        error = soundError(thrown);
       } finally {
         leave();
       }
@@ -168,7 +169,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   }
 
   async function failed(delivery: TrackedDelivery, thrown: unknown): Promise<void> {
-    const error = thrown instanceof Error ? thrown : PostboxError.from(thrown);
+    const error = soundError(thrown);
     if (delivery.settled) {
       // Its handler had settled it by hand: too late to decide anything, but not to tell. What a stop gave back has been told.
       if (!giveUp.signal.aborted) telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });

@@ -28,6 +28,15 @@ export function connectionEnded(error: Error): void {
 export function isConnectionLost(error: unknown): boolean {
   const state = sqlState(error);
   if (state !== undefined) return states.test(state);
+  try {
+    return saysLost(error);
+  } catch {
+    // As for `sqlState`.
+    return false;
+  }
+}
+
+function saysLost(error: unknown): boolean {
   for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
     const { code, query } = at as { readonly code?: unknown; readonly query?: unknown };
     if (ends.has(at) || texts.test(at.message) || codes.test(String(code))) return true;

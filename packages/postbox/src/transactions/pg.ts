@@ -63,6 +63,8 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         throw error;
       } finally {
         client.removeListener("error", ignore);
+        // Whatever has happened: what the next one does must not become a part of this.
+        if (client.getTransactionStatus() !== "I") broken ??= new Error("its transaction is still open");
         client.release(broken);
       }
     },

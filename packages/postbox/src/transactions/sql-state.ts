@@ -11,6 +11,15 @@ interface Layer {
  * what did not come from the database.
  */
 export function sqlState(error: unknown): string | undefined {
+  try {
+    return stateIn(error);
+  } catch {
+    // What a user's code throws may have getters that throw. It did not come from the database.
+    return undefined;
+  }
+}
+
+function stateIn(error: unknown): string | undefined {
   for (let at = error, depth = 0; typeof at === "object" && at !== null && depth < 5; depth++) {
     const { code, originalCode, cause, meta } = at as Layer;
     const state = originalCode ?? code;

@@ -39,6 +39,7 @@ export function untilAborted<R>(signal: AbortSignal, begin: (bounded: Bounded) =
     let close = () => {};
     const connected = (given: () => void) => {
       close = given;
+      if (bounded.over) close();
     };
     const bounded = { over: false, connected, within };
     const giveUp = () => {

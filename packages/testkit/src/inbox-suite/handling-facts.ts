@@ -14,6 +14,7 @@ import { gate } from "../gate.js";
 import { testMessage } from "../messages.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
 import { emptyBox } from "../store-suite/store-harness.js";
+import { strangeErrors } from "../strange-errors.js";
 import {
   box,
   consumer,
@@ -158,6 +159,25 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(await harness.effects()).toEqual(["1"]);
       expect(log.of("delivery.retried")).toHaveLength(2);
       expect([broker.depth(consumer), await harness.contents(box)]).toMatchObject([0, { wait: [], holds: [] }]);
+    });
+
+    fact("what throws anything but a proper error is kept with a reason, and tried again", async (harness) => {
+      const { broker, publisher } = orders();
+      const thrown = Object.entries(strangeErrors());
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        handle({ order, attempt }) {
+          const strange = thrown.find(([what]) => what === order);
+          if (attempt === 1 && strange !== undefined) throw strange[1];
+        },
+      });
+      for (const [what] of thrown) await publisher.publish(Placed, { order: what });
+      start(broker.receiver());
+      await log.until("delivery.handled", thrown.length);
+      await untilEmpty(harness);
+      await stop();
+      expect([...(await harness.effects())].sort()).toEqual(thrown.map(([what]) => what).sort());
+      expect(broker.depth(consumer)).toBe(0);
     });
 
     fact("failed, listed, retried, processed", async (harness) => {

@@ -141,7 +141,8 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
           const sender: Sender = {
             ...inner,
             async send(batch, settled, signal) {
-              if (batch.some(({ id }) => id === "bad")) throw new TypeError("cannot read properties of undefined");
+              // As a mapping does that gives up by itself: no signal of the relay's was aborted.
+              if (batch.some(({ id }) => id === "bad")) throw new DOMException("cannot read properties", "AbortError");
               await inner.send(batch, settled, signal);
             },
           };

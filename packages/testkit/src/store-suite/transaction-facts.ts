@@ -1,6 +1,7 @@
 import { createOutbox, currentTransaction, defineEvent, type StandardSchema } from "postbox";
 import { describe, expect } from "vitest";
 import { testMessage } from "../messages.js";
+import { strangeErrors } from "../strange-errors.js";
 import { outbox } from "./box-access.js";
 import { remember } from "./remembering.js";
 import type { StoreFact } from "./store-facts.js";
@@ -84,6 +85,26 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect((await contents(outbox)).pending).toEqual([]);
       await store.transaction((tx) => box.in(tx).publish(Checked, {}));
       expect((await contents(outbox)).pending).toHaveLength(1);
+    });
+
+    fact("rolls back whatever is thrown, and leaves nothing open for the next one", async (harness) => {
+      const { store, effect, effects } = harness;
+      for (const [what, thrown] of Object.entries(strangeErrors())) {
+        const failing = store.transaction(async (tx) => {
+          await effect(tx, what);
+          throw thrown;
+        });
+        // Not with a matcher: it would look at what was thrown.
+        expect(
+          await failing.then(
+            () => "resolved",
+            () => "rejected",
+          ),
+          what,
+        ).toBe("rejected");
+        await store.transaction(async () => {});
+      }
+      expect(await effects()).toEqual([]);
     });
 
     fact("works again after a rollback", async ({ store, effect, effects }) => {

@@ -22,6 +22,19 @@ it("suspects as many rows as may have been in flight in all lanes together, and 
   expect(suspicion.mark(row(3, 7)).crashes).toBe(1);
 });
 
+it("suspects again what was suspected before, and that takes nobody's place", () => {
+  const suspicion = createSuspicion(1);
+  suspicion.add([1, 2, 3]);
+  const rows = [
+    { ...row(1, 1), crashes: 2 },
+    { ...row(2, 2), crashes: 1 },
+    row(3, 3),
+    row(1, 4),
+    { ...row(2, 5), crashes: 1 },
+  ];
+  expect(rows.map((one) => suspicion.mark(one).crashes)).toEqual([3, 2, 1, 0, 2]);
+});
+
 it("counts a death of a sound connection, and then one in five with the same message, until something is sent", () => {
   const doubt = createDoubt();
   const die = (...rows: Row[]) => doubt.died(rows);

@@ -33,7 +33,8 @@ export interface Suspicion {
 
 /**
  * `most` is how many rows an owner had in flight at most, or sent and not settled, in all its lanes together. They are the first of
- * their lanes, and lanes are read evenly: so they are among the first `most` rows that are read.
+ * their lanes, and lanes are read evenly: so they are among the first `most` rows that are read. One that was suspected before is
+ * suspected again, and takes nobody's place: else one that kills may never be among them, behind others that cannot be sent.
  */
 export function createSuspicion(most: number): Suspicion {
   /** How many more, shared by lanes that were taken together. */
@@ -46,12 +47,8 @@ export function createSuspicion(most: number): Suspicion {
     remove: (lane) => void left.delete(lane),
     mark(row) {
       const shared = left.get(row.lane);
-      if (shared === undefined) return row;
-      if (shared.count === 0) {
-        left.delete(row.lane);
-        return row;
-      }
-      shared.count--;
+      if (shared === undefined || (row.crashes === 0 && shared.count === 0)) return row;
+      if (row.crashes === 0) shared.count--;
       return { ...row, crashes: row.crashes + 1 };
     },
   };

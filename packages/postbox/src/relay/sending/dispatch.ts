@@ -122,8 +122,7 @@ function saysOutage(cause: unknown, depth: number): boolean {
       cause instanceof TransportDownError || cause.code.startsWith("transport-") || cause.code === "publish-timeout"
     );
   }
-  const { name, code, errors } = (cause ?? {}) as { name?: unknown; code?: unknown; errors?: unknown };
-  if (name === "AbortError" || name === "TimeoutError") return true;
+  const { code, errors } = (cause ?? {}) as { code?: unknown; errors?: unknown };
   if (depth > 0 && Array.isArray(errors) && errors.some((each) => saysOutage(each, depth - 1))) return true;
   return typeof code === "string" && networkErrors.test(code);
 }

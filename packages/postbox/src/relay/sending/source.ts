@@ -1,6 +1,7 @@
 import { PostboxError } from "../../errors.js";
 import { following } from "../../internal/following.js";
 import type { Runtime } from "../../internal/runtime.js";
+import { soundError } from "../../internal/sound-error.js";
 import { isNobodysFault } from "../../router/nobodys-fault.js";
 import type { Row } from "../../store.js";
 import type { Delivery, Kept, Receiver, Subscription } from "../../transport.js";
@@ -134,11 +135,11 @@ function carryTo(
       retry: (delayMs, error = new Error("its consumer asked for another try")) =>
         settle("retry", {
           status: "failed",
-          error: errorFrom(error),
+          error: soundError(error),
           retryInMs: delayMs,
           ...(isNobodysFault(error) && { uncounted: true }),
         }),
-      park: (error) => settle("park", { status: "rejected", error: errorFrom(error) }),
+      park: (error) => settle("park", { status: "rejected", error: soundError(error) }),
       async release() {
         only("release");
         // Nothing is stored for it: on a lost lane it is with another already.
@@ -197,10 +198,6 @@ function carryTo(
 }
 
 /** Whoever does not compile may give a text. */
-function errorFrom(given: unknown): Error {
-  return given instanceof Error ? given : new Error(String(given));
-}
-
 function laneLost(verb: string, id: string): PostboxError {
   return new PostboxError(
     "lane-lost",

@@ -54,8 +54,14 @@ function bytesReader(): (field: string) => Uint8Array {
 
 /** As the server writes bytes with `bytea_output = escape`. */
 function bytesOfEscaped(text: string): Uint8Array {
-  const latin1 = text.replace(/\\(\\|[0-7]{3})/g, (_, escaped: string) =>
-    escaped === "\\" ? escaped : String.fromCharCode(Number.parseInt(escaped, 8)),
-  );
-  return new Uint8Array(Buffer.from(latin1, "latin1"));
+  const backslash = 92;
+  const bytes = new Uint8Array(text.length);
+  let length = 0;
+  for (let at = 0; at < text.length; length++) {
+    const code = text.charCodeAt(at);
+    const isOctal = code === backslash && text.charCodeAt(at + 1) !== backslash;
+    bytes[length] = isOctal ? Number.parseInt(text.slice(at + 1, at + 4), 8) : code;
+    at += isOctal ? 4 : code === backslash ? 2 : 1;
+  }
+  return bytes.slice(0, length);
 }

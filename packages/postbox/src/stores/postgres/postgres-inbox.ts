@@ -115,7 +115,12 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
         }
         return found.old ? "too-old" : isNew ? "new" : undefined;
       };
-      const inOne = onPool.begin(work, { isolation: "read committed" });
+      // Also at BEGIN and COMMIT, where nothing else hears the signal.
+      const connected = (close: () => void) => {
+        if (signal?.aborted) close();
+        signal?.addEventListener("abort", close, { once: true });
+      };
+      const inOne = onPool.begin(work, { isolation: "read committed", connected });
       const remembered = await patiently(arrival, waitMs, inOne);
       return remembered ?? compared(arrival, async (text, params) => (await run(text, params, signal)).rows);
     },
