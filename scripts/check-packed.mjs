@@ -9,7 +9,7 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 350, unpacked: 1190 },
+  postbox: { packed: 360, unpacked: 1210 },
   "@postbox/protobuf": { packed: 20, unpacked: 60 },
   "@postbox/testkit": { packed: 165, unpacked: 690 },
 };
