@@ -63,6 +63,12 @@ describe("CloudEvents JSON", () => {
     );
   });
 
+  it("lets no extension take the place of an attribute", () => {
+    // As a row may have it that was inserted by SQL.
+    const forged: Message = { ...message, extensions: { id: "other", type: "evil", specversion: "9" } };
+    expect(JSON.parse(toCloudEventJson(forged))).toMatchObject({ id: "1", type: message.type, specversion: "1.0" });
+  });
+
   it("carries batches, empty ones too", () => {
     const other: Message = createMessage({ ...message, id: "2", data: Buffer.from("[1 , 2]") });
     expect(fromCloudEventBatchJson(toCloudEventBatchJson([message, other]))).toEqual([message, other]);

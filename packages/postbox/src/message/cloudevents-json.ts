@@ -17,7 +17,7 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 /** `application/cloudevents+json`. JSON data is embedded byte for byte, never parsed and written anew. */
 export function toCloudEventJson(message: Message): string {
   const { specversion, id, source, type, subject, time, datacontenttype, dataschema, extensions, key } = message;
-  const attributes = { specversion, id, source, type, subject, time, datacontenttype, dataschema, ...extensions };
+  const attributes = { ...extensions, specversion, id, source, type, subject, time, datacontenttype, dataschema };
   const head = JSON.stringify(key === undefined ? attributes : { ...attributes, partitionkey: key });
   if (message.data.byteLength === 0) return head;
   return `${head.slice(0, -1)},${dataMember(message)}}`;

@@ -87,7 +87,8 @@ function attributesOf(message: Message): Record<string, unknown> {
   if (key !== undefined) headers["cloudEvents:partitionkey"] = key;
   for (const name of Object.keys(extensions)) {
     const value = extensions[name];
-    if (value !== undefined) headers[prefix + name] = value;
+    // A row that was inserted by SQL may have one of these names: the attribute counts.
+    if (value !== undefined && headers[prefix + name] === undefined) headers[prefix + name] = value;
   }
   return headers;
 }
