@@ -238,6 +238,14 @@ describe("running all of it", () => {
     await idle.stop();
   });
 
+  it("shows its outbox, such as for a schedule, where there is one", async () => {
+    const { store, shared } = world();
+    const messaging = createMessaging({ ...shared, store, outbox: true });
+    await store.transaction((tx) => messaging.outbox.in(tx).publish(Placed, { n: 1 }));
+    expect(store.contents("outbox").pending).toHaveLength(1);
+    expect(createMessaging({ ...shared, outbox: false }).outbox).toBeUndefined();
+  });
+
   it("ends a run without a signal when it is closed", async () => {
     const { log, store, shared } = world();
     const messaging = createMessaging({ ...shared, outbox: true });

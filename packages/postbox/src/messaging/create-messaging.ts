@@ -133,6 +133,7 @@ export function createMessaging(options: MessagingOptions): unknown {
   return {
     publisher,
     in: outbox === undefined ? () => publisher : (tx: unknown) => outbox.in(tx),
+    outbox,
     relay,
     consumer,
     async prepare() {

@@ -1,6 +1,6 @@
 import type { Health, HealthOptions } from "../health.js";
 import type { InboxOptions } from "../inbox/inbox-options.js";
-import type { OutboxPublisher } from "../outbox/outbox.js";
+import type { OutboxPublisher, Outbox as OutboxWith } from "../outbox/outbox.js";
 import type { Publisher } from "../publisher/publisher.js";
 import type { Relay } from "../relay/relay.js";
 import type { AckStrategyName } from "../router/ack-strategy.js";
@@ -79,6 +79,8 @@ export interface Messaging<
   readonly publisher: PublisherOf<Outbox>;
   /** Outbox on: a publisher into `tx`, for a transaction that the store did not open. Outbox off: `publisher`. */
   in(tx: TxOf<S>): PublisherOf<Outbox>;
+  /** The outbox itself, such as for `createSchedule`; undefined while the outbox is off. */
+  readonly outbox: Outbox extends true ? OutboxWith<TxOf<S>> : undefined;
   /** From the outbox to the broker; undefined while the outbox is off. */
   readonly relay: Outbox extends true ? Relay : undefined;
   /**
