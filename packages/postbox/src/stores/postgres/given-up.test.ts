@@ -126,6 +126,29 @@ describeOnEach("postgres", ({ url }) => {
     way.close();
   });
 
+  it("gives its connection back when a message is set aside over one that swallows everything", async () => {
+    const way = await cuttable(url);
+    const own = new pg.Pool({ connectionString: way.url, max: 1 });
+    own.on("error", () => {});
+    const store = postgresStore({ pool: own, schema });
+    const remembering = { retentionMs: 60_000, waitMs: 1_000 };
+    const setAside = (id: string, signal: AbortSignal) =>
+      store.inbox.setAside(
+        { consumer: "billing", id, message: testMessage(id) },
+        { to: "wait", attempts: 1, retryInMs: 60_000, error: "no stock" },
+        remembering,
+        signal,
+      );
+    expect(await setAside("1", AbortSignal.timeout(30_000))).toBe("new");
+    way.swallow();
+    // At its BEGIN, where nothing else hears the signal.
+    await expect(setAside("2", AbortSignal.timeout(300))).rejects.toThrow();
+    way.mend();
+    expect(await setAside("3", AbortSignal.timeout(30_000))).toBe("new");
+    await own.end();
+    way.close();
+  });
+
   it("lets a relay go on while users have every connection of its pool", async () => {
     const own = new pg.Pool({ connectionString: url, max: 2 });
     const store = postgresStore({ pool: own, schema });
