@@ -143,7 +143,7 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
     async begin(work, options = {}) {
       let failure: { readonly error: unknown } | undefined;
       try {
-        return await begin(async (tx) => {
+        const result = await begin(async (tx) => {
           const own: Working = { running: new Set() };
           const client = clientOf(tx);
           const ending = client && watchEnding(client);
@@ -174,10 +174,13 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
             await Promise.allSettled(own.running);
           }
         }, options);
+        if (failure === undefined) return result;
       } catch (error) {
         // A rollback that fails on a broken connection would otherwise hide what broke; and some libraries put theirs in its place.
         throw failure === undefined ? error : failure.error;
       }
+      // Rolled back, though the library resolves: Knex does so for a function that throws undefined.
+      throw (failure as { readonly error: unknown }).error;
     },
   };
 }
