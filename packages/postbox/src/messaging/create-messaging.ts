@@ -119,8 +119,11 @@ export function createMessaging(options: MessagingOptions): unknown {
   async function stop(): Promise<void> {
     for (const { end } of runs) end.abort();
     const ended = Promise.allSettled([...runs].map((run) => run.ended));
-    await started?.stop();
-    await ended;
+    try {
+      await started?.stop();
+    } finally {
+      await ended;
+    }
   }
   async function close(): Promise<void> {
     try {

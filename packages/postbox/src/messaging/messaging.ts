@@ -108,9 +108,9 @@ export interface Messaging<
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * Starts all consumers, and then the relay where there is one, so that their queues get what it sends. Resolves when all of them run; rejects as soon as one fails for what no
-   * retry can mend. Nobody has to wait for it: one that fails tells telemetry and leaves the others running, and `stop` rejects with
-   * its error. Throws `already-started` while one of them runs.
+   * Starts all consumers, and then the relay where there is one, so that their queues get what it sends. Resolves when all of them
+   * run; rejects as soon as one fails for what no retry can mend. Nobody has to wait for it: one that fails tells telemetry and leaves
+   * the others running, and `stop` rejects with its error. Throws `already-started` while one of the consumers runs.
    */
   start(): Promise<void>;
   /** Stops the consumers, then the relay, and waits for them. */

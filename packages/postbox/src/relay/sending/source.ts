@@ -39,7 +39,7 @@ export function createSource(options: SourceOptions, drain: RunDrainLoop): Recei
         failure ??= { cause };
         stop.abort();
       };
-      const target = carryTo(options, subscription, stop.signal, broken);
+      const target = targetFor(options, subscription, stop.signal, broken);
       try {
         await drain(target, stop.signal, () => subscription.ready?.());
       } finally {
@@ -58,7 +58,7 @@ interface SourceTarget extends Target {
 
 type Report = (row: Row, outcome: RowOutcome) => void;
 
-function carryTo(
+function targetFor(
   { name, claimed, shunMs, runtime }: SourceOptions,
   subscription: Subscription,
   stopping: AbortSignal,

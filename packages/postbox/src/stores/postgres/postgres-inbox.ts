@@ -115,12 +115,17 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
         }
         return found.old ? "too-old" : isNew ? "new" : undefined;
       };
-      // Also at BEGIN and COMMIT, where nothing else hears the signal.
-      const connected = (close: () => void) => {
+      // Also at BEGIN and COMMIT, where nothing else hears the signal; and not later, when the connection is another's.
+      let close = () => {};
+      const onAbort = () => close();
+      const connected = (given: () => void) => {
+        close = given;
         if (signal?.aborted) close();
-        signal?.addEventListener("abort", close, { once: true });
       };
-      const inOne = onPool.begin(work, { isolation: "read committed", connected });
+      signal?.addEventListener("abort", onAbort, { once: true });
+      const inOne = onPool
+        .begin(work, { isolation: "read committed", connected })
+        .finally(() => signal?.removeEventListener("abort", onAbort));
       const remembered = await patiently(arrival, waitMs, inOne);
       return remembered ?? compared(arrival, async (text, params) => (await run(text, params, signal)).rows);
     },
