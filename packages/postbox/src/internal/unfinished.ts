@@ -10,7 +10,7 @@ const underWay = new WeakMap<object, Set<Promise<unknown>>>();
 export function unfinishedIn<R>(tx: unknown, work: () => Promise<R>): Promise<R> {
   const running = underWay.get(tx as object);
   if (running === undefined) return work();
-  // One that fails while the function goes on, and that nobody awaits, is an unhandled rejection as well: the message would be lost silently.
+  // Its rejection is not handled here: if the user does not await it, Node.js must report it, or the message would be lost silently.
   const publishing: Promise<R> = work().finally(() => void running.delete(publishing));
   running.add(publishing);
   return publishing;

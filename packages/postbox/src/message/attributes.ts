@@ -30,7 +30,7 @@ const controlCharacter = /[\u0000-\u001f\u007f-\u009f\ufdd0-\ufdef\ufffe\uffff]/
 const loneSurrogate = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 
 const isoLength = "2026-01-31T12:00:00.000Z".length;
-/** Nearly all texts have nothing else: one look at them is enough. */
+/** Nearly all texts match this, and then need no other check of their characters. */
 const printableAscii = /^[ -~]+$/;
 
 /** In bytes of UTF-8. Broker and index limits with room to spare: an AMQP short string holds 255 bytes. */

@@ -33,8 +33,8 @@ export interface Suspicion {
 
 /**
  * `most` is how many rows an owner had in flight at most, or sent and not settled, in all its lanes together. They are the first of
- * their lanes, and lanes are read evenly: so they are among the first `most` rows that are read. One that was suspected before is
- * suspected again, and takes nobody's place: else one that kills may never be among them, behind others that cannot be sent.
+ * their lanes, and lanes are read evenly: so they are among the first `most` rows that are read. A row with
+ * crashes is suspected again and does not count towards `most`: otherwise rows that cannot be sent would hide the one that kills.
  */
 export function createSuspicion(most: number): Suspicion {
   /** How many more, shared by lanes that were taken together. */
