@@ -113,6 +113,7 @@ export function createEngine(options: EngineOptions): Engine {
       if (held.length > 0) ordered.add(held.map((row) => queueBehind(row, "held", decideOptions)));
       dispatching.wake();
     },
+    drawn: (lanes, position) => suspicion.bound(lanes, position),
     serverChanged(server) {
       options.telemetry({ name: "relay.server-changed", box: boxName, server });
       ownership.startAnew();
@@ -168,7 +169,7 @@ export function createEngine(options: EngineOptions): Engine {
 
   /** Whether a row ends without being sent: it cannot be read, or has expired. Also reports it then. */
   function endsHere(row: Row): boolean {
-    const end = unreadable(row) ?? (options.expired === "send" ? undefined : expiry(row, runtime.now()));
+    const end = unreadable(row) ?? (options.expired === "send" ? undefined : expiry(row, runtime));
     if (end !== undefined) report(row, end);
     return end !== undefined;
   }

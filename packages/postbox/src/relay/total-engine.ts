@@ -180,8 +180,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
       // At once: its consumer may wait until that is stored before it lets go of the row.
       settler.add([decision]);
     };
-    const end =
-      hopeless(row) ?? unreadable(row) ?? (options.expired === "send" ? undefined : expiry(row, runtime.now()));
+    const end = hopeless(row) ?? unreadable(row) ?? (options.expired === "send" ? undefined : expiry(row, runtime));
     let waitMs = 0;
     if (end !== undefined) report(end);
     else if (decision === undefined && live.has(name)) {

@@ -157,7 +157,8 @@ function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight, wo
   const text =
     `${unowned} of ${laneCount} lanes of ${words.box} are nobody's, or their owner's lease has run out, ` +
     `and ${unsentUnowned ? `what is to be ${words.sent} there waits` : `nothing is to be ${words.sent} there yet`}: ${why}`;
-  const severity = unsentUnowned ? "error" : "warning";
+  // Relays that live take them within a lease, as in every deployment; messages that get old meanwhile are an error of their own.
+  const severity = unsentUnowned && relays.length === 0 ? "error" : "warning";
   return [{ code: "lanes-unowned", severity, text, lanes: unowned, relays: relays.length }];
 }
 

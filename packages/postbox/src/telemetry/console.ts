@@ -3,8 +3,8 @@ import { levelOf, lineOf } from "./log.js";
 
 /** After a line, others like it are counted for so long, and not written. */
 const pauseMs = 60_000;
-/** So many different ones are told apart. */
-const mostKinds = 1_000;
+/** So many kinds are told apart within that time. Beyond that, all events of one name are alike: a type is whatever its message says. */
+const mostKinds = 100;
 
 /** What was written last of one kind, and what came after it. */
 interface Written {
@@ -24,10 +24,16 @@ export function toConsole(output: Pick<Console, "warn" | "error"> = console): Te
   function write(kind: string, event: TelemetryEvent, leftOut: number): void {
     kinds.delete(kind);
     kinds.set(kind, { at: performance.now(), leftOut: 0, latest: event });
-    // The one that was written longest ago.
-    if (kinds.size > mostKinds) kinds.delete(kinds.keys().next().value as string);
     const more = leftOut > 0 ? ` (${leftOut} more like it since the last one was written)` : "";
     output[levelOf(event) === "warn" ? "warn" : "error"](`postbox: ${lineOf(event)}${more}`);
+  }
+
+  /** Those whose pause is over with nothing left out, in the order in which they were written. */
+  function forget(): void {
+    for (const [kind, { at, leftOut }] of kinds) {
+      if (performance.now() - at < pauseMs) return;
+      if (leftOut === 0) kinds.delete(kind);
+    }
   }
 
   function writeLeftOut(kind: string, { leftOut, latest }: Written): void {
@@ -49,14 +55,19 @@ export function toConsole(output: Pick<Console, "warn" | "error"> = console): Te
   return (event) => {
     const level = levelOf(event);
     if (level !== "warn" && level !== "error") return;
-    const kind = kindOf(event);
+    forget();
+    const exact = kindOf(event);
+    const kind = kinds.size < mostKinds || kinds.has(exact) ? exact : event.name;
     const written = kinds.get(kind);
     if (written !== undefined && performance.now() - written.at < pauseMs) leaveOut(kind, written, event);
     else write(kind, event, written?.leftOut ?? 0);
   };
 }
 
-/** What is alike: the same thing that happened in the same place for the same reason, whichever message of its type it was. */
+/**
+ * What is alike: the same thing that happened in the same place for the same reason, whichever message of its type it was. A broker that
+ * is away is one fault, however many connections lead to it.
+ */
 function kindOf(event: TelemetryEvent): string {
   const { box, consumer, whose, place, schedule, type, error } = event as {
     readonly box?: string;
@@ -65,9 +76,10 @@ function kindOf(event: TelemetryEvent): string {
     readonly whose?: string;
     readonly place?: string;
     readonly type?: string;
-    readonly error?: { readonly code?: unknown; readonly name?: unknown };
+    readonly error?: { readonly code?: unknown; readonly name?: unknown; readonly message?: unknown };
   };
-  return JSON.stringify([event.name, box ?? consumer ?? whose ?? schedule, place, type, error?.code ?? error?.name]);
+  const who = box ?? consumer ?? schedule ?? (place === undefined ? whose : error?.message);
+  return JSON.stringify([event.name, who, place, type, error?.code ?? error?.name]);
 }
 
 /** One for all, so that what several parts tell is told once. */

@@ -28,6 +28,8 @@ export interface TransactionsDefinition<Tx> {
   readonly name: string;
   /** What an error advises: "pass the trx of `db.transaction().execute(async (trx) => …)`". */
   readonly rightCall: string;
+  /** How many transactions its pool can have open at once. Defaults to unknown: then no router reports that its pool is too small. */
+  maxTransactions?(): number | undefined;
   /** Gets whatever a caller has passed, and must not throw. */
   look(tx: unknown): Look;
   /** Runs one statement with `$n` placeholders in the transaction. */
@@ -46,6 +48,7 @@ export interface TransactionsDefinition<Tx> {
 const rules = {
   name: text,
   rightCall: text,
+  maxTransactions: callback,
   look: callback,
   query: callback,
   client: callback,
@@ -121,8 +124,10 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
     return now.pid !== begun.pid || now.begunAt !== begun.begunAt;
   }
 
+  const maxTransactions = definition.maxTransactions?.();
   return {
     name,
+    ...(maxTransactions !== undefined && { maxTransactions }),
     session,
 
     executor(tx) {

@@ -65,6 +65,13 @@ describeOnEach("postgres", ({ url }) => {
     });
     afterAll(data.drop);
 
+    it("knows how many transactions can be open at once", async () => {
+      expect(store.maxTransactions).toBe(12);
+      const client = postgres(url, { max: 3 });
+      expect(drizzle(drizzleOnPostgresJs(client)).maxTransactions).toBe(3);
+      await client.end();
+    });
+
     it("has the type of the database's own transactions", async () => {
       expectTypeOf(store).toExtend<Store<Transaction>>();
       expectTypeOf(store.append).parameter(0).toEqualTypeOf<Transaction>();

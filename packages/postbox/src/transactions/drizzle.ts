@@ -35,6 +35,7 @@ export function drizzle<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
     name: "drizzle",
     rightCall:
       "pass the tx of `db.transaction(async (tx) => …)` or of store.transaction((tx) => …), while its function runs",
+    maxTransactions: () => (db as { readonly session?: DrizzleSession<Tx> }).session?.client?.options?.max,
 
     look(tx) {
       // Only a transaction can be rolled back; `db` itself has the same queries, but each commits on its own.
@@ -85,7 +86,8 @@ interface DrizzlePool {
 
 /** What Drizzle runs statements on. */
 interface DrizzleSession<Tx extends DrizzleTransaction> extends DrizzleDatabase<Tx> {
-  readonly client?: unknown;
+  /** A pool of `pg`, or Postgres.js: both say in the same place how large they are. */
+  readonly client?: { readonly options?: { readonly max?: number } };
   readonly dialect?: unknown;
   readonly schema?: unknown;
   readonly options?: unknown;

@@ -32,6 +32,10 @@ describeOnEach("postgres", ({ url }) => {
   });
 
   describe("a store with knex", () => {
+    it("knows how many transactions can be open at once", () => {
+      expect(postgresStore({ pool, transactions: knex(db) }).maxTransactions).toBe(12);
+    });
+
     it("has the type of its transactions", async () => {
       const store = postgresStore({ pool, transactions: knex(db) });
       expectTypeOf(store).toExtend<Store<Knex.Transaction>>();

@@ -15,6 +15,7 @@ export function knex(db: Knex): TransactionLibrary<Knex.Transaction> {
     name: "knex",
     rightCall:
       "pass the trx of `knex.transaction(async (trx) => …)` or the tx of store.transaction((tx) => …), while its function runs",
+    maxTransactions: () => db.client.pool?.max,
     look,
     async query(trx, text, params) {
       const marked = withQuestionMarks(text, params);

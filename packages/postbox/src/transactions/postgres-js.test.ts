@@ -26,6 +26,10 @@ describeOnEach("postgres", ({ url }) => {
   });
 
   describe("a store with Postgres.js", () => {
+    it("knows how many transactions can be open at once", () => {
+      expect(postgresStore({ pool, transactions: postgresJs(sql) }).maxTransactions).toBe(12);
+    });
+
     it("has the type of its transactions", async () => {
       const store = postgresStore({ pool, transactions: postgresJs(sql) });
       expectTypeOf(store).toExtend<Store<TransactionSql>>();

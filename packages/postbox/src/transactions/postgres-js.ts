@@ -15,6 +15,7 @@ export interface PostgresJsTransaction {
 /** What is needed of Postgres.js itself. */
 export interface PostgresJsDatabase<Tx extends PostgresJsTransaction> {
   begin<R>(options: string, work: (sql: Tx) => R | Promise<R>): Promise<unknown>;
+  readonly options?: { readonly max?: number };
 }
 
 /** The number that PostgreSQL has for it. */
@@ -37,6 +38,7 @@ export function postgresJs<Tx extends PostgresJsTransaction>(sql: PostgresJsData
   return defineTransactions<Tx>({
     name: "postgres.js",
     rightCall,
+    maxTransactions: () => sql.options?.max,
     look(tx) {
       // Nothing tells whether it has ended; its statements would still run, on a connection that may be another's by now.
       const known = (tx ?? {}) as Partial<PostgresJsTransaction>;

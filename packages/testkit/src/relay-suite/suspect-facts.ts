@@ -120,6 +120,29 @@ export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {
       },
     );
 
+    fact("nothing is suspected that was appended after another relay took over", "processes", async (harness) => {
+      const stuck = gate();
+      const deadly: Sender = {
+        ...recordingSender(),
+        async send() {
+          stuck.open();
+          return new Promise(() => {});
+        },
+      };
+      await commit(harness, testMessage("before"));
+      const { die } = await mortal(harness, deadly, "key");
+      await stuck.opened;
+      await die();
+      const sink = recordingSender();
+      const relay = relayOn(harness.another(), sink);
+      await whileRunning(relay, async () => {
+        await sink.until(1);
+        await commit(harness, ...testMessages("after", 20));
+        await sink.until(21);
+      });
+      expect(relay.log.of("message.suspected").map(({ id }) => id)).toEqual(["before"]);
+    });
+
     fact("nobody is suspected after a relay that stopped, or by an ordinary failure", async (harness) => {
       const inner = recordingSender();
       let refusals = 3;

@@ -92,28 +92,41 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health({ unsentAgeMs: 60 * minute }))).toEqual([]);
     });
 
-    fact("names lanes without an owner: an error only where something is to be sent", async (harness) => {
-      const unowned = await harness.store.health();
-      expect(unowned).toMatchObject({
-        healthy: true,
-        problems: [{ code: "lanes-unowned", severity: "warning", lanes: laneCount, relays: 0 }],
-      });
-      expect(unowned.problems[0]?.text).toContain("no relay lives; start one");
-      await commit(harness, testMessage("m"));
-      expect(await harness.store.health()).toMatchObject({
-        healthy: false,
-        problems: [{ code: "lanes-unowned", severity: "error", lanes: laneCount }],
-      });
-      const { box, lanes, settle } = await operatedBox(harness);
-      expect(codes(await harness.store.health())).toEqual([]);
-      await settle("m", { to: "sent" });
-      await box.release("relay-1", lanes.slice(0, 3));
-      expect(problem(await harness.store.health(), "lanes-unowned")).toMatchObject({
-        severity: "warning",
-        lanes: 3,
-        relays: 1,
-      });
-    });
+    fact(
+      "names lanes without an owner: an error only where something is to be sent and no relay lives",
+      async (harness) => {
+        const unowned = await harness.store.health();
+        expect(unowned).toMatchObject({
+          healthy: true,
+          problems: [{ code: "lanes-unowned", severity: "warning", lanes: laneCount, relays: 0 }],
+        });
+        expect(unowned.problems[0]?.text).toContain("no relay lives; start one");
+        await commit(harness, testMessage("m"));
+        expect(await harness.store.health()).toMatchObject({
+          healthy: false,
+          problems: [{ code: "lanes-unowned", severity: "error", lanes: laneCount }],
+        });
+        const { box, lanes, settle } = await operatedBox(harness);
+        expect(codes(await harness.store.health())).toEqual([]);
+        await settle("m", { to: "sent" });
+        await box.release("relay-1", lanes.slice(0, 3));
+        expect(problem(await harness.store.health(), "lanes-unowned")).toMatchObject({
+          severity: "warning",
+          lanes: 3,
+          relays: 1,
+        });
+        // As in a deployment, until the relay's next renewal.
+        await box.release("relay-1", lanes.slice(3));
+        await commit(harness, testMessage("n"));
+        expect(await harness.store.health()).toMatchObject({
+          healthy: true,
+          problems: [
+            { code: "lanes-unowned", severity: "warning", lanes: laneCount, relays: 1 },
+            { code: "relays-idle" },
+          ],
+        });
+      },
+    );
 
     fact("waits for nobody in lanes where nothing is due yet", async (harness) => {
       const { box, fail } = await operatedBox(harness);

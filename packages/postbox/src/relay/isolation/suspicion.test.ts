@@ -22,6 +22,15 @@ it("suspects as many rows as may have been in flight in all lanes together, and 
   expect(suspicion.mark(row(3, 7)).crashes).toBe(1);
 });
 
+it("suspects nothing that was appended after the lanes were taken", () => {
+  const suspicion = createSuspicion(10);
+  suspicion.add([1, 2]);
+  suspicion.bound([1], 5);
+  suspicion.bound([1, 3], 9);
+  const rows = [row(1, 5), row(1, 6), row(2, 6), row(3, 6), { ...row(1, 7), crashes: 1 }];
+  expect(rows.map((one) => suspicion.mark(one).crashes)).toEqual([1, 0, 1, 0, 1]);
+});
+
 it("suspects again what was suspected before, and that takes nobody's place", () => {
   const suspicion = createSuspicion(1);
   suspicion.add([1, 2, 3]);

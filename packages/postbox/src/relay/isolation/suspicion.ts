@@ -27,6 +27,8 @@ export interface Suspicion {
   /** These lanes were taken together from an owner that died. */
   add(lanes: readonly number[]): void;
   remove(lane: number): void;
+  /** A first read of these lanes since they were taken found this position to be the last one drawn: later rows were never in flight. */
+  bound(lanes: readonly number[], drawn: number): void;
   /** The same row, with one crash more if it is under suspicion. Ask once for each row. */
   mark(row: Row): Row;
 }
@@ -37,17 +39,26 @@ export interface Suspicion {
  * crashes is suspected again and does not count towards `most`: otherwise rows that cannot be sent would hide the one that kills.
  */
 export function createSuspicion(most: number): Suspicion {
-  /** How many more, shared by lanes that were taken together. */
-  const left = new Map<number, { count: number }>();
+  /** How many more, shared by lanes that were taken together; and up to which position, once that is known. */
+  const left = new Map<number, { readonly shared: { count: number }; upTo: number | undefined }>();
   return {
     add(lanes) {
       const shared = { count: most };
-      for (const lane of lanes) left.set(lane, shared);
+      for (const lane of lanes) left.set(lane, { shared, upTo: undefined });
     },
     remove: (lane) => void left.delete(lane),
+    bound(lanes, drawn) {
+      if (left.size === 0) return;
+      for (const lane of lanes) {
+        const found = left.get(lane);
+        if (found !== undefined) found.upTo ??= drawn;
+      }
+    },
     mark(row) {
-      const shared = left.get(row.lane);
-      if (shared === undefined || (row.crashes === 0 && shared.count === 0)) return row;
+      const found = left.get(row.lane);
+      if (found === undefined || row.position > (found.upTo ?? row.position)) return row;
+      const { shared } = found;
+      if (row.crashes === 0 && shared.count === 0) return row;
       if (row.crashes === 0) shared.count--;
       return { ...row, crashes: row.crashes + 1 };
     },

@@ -252,7 +252,8 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
           const own = state ?? stateOf(key, row.lane);
           // What waits comes in order, but for what an operator has put back.
           const behind = row.waiting ? own.queue.findIndex(({ position }) => position > row.position) : -1;
-          own.queue.splice(behind < 0 ? own.queue.length : behind, 0, row);
+          if (behind < 0) own.queue.push(row);
+          else own.queue.splice(behind, 0, row);
           hold(row);
           enqueue(own);
         }
@@ -294,7 +295,8 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         const most = keepsOrder ? next.queue.length : 1;
         let taken = 0;
         while (taken < most && room() && !isSuspect(next.queue[taken] as Row, from)) put(next.queue[taken++] as Row);
-        next.queue.splice(0, taken);
+        if (taken === next.queue.length) next.queue = [];
+        else next.queue.splice(0, taken);
         next.inFlight += taken;
       }
       // Taking from the front each time would move all the others each time.

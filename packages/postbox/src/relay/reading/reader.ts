@@ -20,6 +20,8 @@ export interface ReaderOptions {
   failed(error: unknown, failures: number): number;
   /** Rows were taken into the window; these of them are held. */
   arrived(held: readonly Row[]): void;
+  /** A read of these lanes, begun after they were added, found this position to be the last one drawn. Called before `arrived`. */
+  drawn(lanes: readonly number[], position: number): void;
   /** Another server answers than before: what is known of the lanes may be of other messages. */
   serverChanged(server: string): void;
 }
@@ -133,6 +135,14 @@ export function createReader(options: ReaderOptions): Reader {
         late.forget();
         options.serverChanged(server ?? "unknown");
         return "some";
+      }
+      // None, where positions are drawn ahead.
+      if (drawn > 0) {
+        const still = asked.filter((state) => byLane.get(state.lane) === state);
+        options.drawn(
+          still.map(({ lane }) => lane),
+          drawn,
+        );
       }
       before = await late.takeIn(found.open, highest, signal);
       rows = stillAsked(asked, found.rows);

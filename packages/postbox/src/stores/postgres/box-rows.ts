@@ -1,6 +1,6 @@
 import { PostboxError } from "../../errors.js";
 import type { LaneRead, LaneRows, LateRow, LateRows, Row, WriterRange } from "../../store.js";
-import { type MessageRecord, messageFrom } from "./message-columns.js";
+import { type MessageRecord, messageFrom, usualContentType } from "./message-columns.js";
 import type { Field } from "./plain-rows.js";
 
 /*
@@ -64,7 +64,7 @@ function rowReader(at: number, waiting: boolean): (fields: Fields) => Row {
       type: fields[at + 2],
       subject: fields[at + 3],
       time: fields[at + 4],
-      content_type: fields[at + 5],
+      content_type: fields[at + 5] ?? usualContentType,
       data_schema: fields[at + 6],
       topic: fields[at + 7],
       key: fields[at + 8],

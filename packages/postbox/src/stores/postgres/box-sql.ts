@@ -1,5 +1,11 @@
 import { laneCount } from "../../internal/lane.js";
-import { messageColumns, messageSelection, mostDataBytes, selectedColumns } from "./message-columns.js";
+import {
+  messageColumns,
+  messageSelection,
+  mostDataBytes,
+  selectedColumns,
+  usualContentType,
+} from "./message-columns.js";
 import type { tablesNamed } from "./names.js";
 import { type PlannedFunction, plannedFunction } from "./planned-function.js";
 import { numbered } from "./write-sql.js";
@@ -140,12 +146,13 @@ export function leaveFunction(t: Tables): PlannedFunction {
 
 /**
  * What a read answers with: a row's columns, those of its message last. What nearly every row has in common is NULL, which costs
- * next to nothing: no attempts, no crashes, a key that is not held, no extensions and no headers.
+ * next to nothing: no attempts, no crashes, a key that is not held, JSON as content, no extensions and no headers.
  */
 const rowColumns = ["lane integer", "position bigint", "attempts integer", "crashes integer", "held boolean"];
 const rowSelection = (row: string, held: string) =>
   `${row}.lane, ${row}.position, nullif(${row}.attempts, 0), nullif(${row}.crashes, 0), ${held}`;
-const recordSelection = (row: string) => messageSelection(row, (json) => `nullif(${json}, '{}'::jsonb)`);
+const recordSelection = (row: string) => messageSelection(row, commonValues);
+const commonValues = { content_type: `'${usualContentType}'`, extensions: "'{}'::jsonb", headers: "'{}'::jsonb" };
 const recordColumns = selectedColumns.map(([name, type]) => `${name} ${type === "jsonb" ? "text" : type}`);
 
 /**

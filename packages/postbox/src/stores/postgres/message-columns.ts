@@ -79,16 +79,20 @@ export interface MessageRecord {
   readonly data: Uint8Array | null;
 }
 
+/** What nearly every message holds. */
+export const usualContentType = "application/json";
+
 /** The columns of a `MessageRecord`: the version is among the extensions, too. */
 export const selectedColumns = columns.filter(([name]) => name !== "event_version");
 
-/** The select list that makes a `MessageRecord`; `json` is applied to what is JSON. */
-export function messageSelection(table: string, json = (column: string) => column): string {
+/** The select list that makes a `MessageRecord`. A column is NULL where it holds what `common` says, a SQL expression. */
+export function messageSelection(table: string, common: Partial<Record<MessageColumn, string>> = {}): string {
   return selectedColumns
     .map(([name, type]) => {
-      const column = `${table}.${name}`;
+      const stored = `${table}.${name}`;
+      const column = common[name] === undefined ? stored : `nullif(${stored}, ${common[name]})`;
       if (name === "data") return `CASE WHEN octet_length(${column}) <= ${mostDataBytes} THEN ${column} END AS ${name}`;
-      return type === "jsonb" ? `${json(column)}::text AS ${name}` : column;
+      return type === "jsonb" ? `${column}::text AS ${name}` : column;
     })
     .join(", ");
 }
