@@ -370,9 +370,9 @@ describeOnEach("postgres", ({ url }) => {
         const runs = `SELECT FROM pg_stat_activity WHERE pid = ${rows[0].pid} AND wait_event = 'PgSleep'`;
         await expect.poll(async () => (await pool.query(runs)).rowCount).toBe(1);
         await work();
-        await pool.query(`SELECT pg_terminate_backend(${rows[0].pid})`);
+        await pool.query(`SELECT pg_cancel_backend(${rows[0].pid})`);
         await ended;
-        await client.end().catch(() => {});
+        await client.end();
       };
       const onOurs = 'SELECT pg_sleep(50) FROM "postbox"."outbox_lane" LIMIT 1';
       await sleeping(onOurs, async () => expect(await held()).toBeUndefined());
