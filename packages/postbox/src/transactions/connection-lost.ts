@@ -1,10 +1,13 @@
-import { sqlState } from "./sql-state.js";
+import type { Executor } from "../store.js";
+import { failedTransaction, sqlState } from "./sql-state.js";
 
 /**
  * The server ends, starts, or ends this session; whatever goes wrong with a connection; and that the server takes no writes, as one that
  * is a standby since a failover.
  */
 const states = /^(?:08...|57P0[1-5]|53300|25006)$/;
+/** The server takes no writes, but still answers. */
+const readOnly = "25006";
 /**
  * What `pg` says when it was lost: it has no codes of its own; Knex writes the statement before it. Those of a socket may come from
  * anything that a handler calls.
@@ -24,8 +27,28 @@ export function connectionEnded(error: Error): void {
   ends.add(error);
 }
 
+const elsewhere = new WeakSet<object>();
+
+/**
+ * Notes what a function failed with if it looks like a lost connection, while that of its own transaction still answers: then it came
+ * from another database, and is an error like any other.
+ */
+export async function noteElsewhere(
+  error: unknown,
+  execute: (text: string, params: readonly unknown[]) => ReturnType<Executor>,
+): Promise<void> {
+  if (!isConnectionLost(error)) return;
+  const isReadOnly = sqlState(error) === readOnly;
+  const isOther = await execute("SELECT current_setting('transaction_read_only') AS set", []).then(
+    ({ rows }) => !isReadOnly || rows[0]?.set !== "on",
+    (refused) => !isReadOnly && sqlState(refused) === failedTransaction,
+  );
+  if (isOther) elsewhere.add(error as object);
+}
+
 /** Whether an error says that a connection to the database was lost, also where a library has wrapped it. */
 export function isConnectionLost(error: unknown): boolean {
+  if (elsewhere.has(error as object)) return false;
   const state = sqlState(error);
   if (state !== undefined) return states.test(state);
   try {

@@ -1,5 +1,6 @@
 import { callback, checkOptions, text } from "../options.js";
 import type { BeginOptions, Executor, SessionId, TransactionLibrary, TransactionSession } from "../store.js";
+import { noteElsewhere } from "./connection-lost.js";
 import {
   askNumber,
   type ClientState,
@@ -169,6 +170,9 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
               : isLost
                 ? notATransaction(lost, rightCall)
                 : orSwallowed(thrown);
+            if (!options.signal?.aborted) {
+              await noteElsewhere(error, (text, params) => definition.query(tx, text, params));
+            }
             failure = { error };
             throw error;
           } finally {

@@ -1,6 +1,6 @@
 import { PostboxError } from "../errors.js";
 import type { Executor } from "../store.js";
-import { sqlState } from "./sql-state.js";
+import { failedTransaction, sqlState } from "./sql-state.js";
 
 /** What a `pg` client tells of itself: the server's last word on its transaction, and what pg-pool looks at as well. */
 export interface ClientState {
@@ -58,8 +58,6 @@ const failed: Refusal = {
   advice: "let the error leave the transaction instead of going on",
 };
 
-/** What the server says of a statement in a transaction that has failed. */
-const failedTransaction = "25P02";
 type Execute = (text: string, params: readonly unknown[]) => ReturnType<Executor>;
 
 /**

@@ -1,5 +1,6 @@
 import type { ClientBase, Pool, PoolClient, QueryResult } from "pg";
 import type { Executor, TransactionLibrary, TransactionOptions } from "../store.js";
+import { noteElsewhere } from "./connection-lost.js";
 import {
   type ClientState,
   commitRolledBack,
@@ -59,6 +60,9 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         // Before the ROLLBACK below, which is not its function's.
         const error = ending.seen() && !isEnded(thrown) ? transactionEnded(thrown) : orSwallowed(thrown);
         ending.stop();
+        if (!options.signal?.aborted) {
+          await noteElsewhere(error, (text, params) => client.query(text, params as unknown[]).then(answerOf));
+        }
         broken = (await rollback(client)) ?? (options.signal?.aborted ? new Error("abandoned") : undefined);
         throw error;
       } finally {

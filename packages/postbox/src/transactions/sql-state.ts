@@ -6,6 +6,9 @@ interface Layer {
   readonly meta?: { readonly driverAdapterError?: unknown };
 }
 
+/** What the server says of a statement in a transaction that has failed. */
+export const failedTransaction = "25P02";
+
 /**
  * The five-character code of a database's error, also where an ORM wrapped it in errors of its own; undefined for
  * what did not come from the database.

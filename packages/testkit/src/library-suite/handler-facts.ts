@@ -112,6 +112,23 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, { run }: LibrarySuiteOptio
       });
     }
 
+    // Another database that goes away, is full, or takes no writes; as its driver tells, and as a caller's own error wraps it.
+    for (const code of ["57P01", "08006", "53300", "25006"]) {
+      fact(`that fails since another database answers ${code} spends its attempts, and no more`, async (harness) => {
+        const attempts: number[] = [];
+        const { publisher, log } = start(mode, harness.store, (_, __, attempt) => {
+          attempts.push(attempt);
+          const cause = Object.assign(new Error("the other database is away"), { code });
+          throw attempt === 1 ? cause : new Error("no rates", { cause });
+        });
+        await publisher.publish(Placed, { order: "o1" }, { id: "m1" });
+        const { error } = await log.until("delivery.parked");
+        expect(error).toMatchObject({ code: "attempts-spent" });
+        expect(attempts).toEqual([1, 2, 3]);
+        expect(await harness.effects()).toEqual([]);
+      });
+    }
+
     for (const ending of ["ROLLBACK; BEGIN", "ROLLBACK AND CHAIN", "COMMIT; BEGIN", "COMMIT AND CHAIN"]) {
       fact(
         `that ends its own transaction with ${ending} is parked, with what it has not committed rolled back`,

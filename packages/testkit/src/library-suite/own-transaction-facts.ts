@@ -268,12 +268,13 @@ export function ownTransactionFacts<Tx>(
     const { store } = harness;
     const end = "SELECT pg_terminate_backend(pg_backend_pid())";
     const thrown = store.transaction((tx) => run(tx, end));
+    const within = store.transaction((tx) => (nested ? nested(tx, (own) => run(own, end)) : run(tx, end)));
     const swallowed = store.transaction(async (tx) => {
       await run(tx, end).catch(() => {});
       await new Promise((resolve) => setTimeout(resolve, 20));
       await outboxOf(store).in(tx).publish(Placed, { order: "o1" });
     });
-    for (const outcome of await Promise.allSettled([thrown, swallowed])) {
+    for (const outcome of await Promise.allSettled([thrown, within, swallowed])) {
       expect(outcome).toMatchObject({ status: "rejected" });
       const { reason } = outcome as PromiseRejectedResult;
       expect(store.isUnavailable(reason), String(reason)).toBe(true);
@@ -281,6 +282,22 @@ export function ownTransactionFacts<Tx>(
     await store.transaction((tx) => outboxOf(store).in(tx).publish(Placed, { order: "o1" }, { id: "m1" }));
     expect((await committed(harness)).messages).toEqual(["m1"]);
   });
+
+  fact(
+    "a server that takes no writes is known as unavailable, one that it could not reach itself is not",
+    async ({ store }) => {
+      const refusing = store.transaction(async (tx) => {
+        await run(tx, "SET TRANSACTION READ ONLY");
+        await run(tx, `CREATE TABLE ${schema}.never (id integer)`);
+      });
+      await expect(refusing).rejects.toSatisfy((error) => store.isUnavailable(error));
+      // As a foreign table says it: the statement has failed, and its connection goes on.
+      const foreign = store.transaction((tx) =>
+        run(tx, "DO $$ BEGIN RAISE EXCEPTION 'no such server' USING ERRCODE = '08001'; END $$"),
+      );
+      await expect(foreign).rejects.toSatisfy((error) => !store.isUnavailable(error));
+    },
+  );
 
   fact(
     "two hundred lost connections, in transactions and between them, cost no connection for good",
