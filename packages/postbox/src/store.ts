@@ -20,6 +20,11 @@ export interface TransactionOptions {
    * its locks, its handle can do nothing more, and the call rejects with the signal's reason, while `work` may still run.
    */
   readonly signal?: AbortSignal;
+  /**
+   * `work` begins with a verb of the store, such as `remember`, before it awaits anything, and does nothing else until that has answered.
+   * BEGIN may then be sent together with its statement, which saves a round trip. Defaults to false.
+   */
+  readonly startsWithStatement?: boolean;
 }
 
 export interface AppendOptions {

@@ -4,7 +4,8 @@ import { checkInbox, type InboxOptions } from "../inbox/inbox-options.js";
 import { createKeeper } from "../inbox/keeper.js";
 import type { BaseContext, InTransaction } from "../router/context.js";
 import type { Middleware, Next, None } from "../router/middleware.js";
-import type { Store } from "../store.js";
+import type { Remembered, Store } from "../store.js";
+import { unavailable } from "./unavailable.js";
 
 /**
  * Handles each message once per consumer: its id is written first, in the handler's own transaction, so that memory and
@@ -25,13 +26,20 @@ export function inbox<Tx>(
     adds: [],
     refuses: ["published"],
     store,
+    startsWithStatement: (context) => claimOf(context) === undefined,
     keeper: (given) => createKeeper(store, "redelivered", checked, given),
     async run(context: BaseContext & InTransaction<Tx>, next: Next) {
       const { tx, consumer, message, telemetry, runtime } = context;
       const arrival = arrivalOf(context, checked);
       const claim = claimOf(context);
       if (claim !== undefined) return finish(store.inbox, tx, arrival, claim, runtime, next);
-      const remembered = await store.inbox.remember(tx, arrival, checked.remember);
+      let remembered: Remembered;
+      try {
+        remembered = await store.inbox.remember(tx, arrival, checked.remember);
+      } catch (error) {
+        // The handler has not run, so the message is not why the connection was lost.
+        throw store.isUnavailable(error) ? unavailable(store, error) : error;
+      }
       if (remembered === "duplicate") {
         telemetry({ name: "delivery.skipped", consumer, id: message.id });
         return [];

@@ -3,9 +3,10 @@ import { PostboxError } from "../errors.js";
 import { sleep } from "../internal/runtime.js";
 import { checkOptions, oneOf } from "../options.js";
 import type { BaseContext, InTransaction, Outputs } from "../router/context.js";
-import type { Middleware, None } from "../router/middleware.js";
+import type { AnyMiddleware, Middleware, None } from "../router/middleware.js";
 import type { Store, TransactionOptions } from "../store.js";
 import { aboutMessage } from "../telemetry/events.js";
+import { isUnavailable, unavailable } from "./unavailable.js";
 
 const rules = { isolation: oneOf("read committed", "repeatable read", "serializable") };
 
@@ -32,11 +33,10 @@ export function transaction<Tx>(
     refuses: ["tx", "delivery"],
     store,
     endsInside: true,
-    async run(
-      { kept, runtime, signal, telemetry, consumer, message }: BaseContext,
-      next: (added: InTransaction<Tx>) => Promise<Outputs>,
-    ) {
-      const txOptions = { ...options, signal };
+    async run(context: BaseContext, next: (added: InTransaction<Tx>) => Promise<Outputs>, inside?: AnyMiddleware) {
+      const { kept, runtime, signal, telemetry, consumer, message } = context;
+      const startsWithStatement = inside?.startsWithStatement?.(context) === true;
+      const txOptions = { ...options, signal, startsWithStatement };
       for (let tries = 1; ; tries++) {
         let [begun, running] = [false, false];
         try {
@@ -70,6 +70,7 @@ export function transaction<Tx>(
             });
             throw reason;
           }
+          if (isUnavailable(error)) throw error;
           if (store.isUnavailable(error)) throw lost(store, error);
           if (!store.isConflict(error) || signal.aborted) throw error;
           if (tries >= mostTries) throw contended(error);
@@ -78,14 +79,6 @@ export function transaction<Tx>(
       }
     },
   };
-}
-
-/** Nothing has happened yet, and nothing is wrong with the message. */
-function unavailable(store: Store, error: unknown): unknown {
-  if (error instanceof PostboxError) return error;
-  const { message } = PostboxError.from(error);
-  const text = `${store.name} cannot be reached: ${message}; it is tried again`;
-  return new PostboxError("store-unavailable", text, { cause: error });
 }
 
 /** What it did has not happened, or is not known to have. The message may have been the reason. */

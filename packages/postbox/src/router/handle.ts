@@ -74,7 +74,7 @@ type Step = (context: BaseContext, handling: Handling) => Running<Outputs>;
 /** By composition, not by an index: `next` may be called again (a retry) and runs everything inside anew. */
 function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
   return middleware.reduceRight<Step>(
-    (inside, current) => (context, handling) => {
+    (inside, current, index) => (context, handling) => {
       let before: Running<Outputs> | undefined;
       const start = (added?: object): Promise<Outputs> => {
         before = inside(added === undefined ? context : { ...context, ...added }, handling);
@@ -85,16 +85,24 @@ function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
         const ending = before?.ended();
         return ending === undefined ? start(added) : ending.then(() => start(added));
       };
-      return running(started(current, context, next), current.endsInside ? nothing : () => before);
+      return running(
+        started(current, context, next, middleware[index + 1]),
+        current.endsInside ? nothing : () => before,
+      );
     },
     innermost,
   );
 }
 
 /** Whatever it does, as a promise: where nobody compiles, it may do anything. */
-function started(middleware: AnyMiddleware, context: BaseContext, next: Next<object>): Promise<Outputs> {
+function started(
+  middleware: AnyMiddleware,
+  context: BaseContext,
+  next: Next<object>,
+  inside: AnyMiddleware | undefined,
+): Promise<Outputs> {
   try {
-    return Promise.resolve(middleware.run(context, next));
+    return Promise.resolve(middleware.run(context, next, inside));
   } catch (error) {
     return Promise.reject(error);
   }

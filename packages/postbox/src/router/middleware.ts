@@ -11,7 +11,8 @@ export type Next<Adds = None> = [keyof Adds] extends [never]
 
 /**
  * Stands around a handler. `Needs` must be in the context, `Adds` is put there, `Refuses` must not be there yet: a wrong
- * order does not compile, and throws the same sentence at run time. What `run` returns are the outputs left to publish.
+ * order does not compile, and throws the same sentence at run time. What `run` returns are the outputs left to publish; it also gets
+ * the middleware that `next` calls, if it is no handler.
  */
 export interface Middleware<Name extends string = string, Needs = None, Adds = None, Refuses extends string = never> {
   readonly name: Name;
@@ -20,7 +21,12 @@ export interface Middleware<Name extends string = string, Needs = None, Adds = N
   readonly refuses: readonly string[];
   /** The store whose transaction it opens or works in, so that two stores with one handle type are told apart. */
   readonly store?: { readonly maxTransactions?: number };
-  run(context: BaseContext & Needs, next: Next<Adds>): Promise<Outputs>;
+  run(context: BaseContext & Needs, next: Next<Adds>, inside?: AnyMiddleware): Promise<Outputs>;
+  /**
+   * Whether `run` begins with a verb of its store, before it awaits anything, and calls `next` only when that has answered: then a
+   * transaction right around it may begin with the same round trip. Defaults to no.
+   */
+  startsWithStatement?(context: BaseContext): boolean;
   /** When `run` has settled, what still runs inside can have no more effect, and is not waited for. Defaults to false. */
   readonly endsInside?: boolean;
   /** Makes a keeper for one run of a router. At most one middleware of a router has it. */

@@ -1,6 +1,7 @@
 import type { ClientBase, Pool, PoolClient, QueryResult } from "pg";
 import type { Executor, TransactionLibrary, TransactionOptions } from "../store.js";
 import { noteElsewhere } from "./connection-lost.js";
+import { type HeldBegin, holdBegin } from "./held-begin.js";
 import {
   type ClientState,
   commitRolledBack,
@@ -15,6 +16,9 @@ import { type ClientParts, closeClient, sessionOf } from "./session.js";
 const rightCall =
   'pass the client of `await pool.connect()` after `await client.query("BEGIN")`, or the tx of store.transaction((tx) => …)';
 
+/** Of transactions whose work starts before they are open. */
+const beginnings = new WeakMap<object, HeldBegin>();
+
 /**
  * Transactions of `pg`: the handle is a client between BEGIN and COMMIT.
  *
@@ -28,10 +32,18 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
 
     executor(tx) {
       if (!isClient(tx)) throw notATransaction({ not: whatInstead(tx) }, rightCall);
-      requireOpen(tx);
-      return (text, params) => {
+      const beginning = beginnings.get(tx);
+      const run = (text: string, params: readonly unknown[]) => {
         requireOpen(tx);
         return tx.query(text, params as unknown[]).then(answerOf);
+      };
+      if (beginning === undefined || beginning.state === "over") {
+        requireOpen(tx);
+        return run;
+      }
+      return (text, params) => {
+        if (beginning.state === "held") return beginning.sendWith(text, params).then(answerOf);
+        return beginning.opened().then(() => run(text, params));
       };
     },
 
@@ -47,9 +59,15 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
       options.connected?.(() => closeClient(client as unknown as ClientParts));
       let broken: Error | undefined;
       const ending = watchEnding(client as unknown as ClientParts);
+      const beginning = options.startsWithStatement ? holdBegin(client, beginStatement(options)) : undefined;
       try {
-        await client.query(beginStatement(options));
-        const result = await work(client);
+        if (beginning?.state === "held") beginnings.set(client, beginning);
+        else await (beginning?.opened() ?? client.query(beginStatement(options)));
+        const working = work(client);
+        // Unless it went out with the statement that the work has started.
+        const opened = beginning?.opened();
+        const result = await working;
+        if (opened !== undefined) await opened;
         if (ending.seen() || client.getTransactionStatus() === "I") throw transactionEnded();
         ending.stop();
         // COMMIT of a failed transaction succeeds, and rolls back; only its tag says so.
@@ -57,6 +75,7 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         if (command !== "COMMIT") throw commitRolledBack();
         return result;
       } catch (thrown) {
+        await beginning?.opened().catch(ignore);
         // Before the ROLLBACK below, which is not its function's.
         const error = ending.seen() && !isEnded(thrown) ? transactionEnded(thrown) : orSwallowed(thrown);
         ending.stop();
@@ -66,6 +85,7 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         broken = (await rollback(client)) ?? (options.signal?.aborted ? new Error("abandoned") : undefined);
         throw error;
       } finally {
+        beginnings.delete(client);
         client.removeListener("error", ignore);
         // Whatever has happened: what the next one does must not become a part of this.
         if (client.getTransactionStatus() !== "I") broken ??= new Error("its transaction is still open");

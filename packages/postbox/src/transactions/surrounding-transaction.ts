@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { ConfigError } from "../errors.js";
 import { createSurrounding } from "../internal/surrounding.js";
 import { withAllFinished } from "../internal/unfinished.js";
-import { checkOptions, oneOf, signal as signalRule } from "../options.js";
+import { checkOptions, flag, oneOf, signal as signalRule } from "../options.js";
 import type { SessionId, Store, TransactionLibrary } from "../store.js";
 import { Abandoned, type Bounded, untilAborted } from "./until-aborted.js";
 
@@ -15,7 +15,11 @@ interface Held<Tx> {
 /** For how long the database may take to say which session a transaction runs in. */
 const askMs = 1_000;
 
-const isolation = oneOf("read committed", "repeatable read", "serializable");
+const rules = {
+  isolation: oneOf("read committed", "repeatable read", "serializable"),
+  signal: signalRule,
+  startsWithStatement: flag,
+};
 
 /** The transactions that a store opens itself. */
 export interface SurroundingTransactions<Tx> extends Pick<Store<Tx>, "transaction" | "current"> {
@@ -64,7 +68,7 @@ export function surroundingTransactions<Tx>(
       return true;
     },
     async transaction(work, options = {}) {
-      checkOptions("transaction", options, { isolation, signal: signalRule });
+      checkOptions("transaction", options, rules);
       if (current() !== undefined) {
         throw new ConfigError(
           "transaction-nested",

@@ -505,6 +505,34 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(log.of("delivery.retried")).toEqual([]);
     });
 
+    if (mode === "inbox") {
+      fact(
+        "a connection that is lost before the handler runs is no fault of the message, however often",
+        async (harness) => {
+          const { broker, publisher } = orders();
+          const lost = new Error("connection lost");
+          // More often than a message may lose it while it is handled.
+          let losses = 6;
+          const { inbox, isUnavailable } = harness.store;
+          const losing = async () => {
+            losses--;
+            throw lost;
+          };
+          const store: Store<Tx> = {
+            ...harness.store,
+            isUnavailable: (error) => error === lost || isUnavailable(error),
+            inbox: { ...inbox, remember: (...given) => (losses > 0 ? losing() : inbox.remember(...given)) },
+          };
+          const { log, begun, start, stop } = consuming(harness, { mode, store, maxAttempts: 1 });
+          await publisher.publish(Placed, { order: "1" });
+          start(broker.receiver());
+          await untilEffects(harness, 1);
+          await stop();
+          expect([losses, begun, log.of("delivery.parked")]).toEqual([0, ["1"], []]);
+        },
+      );
+    }
+
     fact("a transaction that keeps running into others, or loses its database, spends no attempt", async (harness) => {
       const { broker, publisher } = orders();
       const [conflict, lost] = [new Error("deadlock detected"), new Error("connection lost")];

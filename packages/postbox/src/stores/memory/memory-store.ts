@@ -2,7 +2,7 @@ import { ConfigError, PostboxError } from "../../errors.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { createSurrounding } from "../../internal/surrounding.js";
 import { withAllFinished } from "../../internal/unfinished.js";
-import { checkOptions, type OptionRule, object, oneOf, signal as signalRule, text } from "../../options.js";
+import { checkOptions, flag, type OptionRule, object, oneOf, signal as signalRule, text } from "../../options.js";
 import type { Box, Store, TransactionOptions } from "../../store.js";
 import { memoryAdmin } from "./memory-admin.js";
 import type { BoxContents } from "./memory-box.js";
@@ -32,7 +32,11 @@ const databaseRule: OptionRule = {
   expected: "what memoryDatabase() returned",
   test: (value) => value instanceof MemoryData,
 };
-const isolationRule = oneOf("read committed", "repeatable read", "serializable");
+const transactionRules = {
+  isolation: oneOf("read committed", "repeatable read", "serializable"),
+  signal: signalRule,
+  startsWithStatement: flag,
+};
 
 /**
  * A store in memory, as honest as a database: what a transaction writes appears at once at its commit and not before,
@@ -68,7 +72,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
     current,
 
     async transaction<R>(work: (tx: MemoryTransaction) => Promise<R>, txOptions: TransactionOptions = {}): Promise<R> {
-      checkOptions("transaction", txOptions, { isolation: isolationRule, signal: signalRule });
+      checkOptions("transaction", txOptions, transactionRules);
       if (current() !== undefined) {
         throw new ConfigError(
           "transaction-nested",

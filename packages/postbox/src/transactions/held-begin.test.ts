@@ -1,0 +1,139 @@
+import { cuttable, describeOnEach, postgresTestData, remember, testMessage } from "@postbox/testkit";
+import pg from "pg";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { postgresStore } from "../stores/postgres/postgres-store.js";
+import { pgTransactions } from "./pg.js";
+
+/*
+ * BEGIN that is sent together with the first statement of its transaction.
+ */
+
+describeOnEach("postgres", ({ url }) => {
+  const data = postgresTestData({
+    connect: () => new pg.Pool({ connectionString: url, max: 4 }),
+    transactions: pgTransactions,
+  });
+  beforeAll(async () => void (await data.create()));
+  afterAll(data.drop);
+
+  const startsWithStatement = true;
+
+  /** A pool of one client that has been used before, and how often the server has answered that it is ready since. */
+  async function warmStore(pool: pg.Pool) {
+    const store = postgresStore({ pool, schema: data.schema });
+    await store.transaction((tx) => remember(store, tx, "warm", testMessage("m0")));
+    let answers = 0;
+    const client = await pool.connect();
+    (client as unknown as { connection: NodeJS.EventEmitter }).connection.on("readyForQuery", () => answers++);
+    client.release();
+    return { store, client, answers: () => answers };
+  }
+
+  async function withPool(work: (pool: pg.Pool) => Promise<void>, connectionString = url) {
+    const pool = new pg.Pool({ connectionString, max: 1 });
+    pool.on("error", () => {});
+    try {
+      await work(pool);
+    } finally {
+      await pool.end();
+    }
+  }
+
+  it("saves a round trip, and only where the work starts with a statement", () =>
+    withPool(async (pool) => {
+      const { store, answers } = await warmStore(pool);
+      const handle = (id: string) =>
+        store.transaction((tx) => remember(store, tx, "fused", testMessage(id)), { startsWithStatement });
+      expect([await handle("m1"), await handle("m1")]).toEqual(["new", "duplicate"]);
+      expect(answers()).toBe(4);
+      await store.transaction((tx) => remember(store, tx, "fused", testMessage("m2")));
+      expect(answers()).toBe(7);
+    }));
+
+  it("begins with the isolation that was asked for", () =>
+    withPool(async (pool) => {
+      const { store } = await warmStore(pool);
+      const isolation = await store.transaction(
+        async (tx) => {
+          await remember(store, tx, "isolated", testMessage("m1"));
+          return (await tx.query("SHOW transaction_isolation")).rows[0].transaction_isolation;
+        },
+        { startsWithStatement, isolation: "serializable" },
+      );
+      expect(isolation).toBe("serializable");
+    }));
+
+  it("leaves no transaction open when its work throws before, in or after its statement, or sends none", () =>
+    withPool(async (pool) => {
+      const { store, client } = await warmStore(pool);
+      const { executor } = pgTransactions(pool);
+      const failure = new Error("no");
+      const works: ((tx: pg.ClientBase) => Promise<unknown>)[] = [
+        () => {
+          throw failure;
+        },
+        () => Promise.reject(failure),
+        (tx) => executor(tx)("SELECT 1 / $1::integer", [0]),
+        (tx) => executor(tx)("SELECT $1", [{ toPostgres: () => bad() }]),
+        (tx) => remember(store, tx, "thrower", testMessage("m1")).then(() => Promise.reject(failure)),
+        async () => {},
+        (tx) => tx.query("SELECT 1"),
+      ];
+      const outcomes: string[] = [];
+      for (const work of works) {
+        const outcome = store.transaction(work, { startsWithStatement });
+        outcomes.push(
+          await outcome.then(
+            () => "committed",
+            ({ message }: Error) => message,
+          ),
+        );
+        expect(client.getTransactionStatus()).toBe("I");
+        expect(pool).toMatchObject({ totalCount: 1, idleCount: 1 });
+      }
+      expect(outcomes).toEqual(["no", "no", "division by zero", "bad value", "no", "committed", "committed"]);
+      // What was rolled back is not remembered.
+      expect(await store.transaction((tx) => remember(store, tx, "thrower", testMessage("m1")))).toBe("new");
+    }));
+
+  it("notices work that ends its own transaction, or swallows an error", () =>
+    withPool(async (pool) => {
+      const { store } = await warmStore(pool);
+      const first = (tx: pg.ClientBase) => remember(store, tx, "ender", testMessage("m1"));
+      const ended = store.transaction((tx) => first(tx).then(() => tx.query("COMMIT")), { startsWithStatement });
+      await expect(ended).rejects.toMatchObject({ code: "transaction-ended" });
+      const { executor } = pgTransactions(pool);
+      const swallowed = store.transaction((tx) => executor(tx)("SELECT 1 / $1::integer", [0]).catch(() => {}), {
+        startsWithStatement,
+      });
+      await expect(swallowed).rejects.toMatchObject({ code: "commit-rolled-back" });
+    }));
+
+  it("rejects when the connection is lost under it, and goes on with another one", async () => {
+    const way = await cuttable(url);
+    try {
+      await withPool(async (pool) => {
+        const { store } = await warmStore(pool);
+        const handle = () =>
+          store.transaction(
+            (tx) => {
+              const remembered = remember(store, tx, "lost", testMessage("m1"));
+              way.cut();
+              return remembered;
+            },
+            { startsWithStatement },
+          );
+        const error = await handle().catch((thrown) => thrown);
+        expect(store.isUnavailable(error)).toBe(true);
+        way.mend();
+        expect(await store.transaction((tx) => remember(store, tx, "lost", testMessage("m1")))).toBe("new");
+      }, way.url);
+    } finally {
+      way.close();
+    }
+  });
+});
+
+function bad(): never {
+  throw new Error("bad value");
+}
