@@ -165,6 +165,27 @@ describeOnEach("rabbitmq", ({ url }) => {
     await pool.end();`,
   );
 
+  it.skipIf(postgres === undefined)(
+    "with its broker away, what was to start later does not, and the process ends",
+    async () => {
+      const port = await freePort();
+      const { err: _err, ...ended } = await program(
+        `${prelude}${withPool}
+      const router = createRouter(name).use(transaction(store)).use(inbox(store)).on(Happened, onHappened);
+      const relay = createRelay(store, rabbitmqSender({ url }));
+      process.once("SIGTERM", async () => {
+        await Promise.all([router.stop(), relay.stop()]);
+        await drop();
+        await pool.end();
+      });
+      setTimeout(() => console.log("stop me"), 1000);
+      if (await router.start(rabbitmqReceiver({ url }))) await relay.start();`,
+        { ...env(), RABBITMQ: `amqp://127.0.0.1:${port}` },
+      );
+      expect(ended).toEqual({ code: 0, signal: null, out: "stop me\n" });
+    },
+  );
+
   it.skipIf(postgres === undefined)("with its broker away, it is told, and the process ends", async () => {
     const port = await freePort();
     const { err, ...ended } = await program(

@@ -44,8 +44,7 @@ const router = createRouter("billing", { maxAttempts: 1 })
   });
 const billed = new Set<string>();
 const receiver = rabbitmqReceiver({ url, queue, prefetch: 50, connectionName: "billing", telemetry: logTo(logger) });
-await router.start(receiver);
-await relay.start();
+if (await router.start(receiver)) await relay.start();
 
 await store.transaction(async () => {
   await outbox.publish(OrderPlaced, { orderId: "order-1", total: 30 });

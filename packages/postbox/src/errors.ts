@@ -54,6 +54,7 @@ export type ErrorCode =
   | "store-timeout"
   | "store-unavailable"
   | "store-refused"
+  | "store-closed"
   // Transports.
   | "unroutable"
   | "transport-down"

@@ -78,13 +78,14 @@ it("start resolves when it runs, and rejects if it fails before that", async () 
     if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve));
   });
   let runs = false;
-  const started = background.start(false).then(() => {
-    runs = true;
+  const started = background.start(false).then((answer) => {
+    runs = answer;
   });
   await new Promise(setImmediate);
   expect(runs).toBe(false);
   running.open();
   await started;
+  expect(runs).toBe(true);
   await background.stop();
 
   const failed = background.start(true);
@@ -93,7 +94,7 @@ it("start resolves when it runs, and rejects if it fails before that", async () 
   await expect(background.stop()).rejects.toThrow("no retry can mend this");
 });
 
-it("a start that nobody waits for does not end the process, and one that is stopped before it runs resolves", async () => {
+it("a start that nobody waits for does not end the process, and one that is stopped before it runs resolves to false", async () => {
   const background = startStop("the thing", async (signal, _ready, fails: boolean) => {
     if (fails) throw new Error("failed");
     if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve));
@@ -103,5 +104,5 @@ it("a start that nobody waits for does not end the process, and one that is stop
   await new Promise(setImmediate);
   const started = background.start(false);
   await background.stop();
-  await started;
+  expect(await started).toBe(false);
 });

@@ -3,10 +3,10 @@ import { ConfigError } from "../errors.js";
 /** `start` and `stop` for something that has `run(signal)`: at most one run at a time, and `stop` waits for its end. */
 export interface StartStop<Args extends readonly unknown[]> {
   /**
-   * Resolves when it runs, or was stopped before it did. Rejects if the run fails before that; whoever does not wait for it hears of
-   * that by telemetry, and the process does not end for it. Throws at once if it runs already.
+   * Resolves to true when it runs, and to false if it was stopped before it did. Rejects if the run fails before that; if nobody awaits
+   * it, telemetry reports the failure and the process goes on. Throws at once if it runs already.
    */
-  start(...args: Args): Promise<void>;
+  start(...args: Args): Promise<boolean>;
   stop(): Promise<void>;
 }
 
@@ -23,8 +23,8 @@ export function startStop<Args extends readonly unknown[]>(
       }
       const controller = new AbortController();
       let ready = () => {};
-      const running = new Promise<void>((resolve) => {
-        ready = resolve;
+      const running = new Promise<boolean>((resolve) => {
+        ready = () => resolve(!controller.signal.aborted);
       });
       const started = { controller, ended: run(controller.signal, ready, ...args), over: false };
       // A run that fails tells telemetry, and whoever waits for its start or calls stop(); it must not end the process.
@@ -33,7 +33,7 @@ export function startStop<Args extends readonly unknown[]>(
       };
       started.ended.then(over, over);
       current = started;
-      const outcome = Promise.race([running, started.ended]);
+      const outcome = Promise.race([running, started.ended.then(() => false)]);
       outcome.catch(() => {});
       return outcome;
     },

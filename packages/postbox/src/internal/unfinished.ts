@@ -40,6 +40,12 @@ export function withAllFinished<Tx, R>(tx: Tx, work: (tx: Tx) => Promise<R>): Pr
   );
 }
 
+/** Rejects with `publish-not-awaited` if a publish into the transaction is still under way; nothing where none is. */
+export function refuseUnfinished(tx: unknown): Promise<never> | undefined {
+  const running = typeof tx === "object" && tx !== null ? underWay.get(tx) : undefined;
+  return running === undefined || running.size === 0 ? undefined : refuse(running);
+}
+
 async function refuse(running: ReadonlySet<Promise<unknown>>): Promise<never> {
   const { count, reason } = await finish(running);
   throw new PostboxError(

@@ -108,11 +108,12 @@ export interface Messaging<
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * Starts all consumers, and then the relay where there is one, so that their queues get what it sends. Resolves when all of them
-   * run; rejects as soon as one fails for what no retry can mend. Nobody has to wait for it: one that fails tells telemetry and leaves
-   * the others running, and `stop` rejects with its error. Throws `already-started` while one of the consumers runs.
+   * Starts all consumers, and then the relay where there is one, so that their queues get what it sends. Resolves to true when all of
+   * them run, and to false if `stop` or `close` was called first. Rejects as soon as one fails for what no retry can mend. You need not
+   * await it: telemetry reports one that fails, the others go on, and `stop` rejects with its error. Throws `already-started` while one
+   * of the consumers runs.
    */
-  start(): Promise<void>;
+  start(): Promise<boolean>;
   /** Stops the consumers, then the relay, and waits for them. */
   stop(): Promise<void>;
   /** What is wrong: with all boxes of the store (see `Store.health`), and with the connections to the broker. */

@@ -26,7 +26,7 @@ function part(name: string, told: string[], readiness = opened()) {
       const controller = new AbortController();
       started = { controller, ended: run(controller.signal) };
       started.ended.catch(() => {});
-      return Promise.race([readiness.opened, started.ended]);
+      return Promise.race([readiness.opened.then(() => !controller.signal.aborted), started.ended.then(() => false)]);
     },
     async stop() {
       started?.controller.abort();
@@ -125,6 +125,17 @@ describe("runTogether", () => {
     if (way === "start") await all.stop();
     readiness.open();
     await running;
+    expect(told).toEqual(["a runs", "b runs", "a ended", "b ended"]);
+  });
+
+  it("says whether it runs: a stop before that starts no more of them", async () => {
+    expect(await three().all.start()).toBe(true);
+    const readiness = gate();
+    const { told, all } = three(readiness);
+    const started = all.start();
+    await all.stop();
+    readiness.open();
+    expect(await started).toBe(false);
     expect(told).toEqual(["a runs", "b runs", "a ended", "b ended"]);
   });
 

@@ -5,7 +5,8 @@ import { following } from "../internal/following.js";
 export interface Running {
   /** Calls `ready` when it does what it is for. */
   run(signal: AbortSignal, ready?: () => void): Promise<void>;
-  start(): Promise<void>;
+  /** Resolves to whether it runs: false if it was stopped first. */
+  start(): Promise<boolean>;
   stop(): Promise<void>;
 }
 
@@ -50,7 +51,7 @@ export function runTogether(first: readonly Running[], last: readonly Running[])
     start() {
       const begun = ++term;
       const started: Running[] = [];
-      const starting: Promise<void>[] = [];
+      const starting: Promise<boolean>[] = [];
       try {
         for (const each of first) {
           starting.push(each.start());
@@ -61,9 +62,9 @@ export function runTogether(first: readonly Running[], last: readonly Running[])
         throw error;
       }
       const lasts = Promise.allSettled(starting).then(() =>
-        term === begun ? Promise.all(last.map((each) => each.start())) : [],
+        term === begun ? Promise.all(last.map((each) => each.start())) : [false],
       );
-      const all = Promise.all([...starting, lasts]).then(() => {});
+      const all = Promise.all([...starting, lasts]).then((run) => run.flat().every((runs) => runs));
       // As for each of them: nobody has to wait.
       all.catch(() => {});
       return all;

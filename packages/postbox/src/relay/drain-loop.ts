@@ -55,7 +55,12 @@ export interface DrainLoop {
 }
 
 /** Retrying does not mend these: somebody has to migrate, or to deploy. */
-export const fatal: ReadonlySet<string> = new Set(["schema-missing", "schema-outdated", "schema-newer"]);
+export const fatal: ReadonlySet<string> = new Set([
+  "schema-missing",
+  "schema-outdated",
+  "schema-newer",
+  "store-closed",
+]);
 
 export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions): DrainLoop {
   const { box: boxName, order, leaseMs, publishTimeoutMs, runtime, telemetry, hints } = options;

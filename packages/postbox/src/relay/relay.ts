@@ -132,11 +132,11 @@ export interface Relay extends RelaySource {
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * `run` in the background. Resolves when it has reached both the database and the broker, which it tries for as long as it takes;
-   * rejects for what no retry can mend. Nobody has to wait for it: a run that fails tells telemetry, and `stop` rejects with its
-   * error; then it may be started again. Throws `already-started` while it runs.
+   * `run` in the background. Resolves to true when it has reached both the database and the broker, which it tries for as long as it
+   * takes, and to false if `stop` was called first. Rejects for what no retry can mend. You need not await it: telemetry reports a run
+   * that fails, and `stop` rejects with its error; then it may be started again. Throws `already-started` while it runs.
    */
-  start(): Promise<void>;
+  start(): Promise<boolean>;
   /** Stops what `start` began and waits for it. */
   stop(): Promise<void>;
   /** The same as `stop`, for `await using`. */

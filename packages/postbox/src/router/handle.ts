@@ -1,8 +1,9 @@
 import { PermanentError } from "../errors.js";
 import type { EventDefinition } from "../event/define-event.js";
 import type { OlderType } from "../event/upcast.js";
+import { refuseUnfinished } from "../internal/unfinished.js";
 import type { Codecs } from "../message/codec.js";
-import type { BaseContext, Outputs, WithoutOutputs } from "./context.js";
+import type { BaseContext, InTransaction, Outputs, WithoutOutputs } from "./context.js";
 import type { AnyMiddleware, Next } from "./middleware.js";
 
 /** A handler without its types, as the router keeps it. */
@@ -40,6 +41,9 @@ export function createHandle(
   const innermost = async (context: BaseContext, handling: Handling): Promise<Outputs> => {
     handling.handled = "by-middleware";
     const outputs = outputsOf(await handler(handling.data, context), event, context);
+    // Here as well as at the end of its transaction: by then it may have finished.
+    const unfinished = refuseUnfinished((context as Partial<InTransaction<unknown>>).tx);
+    if (unfinished !== undefined) await unfinished;
     handling.handled = "by-handler";
     if (context.runtime.failpoint) await context.runtime.failpoint("handler.returned");
     return outputs;

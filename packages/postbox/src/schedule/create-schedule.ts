@@ -71,11 +71,11 @@ export interface Schedule {
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * `run` in the background. Resolves when the database knows every entry: its ticks count from then on. Rejects for what no retry
-   * can mend. You need not await it: a run that fails tells telemetry, and `stop` rejects with its error. Throws
-   * `already-started` while it runs.
+   * `run` in the background. Resolves to true when the database knows every entry, whose ticks count from then on, and to false if
+   * `stop` was called first. Rejects for what no retry can mend. You need not await it: telemetry reports a run that fails, and `stop`
+   * rejects with its error. Throws `already-started` while it runs.
    */
-  start(): Promise<void>;
+  start(): Promise<boolean>;
   /** Stops what `start` began and waits for it. */
   stop(): Promise<void>;
   /** The same as `stop`, for `await using`. */

@@ -63,7 +63,8 @@ function wordsOf(box: string): Words {
       sent: "sent",
       relay: "relay",
       relays: "relays",
-      noneLives: "no relay lives; start one",
+      noneLives:
+        "no relay is running; start one (createMessaging starts its relay as soon as all of its consumers receive)",
       never: "they can never be sent",
       listParked: 'admin.list({ status: "parked" })',
       lookAt:
@@ -77,7 +78,7 @@ function wordsOf(box: string): Words {
     sent: "handled",
     relay: "instance",
     relays: `instances of the consumer ${consumer}`,
-    noneLives: `no instance of the consumer ${consumer} runs; start one`,
+    noneLives: `no instance of the consumer ${consumer} is running; start one, or if it was retired, end what is left with admin.discard`,
     never: "they can never be handled",
     listParked: `admin.list({ status: "parked", box: "${box}" })`,
     lookAt:
@@ -147,8 +148,8 @@ function whyUnsent({ pausedAt, relays, unowned }: BoxSight, words: Words): strin
 
 function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight, words: Words): HealthProblem[] {
   if (unowned === 0 || pausedAt !== undefined) return [];
-  // A consumer that is not there any more has a box all the same, and nothing is wrong with that.
-  if (consumerOf(words.box) !== undefined && !unsentUnowned && relays.length === 0) return [];
+  // A service that only consumes has an outbox all the same, and a consumer that was retired has a box.
+  if (!unsentUnowned && relays.length === 0) return [];
   const why =
     relays.length === 0
       ? words.noneLives

@@ -1,3 +1,4 @@
+import { PostboxError } from "../errors.js";
 import type { Executor } from "../store.js";
 import { failedTransaction, sqlState } from "./sql-state.js";
 
@@ -44,6 +45,26 @@ export async function noteElsewhere(
     (refused) => !isReadOnly && sqlState(refused) === failedTransaction,
   );
   if (isOther) elsewhere.add(error as object);
+}
+
+/** Where the user has ended the pool, `pg` says it in a text and Postgres.js in a code. No retry can mend that. */
+const closedText = /Cannot use a pool after calling end on the pool/;
+const closedCode = "CONNECTION_ENDED";
+
+/** The error for work on a pool that was ended; any other as it is. */
+export function closedError(storeName: string, error: unknown): unknown {
+  if (!(error instanceof Error) || error instanceof PostboxError || !isClosed(error)) return error;
+  const text = `the pool of ${storeName} was ended while it was still in use: ${error.message}; stop or close what works on the store first, and end its pool after that`;
+  return new PostboxError("store-closed", text, { cause: error });
+}
+
+function isClosed(error: Error): boolean {
+  try {
+    return closedText.test(error.message) || (error as { readonly code?: unknown }).code === closedCode;
+  } catch {
+    // As for `sqlState`.
+    return false;
+  }
 }
 
 /** Whether an error says that a connection to the database was lost, also where a library has wrapped it. */

@@ -46,7 +46,9 @@ export function whyNotOpen(client: ClientState): Refusal | undefined {
     case "E":
       return failed;
     default:
-      return { not: "no transaction is open on this client: it has not begun, or has ended" };
+      return {
+        not: "no transaction is open on this client: it has not begun, or has ended, as it has when a publish was not awaited",
+      };
   }
 }
 
@@ -102,7 +104,7 @@ export async function inTransaction(
 }
 
 const elsewhere = "not in transaction ";
-export const ended: Refusal = { not: "it has not begun, or has ended" };
+export const ended: Refusal = { not: "it has not begun, or has ended, as it has when a publish was not awaited" };
 
 /** Libraries wrap the database's errors, and write their own texts around it; also the statement, where no number follows. */
 function saysElsewhere(error: unknown): boolean {

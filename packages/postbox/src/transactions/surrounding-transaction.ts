@@ -4,6 +4,7 @@ import { createSurrounding } from "../internal/surrounding.js";
 import { withAllFinished } from "../internal/unfinished.js";
 import { checkOptions, flag, oneOf, signal as signalRule } from "../options.js";
 import type { SessionId, Store, TransactionLibrary } from "../store.js";
+import { closedError } from "./connection-lost.js";
 import { Abandoned, type Bounded, untilAborted } from "./until-aborted.js";
 
 interface Held<Tx> {
@@ -98,7 +99,7 @@ export function surroundingTransactions<Tx>(
       try {
         result = await (signal === undefined ? begin() : untilAborted(signal, begin));
       } catch (error) {
-        throw error instanceof Abandoned ? error.reason : error;
+        throw error instanceof Abandoned ? error.reason : closedError(storeName, error);
       }
       for (const task of afterCommit) task();
       return result;

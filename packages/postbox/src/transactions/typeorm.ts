@@ -1,6 +1,6 @@
 import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions, type Look } from "./define-transactions.js";
-import { type ClientState, isClient, whyNotOpen } from "./open-transaction.js";
+import { type ClientState, ended, isClient, whyNotOpen } from "./open-transaction.js";
 
 interface QueryRunner {
   readonly isReleased: boolean;
@@ -74,7 +74,7 @@ function look(value: unknown): Look {
   const client = clientOf(runner);
   const refusal = client === undefined ? undefined : whyNotOpen(client);
   if (refusal !== undefined) return refusal;
-  if (runner.isReleased || !runner.isTransactionActive) return { not: "it has not begun, or has ended" };
+  if (runner.isReleased || !runner.isTransactionActive) return ended;
   return client === undefined ? "perhaps" : "open";
 }
 

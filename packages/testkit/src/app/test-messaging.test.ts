@@ -13,6 +13,7 @@ import {
 } from "postbox";
 import { type ConnectedStore, connectStore } from "postbox/connect";
 import { type MemoryStore, memoryStore } from "postbox/memory";
+import { createSchedule } from "postbox/schedule";
 import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import { z } from "zod";
 import { gate } from "../gate.js";
@@ -389,6 +390,19 @@ describe("the clock", () => {
     await settled;
     expect(attempts).toBe(3);
   });
+});
+
+it("moves a schedule by the clock of the test", async () => {
+  await using app = testMessaging({ handledElsewhere: [Paid] });
+  const hourly = { everyMs: 3_600_000, message: Paid.message({ n: 1 }) };
+  const schedule = createSchedule(app.messaging.outbox, { hourly }, { runtime: app.runtime });
+  await schedule.start();
+  for (const hours of [1, 2, 3]) {
+    await app.clock.advance(3_600_000);
+    await app.settled();
+    expect(await app.published(Paid)).toHaveLength(hours);
+  }
+  await schedule.stop();
 });
 
 describe("on PGlite", () => {

@@ -10,6 +10,7 @@ import {
   PostboxError,
   type Published,
   type Receiver,
+  type Runtime,
   type Store,
   silent,
 } from "postbox";
@@ -68,6 +69,8 @@ export interface TestMessaging<S extends AnyStore = AnyStore, Inbox extends Inbo
 /** With a store in memory, whose time only the test moves. */
 export interface InMemoryMessaging<Inbox extends InboxMode = InboxMode> extends TestMessaging<MemoryStore, Inbox> {
   readonly clock: TestClock;
+  /** The time of the test, for what else lives by it: `createSchedule(app.messaging.outbox, entries, { runtime: app.runtime })`. */
+  readonly runtime: Partial<Runtime>;
 }
 
 /** In memory, of the loops' own time: no pause of relay and consumers is longer, so that after it each of them has looked. */
@@ -91,7 +94,7 @@ export function testMessaging<S extends AnyStore, Inbox extends InboxMode = true
 ): TestMessaging<S, Inbox>;
 export function testMessaging(
   options: TestMessagingOptions & { readonly store?: AnyStore } = {},
-): TestMessaging & { readonly clock?: TestClock } {
+): TestMessaging & { readonly clock?: TestClock; readonly runtime?: Partial<Runtime> } {
   const { service = "app", store: given, handledElsewhere = [], inbox = true, telemetry = silent, ...more } = options;
   const time = given === undefined ? testTime() : undefined;
   const now = () => time?.clock.now() ?? Date.now();
@@ -157,7 +160,7 @@ export function testMessaging(
     store,
     broker,
     receiver,
-    ...(time && { clock: time.clock }),
+    ...(time && { clock: time.clock, runtime: time.storage }),
     published: publishedTo(store, more.codecs ?? []),
     publishedBy: (work) => publishedBy(store, work),
     async deliver(event, data, messageOptions) {

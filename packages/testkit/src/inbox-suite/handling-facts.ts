@@ -1,5 +1,6 @@
 import {
   type BaseContext,
+  createOutbox,
   defineMiddleware,
   type Message,
   type Middleware,
@@ -480,6 +481,33 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
         await heir.stop();
       },
     );
+
+    fact("a handler that does not await its publish fails, and is tried again", async (harness) => {
+      const { broker, publisher } = orders();
+      const slow: Store<Tx> = {
+        ...harness.store,
+        async append(...given) {
+          await new Promise((resolve) => setImmediate(resolve));
+          await harness.store.append(...given);
+        },
+      };
+      const outbox = createOutbox(slow, { source: "/orders" });
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        handle: async ({ tx, attempt }) => {
+          const published = outbox.in(tx).publish(Placed, { order: "2" });
+          published.catch(() => {});
+          if (attempt > 1) await published;
+        },
+      });
+      await publisher.publish(Placed, { order: "1" });
+      start(broker.receiver());
+      expect(await log.until("delivery.retried")).toMatchObject({ error: { code: "publish-not-awaited" } });
+      await untilEffects(harness, 1);
+      await untilEmpty(harness);
+      await stop();
+      expect(await harness.effects()).toEqual(["1"]);
+    });
 
     fact("a transaction that ran into another one runs again, and is no failure", async (harness) => {
       const { broker, publisher } = orders();

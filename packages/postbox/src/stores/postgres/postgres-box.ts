@@ -10,6 +10,7 @@ import {
   type Settlement,
   type TakenLane,
 } from "../../store.js";
+import { isConnectionLost } from "../../transactions/connection-lost.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { boxFunctions } from "./box-functions.js";
 import { dueFrom, lateFrom, readFrom } from "./box-rows.js";
@@ -45,7 +46,7 @@ export function postgresBox(
     } catch (thrown) {
       if (signal?.aborted) throw signal.reason;
       const error = schemaError(thrown, schema);
-      if (error instanceof PostboxError) throw error;
+      if (error instanceof PostboxError || isConnectionLost(error)) throw error;
       throw new PostboxError(
         "store-failed",
         `could not ${words[verb] ?? verb} the box ${name} in Postgres: ${reasonOf(error)}`,

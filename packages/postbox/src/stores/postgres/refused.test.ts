@@ -43,6 +43,25 @@ describeOnEach("postgres", ({ url }) => {
     });
   }
 
+  it("what works on a pool that was ended ends, too, and says in which order to stop", async () => {
+    const [{ telemetry }, broker] = [telemetryLog(), memoryBroker()];
+    const pool = new pg.Pool({ connectionString: url, max: 3 });
+    const store = postgresStore({ pool, schema: `closed_${randomUUID().slice(0, 8)}` });
+    await pool.end();
+    const closed = {
+      code: "store-closed",
+      message: expect.stringMatching(/stop or close what works on the store first/),
+    };
+    const relay = createRelay(store, recordingSender(), { telemetry });
+    await expect(relay.run()).rejects.toMatchObject(closed);
+    const router = createRouter("billing", { telemetry }).use(transaction(store)).use(inbox(store));
+    router.on(Happened, async () => {});
+    await expect(router.run(broker.receiver())).rejects.toMatchObject(closed);
+    const daily = { everyMs: 86_400_000, message: Happened.message({}) };
+    const schedule = createSchedule(createOutbox(store, { source: "/test" }), { daily }, { telemetry });
+    await expect(schedule.run()).rejects.toMatchObject(closed);
+  });
+
   it("no consumer with an inbox, and no schedule, starts with a database that does not exist", async () => {
     const store = storeAt(strangers["a database that does not exist"]);
     const [{ telemetry }, broker] = [telemetryLog(), memoryBroker()];

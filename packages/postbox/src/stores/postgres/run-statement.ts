@@ -1,5 +1,6 @@
 import type { Pool, PoolClient } from "pg";
 import type { Executor } from "../../store.js";
+import { closedError } from "../../transactions/connection-lost.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { cancelStatement } from "./cancel-statement.js";
 import type { OpenConnection } from "./own-connection.js";
@@ -120,7 +121,7 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
     return result;
   }
 
-  return async (text, params, signal, form = "named") => {
+  const run: StatementRunner = async (text, params, signal, form = "named") => {
     if (signal !== undefined) {
       const client = await places.take(signal, open && patienceMs);
       const statement: Statement = [text, params, form];
@@ -139,6 +140,10 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
       : await pool.query(configOf(text, params, form));
     return { rows, rowCount: rowCount ?? 0 };
   };
+  return (...statement) =>
+    run(...statement).catch((error: unknown) => {
+      throw closedError("postgres", error);
+    });
 }
 
 /** Rejects as soon as the signal is aborted: a dead connection may never let `work` end. */

@@ -1,0 +1,31 @@
+import { expect, it } from "vitest";
+import { createActivity } from "./activity.js";
+import { settle } from "./settle.js";
+
+/** A store and a broker in real time, of which nothing is told; `looks` says what is busy each time that they are asked. */
+function untold(looks: readonly (readonly string[])[]) {
+  let asked = 0;
+  return {
+    activity: createActivity(() => {}),
+    deliveries: () => 0,
+    isHandling: () => false,
+    async standing() {
+      const busy = looks[Math.min(asked++, looks.length - 1)] as readonly string[];
+      return { busy, unhandled: [], reported() {} };
+    },
+  };
+}
+
+it("asks again where nothing tells that a message was handled, as with a router of one's own", async () => {
+  await settle(untold([["a in the box"], ["a in the box"], []]), { timeoutMs: 2_000 });
+});
+
+it("gives up where nothing changes", async () => {
+  const settling = settle(untold([["a in the box"]]), { timeoutMs: 60 });
+  await expect(settling).rejects.toThrow("nothing happened for 60 ms while a in the box");
+});
+
+it("goes on as long as something changes", async () => {
+  const left = Array.from({ length: 8 }, (_, n) => [`${8 - n} in the box`]);
+  await settle(untold([...left, []]), { timeoutMs: 60 });
+});
