@@ -1,6 +1,7 @@
 import { setMaxListeners } from "node:events";
 import type { Backoff } from "../backoff.js";
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
+import { createCrowd } from "../internal/crowd.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 import { soundError } from "../internal/sound-error.js";
 import { createTurns } from "../internal/turns.js";
@@ -48,7 +49,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     options.concurrency,
     options.maxBuffered,
   );
-  const outstanding = new Set<TrackedDelivery>();
+  const outstanding = createCrowd<TrackedDelivery>();
   const stopping = new AbortController();
   const giveUp = new AbortController();
   const suspects = createTurns();
@@ -246,7 +247,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
           .catch((error) => telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) }));
       }
       const delivery = trackDelivery(raw, options, (done) => {
-        outstanding.delete(done);
+        outstanding.remove(done);
         if (outstanding.size === 0) emptied();
       });
       outstanding.add(delivery);

@@ -1,4 +1,5 @@
 import { PostboxError } from "../errors.js";
+import type { Member } from "../internal/crowd.js";
 import type { Runtime } from "../internal/runtime.js";
 import type { Message } from "../message/message.js";
 import { aboutMessage, type Telemetry } from "../telemetry/events.js";
@@ -6,7 +7,7 @@ import type { Delivery } from "../transport.js";
 import type { Verdict } from "./keeper.js";
 
 /** A delivery as the router settles it: told to telemetry, and never once it has been given back at a stop. */
-export interface TrackedDelivery extends Delivery {
+export interface TrackedDelivery extends Delivery, Member {
   readonly message: Message;
   /** Whether it has ended, one way or another. */
   readonly settled: boolean;
@@ -72,6 +73,7 @@ export function trackDelivery(
     ...(delivery.kept && { kept: delivery.kept }),
     // Not a getter: with one, the engine makes a dictionary of each delivery, and handling it takes twice as long.
     settled: false,
+    place: -1,
     ack: (kept) => {
       // It was kept, whether or not the broker hears of it.
       if (kept !== undefined) tell(kept);

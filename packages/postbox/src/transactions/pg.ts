@@ -42,8 +42,8 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         return run;
       }
       return (text, params) => {
-        if (beginning.state === "held") return beginning.sendWith(text, params).then(answerOf);
-        return beginning.opened().then(() => run(text, params));
+        if (beginning.state === "held") return beginning.sendWith(text, params);
+        return beginning.opened()?.then(() => run(text, params)) ?? run(text, params);
       };
     },
 
@@ -65,9 +65,11 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         else await (beginning?.opened() ?? client.query(beginStatement(options)));
         const working = work(client);
         // Unless it went out with the statement that the work has started.
-        const opened = beginning?.opened();
+        beginning?.sendAlone();
         const result = await working;
+        const opened = beginning?.opened();
         if (opened !== undefined) await opened;
+        if (beginning?.failed) throw commitRolledBack();
         if (ending.seen() || client.getTransactionStatus() === "I") throw transactionEnded();
         ending.stop();
         // COMMIT of a failed transaction succeeds, and rolls back; only its tag says so.
@@ -75,14 +77,18 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         if (command !== "COMMIT") throw commitRolledBack();
         return result;
       } catch (thrown) {
-        await beginning?.opened().catch(ignore);
+        beginning?.sendAlone();
+        await beginning?.opened()?.catch(ignore);
         // Before the ROLLBACK below, which is not its function's.
         const error = ending.seen() && !isEnded(thrown) ? transactionEnded(thrown) : orSwallowed(thrown);
         ending.stop();
         if (!options.signal?.aborted) {
           await noteElsewhere(error, (text, params) => client.query(text, params as unknown[]).then(answerOf));
         }
-        broken = (await rollback(client)) ?? (options.signal?.aborted ? new Error("abandoned") : undefined);
+        // A statement that could not even be sent fails before the client hears that BEGIN was answered.
+        broken =
+          (await rollback(client, beginning !== undefined)) ??
+          (options.signal?.aborted ? new Error("abandoned") : undefined);
         throw error;
       } finally {
         beginnings.delete(client);
@@ -121,8 +127,8 @@ function whatInstead(value: unknown): string {
 }
 
 /** Ends what is still open. An error means that the connection is in no state to be used again. */
-async function rollback(client: PoolClient): Promise<Error | undefined> {
-  if (client.getTransactionStatus() === "I") return undefined;
+async function rollback(client: PoolClient, mayBeOpen: boolean): Promise<Error | undefined> {
+  if (client.getTransactionStatus() === "I" && !mayBeOpen) return undefined;
   try {
     await client.query("ROLLBACK");
     return undefined;

@@ -1,3 +1,5 @@
+import { whenAborted } from "../internal/when-aborted.js";
+
 /** A handler that listens to its signal ends by itself within this time, and its connection can be used again. */
 const graceMs = 250;
 /** How long COMMIT, ROLLBACK and the forced end may take after that. */
@@ -73,12 +75,11 @@ export function untilAborted<R>(signal: AbortSignal, begin: (bounded: Bounded) =
         abandon?.();
       }, graceMs);
     };
+    const cancel = whenAborted(signal, abort);
     const over = () => {
       clearTimeout(timer);
-      signal.removeEventListener("abort", abort);
+      cancel();
     };
-    signal.addEventListener("abort", abort, { once: true });
-    if (signal.aborted) abort();
     begin(bounded).then(
       (result) => {
         over();

@@ -113,6 +113,12 @@ export interface WindowOptions {
   seen?(row: Row): Row;
 }
 
+interface Flight {
+  row: Row | undefined;
+  /** As they were when it departed: a sender may have given their memory away. */
+  readonly bytes: number;
+}
+
 export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }: WindowOptions): Window {
   const keys = new Map<string, KeyState>();
   let ready: (Row | KeyState)[] = [];
@@ -125,8 +131,8 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
   const reads = createReads();
   let buffered = 0;
   let bufferedBytes = 0;
-  /** With their bytes, as they were when they departed: a sender may have given their memory away. */
-  const flying = new Map<Row, number>();
+  /** By position. What has landed lets its row go: a Map that grows over what was deleted keeps the old values alive for long. */
+  const flying = new Map<number, Flight>();
   const bufferedIn = new Map<number, number>();
   let inFlight = 0;
   let inFlightBytes = 0;
@@ -189,8 +195,12 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     letGo(row);
   };
   const landed = (row: Row): KeyState | undefined => {
-    inFlightBytes -= flying.get(row) ?? 0;
-    flying.delete(row);
+    const flight = flying.get(row.position);
+    if (flight?.row === row) {
+      inFlightBytes -= flight.bytes;
+      flight.row = undefined;
+      flying.delete(row.position);
+    }
     inFlight--;
     const key = keyOf(row);
     if (key === undefined) return undefined;
@@ -203,12 +213,13 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
   const depart = (batch: readonly Row[]): void => {
     for (const row of batch) {
       const bytes = bytesOf(row);
-      flying.set(row, bytes);
+      flying.set(row.position, { row, bytes });
       inFlightBytes += bytes;
       letGo(row);
     }
     inFlight += batch.length;
   };
+  const rowsInFlight = (): Row[] => [...flying.values()].map(({ row }) => row as Row);
   const isSuspect = (entry: Row | KeyState, from: number): boolean => {
     const row = "queue" in entry ? entry.queue[0] : entry;
     return row !== undefined && row.crashes >= from;
@@ -398,12 +409,12 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     hasEarlierOnItsWay(row) {
       const key = keyOf(row);
       if (key === undefined || (keys.get(key)?.inFlight ?? 0) === 0) return false;
-      for (const other of flying.keys()) {
+      for (const other of rowsInFlight()) {
         if (keyOf(other) === key && !other.waiting && other.position < row.position) return true;
       }
       return false;
     },
-    isOnItsWay: (row) => flying.has(row),
+    isOnItsWay: (row) => flying.get(row.position)?.row === row,
     isIdle: (lane) => (live.get(lane)?.size ?? 0) === 0,
 
     forget(lane) {
@@ -425,7 +436,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     drop(lane) {
       if (isolated?.lane === lane) isolated = undefined;
       this.forget(lane);
-      for (const row of [...flying.keys()]) if (row.lane === lane) landed(row);
+      for (const row of rowsInFlight()) if (row.lane === lane) landed(row);
       for (const [key, state] of keys) if (state.lane === lane) keys.delete(key);
       live.delete(lane);
     },
@@ -453,7 +464,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     waitingUnder() {
       const found = new Set<string>();
       const add = (row: Row) => row.waiting && found.add(keyOf(row) ?? `\u0001${row.message.id}`);
-      for (const row of flying.keys()) add(row);
+      for (const row of rowsInFlight()) add(row);
       for (const entry of [...ready.slice(readyHead), ...suspects]) if (!("queue" in entry)) add(entry);
       for (const { queue } of keys.values()) for (const row of queue) add(row);
       return [...found];
