@@ -46,7 +46,7 @@ const prelude = `
   import pg from "pg";
   import { createMessaging, createOutbox, createRelay, createRouter, defineEvent, inbox, transaction } from "postbox";
   import { connectStore, connectTransport } from "postbox/connect";
-  import { postgresStore } from "postbox/postgres";
+  import { postgresNotifier, postgresStore } from "postbox/postgres";
   import { rabbitmqReceiver, rabbitmqSender } from "postbox/rabbitmq";
   const { POSTGRES: database, RABBITMQ: url, NAME: name } = process.env;
   const schema = { "~standard": { version: 1, vendor: "test", validate: (value) => ({ value }) } };
@@ -87,7 +87,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     `${withPool}
     const outbox = createOutbox(store, { source: "/test" });
     const router = createRouter(name).use(transaction(store)).use(inbox(store)).on(Happened, onHappened);
-    const relay = createRelay(store, rabbitmqSender({ url }), { pollIntervalMs: 20, hint: true });
+    const relay = createRelay(store, rabbitmqSender({ url }), { pollIntervalMs: 20, notifier: postgresNotifier({ pool, schema: name }) });
     await router.start(rabbitmqReceiver({ url }));
     await relay.start();
     await store.transaction((tx) => outbox.in(tx).publish(Happened, { a: 1 }));

@@ -164,17 +164,17 @@ describeOnEach("postgres", (server) => {
     expect([await count("parked"), await count("pending"), await count("wait")]).toEqual([0, 0, 0]);
     await relay.stop();
 
-    const hinted = (await load("hinted.ts")) as { relay: Relay; outbox: Outbox<pg.ClientBase> };
+    const notified = (await load("notified.ts")) as { relay: Relay; outbox: Outbox<pg.ClientBase> };
     const { OrderPlaced } = (await load("events.ts")) as { OrderPlaced: OrderPlaced };
-    hinted.relay.start();
+    notified.relay.start();
     const listeners =
       "select from pg_stat_activity where application_name like 'postbox listener of postbox:postbox:outbox%'";
     await until(async () => (await pool.query(`${listeners} and datname = current_database()`)).rowCount === 1);
     await store.transaction((tx: pg.ClientBase) =>
-      hinted.outbox.in(tx).publish(OrderPlaced, { orderId: "order-6", total: 6 }),
+      notified.outbox.in(tx).publish(OrderPlaced, { orderId: "order-6", total: 6 }),
     );
     await until(() => broker.depth("audit") === 7);
-    await hinted.relay.stop();
+    await notified.relay.stop();
 
     const { takeOrders } = await load("take-orders.ts");
     const { billing, source } = (await load("billing.ts")) as { billing: RunsReceiver; source: Receiver };

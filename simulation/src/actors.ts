@@ -4,6 +4,7 @@ import {
   createRouter,
   durableInbox,
   inbox,
+  type Notifier,
   outboxOutputs,
   PermanentError,
   type RelayOptions,
@@ -16,6 +17,7 @@ import { Link } from "./link.js";
 import { type Consumer, consumers, Handled, Placed } from "./orders.js";
 import type { Fault, Role } from "./plan.js";
 import { SimulatedProcess } from "./process.js";
+import { simulatedNotifier } from "./simulated-notifier.js";
 import { type SimulatedStore, simulatedStore } from "./simulated-store.js";
 import type { Stage } from "./stage.js";
 
@@ -24,6 +26,7 @@ export interface Actor {
   readonly process: SimulatedProcess;
   readonly links: Readonly<Record<"store" | "broker", Link>>;
   readonly store: SimulatedStore;
+  readonly notifier: Notifier | false;
   /** As it should: what is on its way is finished. */
   stop(): Promise<void>;
   /** Of a consumer: its connection to the broker dies. */
@@ -53,20 +56,21 @@ function bootProcess(stage: Stage, role: Role, index: number, life: number) {
     store: new Link(world, process, chance.fork(), () => stage.storeWeather()),
     broker: new Link(world, process, chance.fork(), () => stage.brokerLink()),
   };
+  const storeChance = chance.fork();
   const store = simulatedStore({
     database,
     facts,
     link: links.store,
     recorder,
-    chance: chance.fork(),
+    chance: storeChance,
     commitUnknown: () => stage.during("commits unknown")[0]?.share ?? 0,
-    hintLost: 0.1,
     direct: plan.direct,
   });
   const telemetry = (event: TelemetryEvent): void => {
     if (process.alive) recorder.telemetry(name, event);
   };
-  return { process, links, store, telemetry, runtime: process.runtime };
+  const notifier = plan.hint && simulatedNotifier(facts.listeners, links.store, recorder, storeChance);
+  return { process, links, store, notifier, telemetry, runtime: process.runtime };
 }
 
 function startRelay(stage: Stage, own: Booted): Actor {
@@ -76,11 +80,11 @@ function startRelay(stage: Stage, own: Booted): Actor {
   return { ...own, stop: () => relay.stop() };
 }
 
-function relayOptions({ plan, backoff }: Stage, { telemetry, runtime }: Booted): RelayOptions {
+function relayOptions({ plan, backoff }: Stage, { notifier, telemetry, runtime }: Booted): RelayOptions {
   return {
     ...plan.relay,
     publishTimeoutMs: plan.relay.leaseMs / 4,
-    hint: plan.hint,
+    notifier,
     backoff,
     telemetry,
     runtime,
@@ -111,10 +115,14 @@ function startConsumer(stage: Stage, own: Booted): Actor {
   };
 }
 
-function routerFor(stage: Stage, { process, store, telemetry, runtime }: Booted, consumer: Consumer): RunsReceiver {
+function routerFor(
+  stage: Stage,
+  { process, store, notifier, telemetry, runtime }: Booted,
+  consumer: Consumer,
+): RunsReceiver {
   const { plan, chance, recorder, backoff } = stage;
-  const { hint, strictKeyOrder, handler } = plan;
-  const outbox = createOutbox(store, { source: "/consumer", hint, strictKeyOrder, runtime });
+  const { strictKeyOrder, handler } = plan;
+  const outbox = createOutbox(store, { source: "/consumer", notifier, strictKeyOrder, runtime });
   const handle = async (name: string, tx: MemoryTransaction, id: string) => {
     if (handler.ms > 0) await process.sleep(chance.between(0, handler.ms));
     for (const { share, forGood } of stage.during("handlers fail")) {

@@ -133,11 +133,11 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
 
 async function publish(
   { plan, poisons, world }: Stage,
-  { process, store }: Actor,
+  { process, store, notifier }: Actor,
   planned: PlannedTransaction,
 ): Promise<void> {
-  const { strictKeyOrder, hint } = plan;
-  const outbox = createOutbox(store, { source: "/producer", runtime: process.runtime, strictKeyOrder, hint });
+  const { strictKeyOrder } = plan;
+  const outbox = createOutbox(store, { source: "/producer", runtime: process.runtime, strictKeyOrder, notifier });
   await store.transaction(async (tx) => {
     let number = 0;
     for (const [call, keys] of planned.calls.entries()) {

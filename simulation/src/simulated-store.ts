@@ -4,6 +4,7 @@ import type { Chance } from "./chance.js";
 import type { Link } from "./link.js";
 import { consumers } from "./orders.js";
 import { nameOf, type Recorder, sightingOf } from "./recorder.js";
+import type { Listeners } from "./simulated-notifier.js";
 
 /** What is known of a box from outside: who owns which lane, and what has left `pending`. */
 class BoxFacts {
@@ -19,6 +20,8 @@ export class DatabaseFacts {
   readonly #boxes = new Map<string, BoxFacts>();
   /** The transactions that have neither committed nor been rolled back. */
   readonly open = new Set<string>();
+  /** To notifications of appends, in all processes. */
+  readonly listeners: Listeners = new Set();
   #transactions = 0;
 
   of(box: string): BoxFacts {
@@ -40,8 +43,6 @@ export interface SimulatedStoreOptions {
   readonly chance: Chance;
   /** How often the outcome of a COMMIT stays unknown to the one who asked for it. */
   commitUnknown(): number;
-  /** How often a hint gets lost. */
-  readonly hintLost: number;
   /** Whether nothing is behind the box but its consumers: what is settled as sent has arrived. */
   readonly direct: boolean;
 }
@@ -161,21 +162,7 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
     isUnavailable: (error) => error instanceof Error && error.message.startsWith("connection "),
     isRefused: () => false,
     box: (name) => simulatedBox(inner.box(name), name, options),
-    hints: {
-      sender: (box, failed) => (inner.hints as NonNullable<typeof inner.hints>).sender(box, failed),
-      listen: (box, listener, signal) =>
-        (inner.hints as NonNullable<typeof inner.hints>).listen(
-          box,
-          {
-            listening: () => link.back(() => listener.listening()),
-            hinted: () => {
-              if (chance.is(options.hintLost) || link.isCut) recorder.meet("a hint got lost");
-              else link.back(() => listener.hinted());
-            },
-          },
-          signal,
-        ),
-    },
+    afterCommit: (tx, task) => inner.afterCommit?.(tx, task) ?? false,
     admin: inner.admin,
     purge: (purgeOptions) =>
       link.call(async () => {

@@ -6,7 +6,6 @@ import { alternate } from "../rounds.js";
 import { percentile } from "../statistics.js";
 import { boxOf } from "./boxes.js";
 import { outboxLine } from "./outbox-line.js";
-import { outboxKnows, relayKnows } from "./relay-options.js";
 
 const percents = { p50: 50, p99: 99 } as const;
 const samples = 150;
@@ -15,32 +14,30 @@ const rival = "graphile-worker";
 
 type Rounds = readonly (readonly number[])[];
 
-/** From commit to the call of the sender in an idle system with the hint on, against each peer's call of its handler. */
+/** From commit to the call of the sender in an idle system with a notifier, against each peer's call of its handler. */
 export const hintLatency: Benchmark = {
   names: Object.keys(percents).map(nameOf),
   async measure(run) {
     const peers = await run.peers();
-    const hinted = outboxKnows({ hint: true }) && relayKnows({ hint: true });
     const rounds = await alternate<string, readonly number[]>(run.rounds, {
-      ...(hinted && { ours: () => oursWithHint(run) }),
+      ours: () => notified(run),
       ...Object.fromEntries(peers.map((peer) => [peer.name, () => peerLatencies(peer, run)])),
     });
     return Object.entries(percents).flatMap(([label, percent]) => [
-      against(nameOf(label), percent, rounds.ours, rounds[rival]),
+      against(nameOf(label), percent, rounds.ours as Rounds, rounds[rival]),
       ...peers.map(({ name }) => absolute(`peer.${name}.latency.${label}`, "ms", at(percent, rounds[name] as Rounds))),
     ]);
   },
 };
 
-function against(name: string, percent: number, ours: Rounds | undefined, theirs: Rounds | undefined): Figure {
-  if (ours === undefined) return missing(name, "not yet: there is no option 'hint'");
+function against(name: string, percent: number, ours: Rounds, theirs: Rounds | undefined): Figure {
   if (theirs === undefined) return missing(name, `${rival} is not installed`);
   return compared(name, "ms", at(percent, ours), rival, at(percent, theirs));
 }
 
-async function oursWithHint(run: Run): Promise<readonly number[]> {
+async function notified(run: Run): Promise<readonly number[]> {
   const box = await boxOf(run, "ours");
-  return latencies((called) => outboxLine(box, called, { hint: true }), { samples: run.share(samples), pauseMs });
+  return latencies((called) => outboxLine(box, called, { notifies: true }), { samples: run.share(samples), pauseMs });
 }
 
 function peerLatencies(peer: Peer, run: Run): Promise<readonly number[]> {

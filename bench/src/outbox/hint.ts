@@ -1,11 +1,11 @@
-import { createOutbox, type OutboxOptions } from "postbox";
+import { createOutbox } from "postbox";
+import { postgresNotifier } from "postbox/postgres";
 import { businessInsert } from "../business.js";
-import { compared, missing } from "../figure.js";
+import { compared } from "../figure.js";
 import type { Benchmark } from "../part.js";
 import { alternate } from "../rounds.js";
 import { boxOf } from "./boxes.js";
 import { Placed, randomOrder } from "./placed.js";
-import { outboxKnows } from "./relay-options.js";
 import { transactionRate } from "./transaction-rate.js";
 
 const name = "outbox.hint.vs-off";
@@ -15,10 +15,10 @@ const forMs = 3_000;
 export const hint: Benchmark = {
   names: [name],
   async measure(run) {
-    if (!outboxKnows({ hint: true })) return [missing(name, "not yet: there is no option 'hint'")];
     const box = await boxOf(run, "ours");
     const rate = (on: boolean) => {
-      const outbox = createOutbox(box.store, { source: "/bench", hint: on } as OutboxOptions);
+      const notifier = on && postgresNotifier({ pool: box.pool, schema: box.schema });
+      const outbox = createOutbox(box.store, { source: "/bench", notifier });
       return transactionRate(box, run.share(forMs), async (client) => {
         await client.query("BEGIN");
         await businessInsert(client);
@@ -27,6 +27,6 @@ export const hint: Benchmark = {
       });
     };
     const rates = await alternate(run.rounds, { on: () => rate(true), off: () => rate(false) });
-    return [compared(name, "tx/s", rates.on, "hint off", rates.off)];
+    return [compared(name, "tx/s", rates.on, "no notifier", rates.off)];
   },
 };

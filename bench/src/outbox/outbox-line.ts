@@ -1,4 +1,5 @@
-import { createOutbox, createRelay, type OutboxOptions } from "postbox";
+import { createOutbox, createRelay } from "postbox";
+import { postgresNotifier } from "postbox/postgres";
 import type { Line } from "../latency.js";
 import type { Box } from "./box.js";
 import { countingSender } from "./counting-sender.js";
@@ -10,13 +11,14 @@ export async function outboxLine(
   box: Box,
   called: () => void,
   /** `among`: dead rows stay where they are. */
-  options: { readonly hint?: boolean; readonly pollIntervalMs?: number; readonly among?: "dead rows" },
+  options: { readonly notifies?: boolean; readonly pollIntervalMs?: number; readonly among?: "dead rows" },
 ): Promise<Line> {
   if (options.among === undefined) await box.empty();
-  const { hint, pollIntervalMs } = options;
-  const outbox = createOutbox(box.store, { source: "/bench", ...(hint && { hint }) } as OutboxOptions);
+  const { notifies = false, pollIntervalMs } = options;
+  const notifier = notifies && postgresNotifier({ pool: box.pool, schema: box.schema });
+  const outbox = createOutbox(box.store, { source: "/bench", notifier });
   const sender = countingSender({ expected: Number.POSITIVE_INFINITY, onSend: called });
-  const wished = { order: "key", ...(hint && { hint }), ...(pollIntervalMs && { pollIntervalMs }) };
+  const wished = { order: "key", notifier, ...(pollIntervalMs && { pollIntervalMs }) };
   const relay = createRelay(box.store, sender, knownRelayOptions(wished));
   relay.start();
   return {

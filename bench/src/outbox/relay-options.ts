@@ -1,4 +1,4 @@
-import { ConfigError, createOutbox, createRelay, type OutboxOptions, type RelayOptions } from "postbox";
+import { ConfigError, createRelay, type RelayOptions } from "postbox";
 import { memoryBroker, memoryStore } from "postbox/memory";
 
 /** Options that this version may or may not have. */
@@ -7,11 +7,6 @@ type Wished = Readonly<Record<string, unknown>>;
 /** Whether this version of the library has such an option of a relay, and takes this value for it. */
 export function relayKnows(option: Wished): boolean {
   return refusal(() => relayWith(option)) === undefined;
-}
-
-/** Whether this version of the library has such an option of an outbox. */
-export function outboxKnows(option: Wished): boolean {
-  return refusal(() => createOutbox(memoryStore(), { source: "/bench", ...option } as OutboxOptions)) === undefined;
 }
 
 /** Those of the options that this version has: what it has no option for, it does anyway. */

@@ -36,7 +36,7 @@ export const restartHeldXmin: Benchmark = {
 async function median(box: Box, run: Run): Promise<number> {
   const options = { samples: run.share(samples), pauseMs: [20, 40] as const };
   return percentile(
-    await latencies((called) => outboxLine(box, called, { hint: true, among: "dead rows" }), options),
+    await latencies((called) => outboxLine(box, called, { notifies: true, among: "dead rows" }), options),
     50,
   );
 }

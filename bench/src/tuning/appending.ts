@@ -1,5 +1,6 @@
 import type { PoolClient } from "pg";
 import { createOutbox, type OutboxOptions } from "postbox";
+import { postgresNotifier } from "postbox/postgres";
 import { businessInsert } from "../business.js";
 import { absolute } from "../figure.js";
 import { boxOf } from "../outbox/boxes.js";
@@ -19,7 +20,10 @@ export const appending: Benchmark = {
     const outboxWith = (options: Partial<OutboxOptions> = {}) =>
       createOutbox(box.store, { source: "/bench", ...options });
     const plain = outboxWith();
-    const [hinting, strict] = [outboxWith({ hint: true }), outboxWith({ strictKeyOrder: true })];
+    const [hinting, strict] = [
+      outboxWith({ notifier: postgresNotifier({ pool: box.pool, schema: box.schema }) }),
+      outboxWith({ strictKeyOrder: true }),
+    ];
     const publishing: Readonly<Record<string, (tx: PoolClient) => Promise<unknown>>> = {
       nothing: async () => {},
       one: (tx) => plain.in(tx).publish(Placed, randomOrder()),

@@ -10,7 +10,7 @@ const settings = {
   "poll-20": { pollIntervalMs: 20 },
   "poll-100": { pollIntervalMs: 100 },
   "poll-500": { pollIntervalMs: 500 },
-  hint: { hint: true },
+  hint: { notifies: true },
 } as const;
 type Setting = keyof typeof settings;
 const percents = { p50: 50, p99: 99 } as const;

@@ -92,6 +92,7 @@ export { recover } from "./middleware/recover.js";
 export { retry, type RetryOptions } from "./middleware/retry.js";
 export { timeout } from "./middleware/timeout.js";
 export { transaction } from "./middleware/transaction.js";
+export { inProcessNotifier, type NotificationListener, type Notifier } from "./notifier.js";
 export { currentTransaction, inboxOf, type Store, type IsolationLevel, type TransactionOptions } from "./store.js";
 export type { Telemetry, TelemetryEvent, TransportEnd } from "./telemetry/events.js";
 export { silent } from "./telemetry/console.js";
@@ -140,9 +141,6 @@ export type {
   Box,
   DueOptions,
   Executor,
-  HintListener,
-  Hints,
-  HintSender,
   Inbox,
   Lane,
   LaneGap,

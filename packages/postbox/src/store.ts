@@ -79,8 +79,11 @@ export interface Store<Tx = unknown> {
   readonly inbox: Inbox<Tx>;
   /** The relay's side of a box: "outbox", or a consumer's inbox. */
   box(name: string): Box;
-  /** Only where the store can wake a relay: see `Hints`. */
-  readonly hints?: Hints<Tx>;
+  /**
+   * Runs `task` once `tx` has committed, and never if it rolls back; answers false, and does not, if the store did not open `tx` and so
+   * cannot know. Absent: it never knows.
+   */
+  afterCommit?(tx: Tx, task: () => void): boolean;
   /** The operator's side of all boxes. */
   readonly admin: Admin;
   /**
@@ -112,31 +115,6 @@ export interface ScheduleState {
   /** The database's clock. */
   readonly now: number;
   readonly claimed: boolean;
-}
-
-/**
- * An ability of a store: to wake the relays of a box, sooner than they would look. A hint carries nothing, may be lost and
- * may be wrong; nothing but time ever depends on it.
- */
-export interface Hints<Tx> {
-  /** What goes wrong is told to `failed`. */
-  sender(box: string, failed: (error: unknown) => void): HintSender<Tx>;
-  /** Listens until the signal is aborted. Rejects when it can hear nothing more, or never could. */
-  listen(box: string, listener: HintListener, signal: AbortSignal): Promise<void>;
-}
-
-export interface HintSender<Tx> {
-  /**
-   * Call it when `tx` has appended to the box. It wakes whoever listens, after the commit where the store opened `tx`, and
-   * at once where it cannot know of the commit. Never in `tx` itself; nobody waits for it; many calls make few hints.
-   */
-  send(tx: Tx): void;
-}
-
-export interface HintListener {
-  /** It hears from now on. What was hinted before was not heard. */
-  listening(): void;
-  hinted(): void;
 }
 
 /** The unit of order and of ownership: a key's hash picks one of 64. A greater epoch ends the lower one's rights. */

@@ -10,6 +10,7 @@ export { type ManualRuntime, type ManualRuntimeOptions, manualRuntime } from "./
 export { memoryStoreFeatures, memoryStoreHarness } from "./memory-store-harness.js";
 export { memoryTransportFeatures, memoryTransportHarness } from "./memory-transport-harness.js";
 export { comparable, testMessage, testMessages } from "./messages.js";
+export { type NotifierHarness, type NotifierSuiteOptions, notifierSuite } from "./notifier-suite.js";
 export {
   type PostgresTestData,
   type PostgresTestDataOptions,

@@ -19,7 +19,7 @@ import { transactionFacts } from "./store-suite/transaction-facts.js";
 export function librarySuite<Tx>(library: LibrarySuiteOptions<Tx>): void {
   const { name, connect, transactions, impostors } = library;
   const data = postgresTestData({ connect, transactions, impostors });
-  const features = { ...postgresStoreFeatures, processes: false, hints: false };
+  const features = { ...postgresStoreFeatures, processes: false };
   const options = { name, features, create: data.create };
   const fact = storeFacts(options);
   describe(`a store with ${name}`, () => {

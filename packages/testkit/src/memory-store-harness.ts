@@ -10,7 +10,6 @@ export const memoryStoreFeatures: StoreFeatures = {
   abortsOnError: false,
   foreignTransactions: true,
   processes: true,
-  hints: true,
 };
 
 /** A memory store for `storeSuite`. */

@@ -12,7 +12,6 @@ export const postgresStoreFeatures: StoreFeatures = {
   abortsOnError: true,
   foreignTransactions: false,
   processes: true,
-  hints: true,
 };
 
 export interface PostgresTestDataOptions<Tx> {

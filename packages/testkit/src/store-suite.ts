@@ -1,8 +1,8 @@
 import { describe } from "vitest";
+import { afterCommitFacts } from "./store-suite/after-commit-facts.js";
 import { appendFacts } from "./store-suite/append-facts.js";
 import { changingFacts } from "./store-suite/changing-facts.js";
 import { healthFacts } from "./store-suite/health-facts.js";
-import { hintFacts } from "./store-suite/hint-facts.js";
 import { holdingFacts } from "./store-suite/holding-facts.js";
 import { hostileInputFacts } from "./store-suite/hostile-input-facts.js";
 import { inboxFacts } from "./store-suite/inbox-facts.js";
@@ -34,7 +34,7 @@ export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     ownershipFacts(fact);
     inboxFacts(fact);
     keptFacts(fact);
-    hintFacts(fact);
+    afterCommitFacts(fact);
     lookingFacts(fact);
     changingFacts(fact);
     hostileInputFacts(fact);

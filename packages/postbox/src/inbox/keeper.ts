@@ -56,7 +56,7 @@ export function createKeeper<Tx>(
     ...options,
     inbox: bounded,
     inOrder: first === "all",
-    kept: () => drainLoop.hinted(),
+    kept: () => drainLoop.notified(),
   };
 
   /** Whether what fails is stored already. */

@@ -318,9 +318,10 @@ describe("what is wrong with its options", () => {
     ["a publisher's", { ...shared, publisherOptions: { maxMessageBytes: 0 } }, "option 'maxMessageBytes' must be"],
     [
       "an outbox's, while it is off",
-      { ...shared, publisherOptions: { hint: 1 } },
-      "createOutbox: option 'hint' must be",
+      { ...shared, publisherOptions: { strictKeyOrder: 1 } },
+      "createOutbox: option 'strictKeyOrder' must be",
     ],
+    ["a notifier", { ...shared, notifier: true }, "option 'notifier' must be a Notifier, such as"],
     ["an inbox's, while it is off", { ...shared, inboxOptions: { hash: 1 } }, "inbox: option 'hash' must be"],
     [
       "a router's, before there is one",

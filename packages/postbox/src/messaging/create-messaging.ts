@@ -174,14 +174,14 @@ export function createMessaging(options: MessagingOptions): unknown {
 
 /** Who publishes. Also what is off is made, if it can be: so its options are checked. */
 function publishingParts(options: MessagingOptions) {
-  const { service, source = `/${service}`, store, sender, codecs, telemetry, maxAttempts, runtime } = options;
-  const { hint, strictKeyOrder, publishTimeoutMs, ...rest } = options.publisherOptions ?? {};
+  const { service, source = `/${service}`, store, sender, codecs, notifier, telemetry, maxAttempts, runtime } = options;
+  const { strictKeyOrder, publishTimeoutMs, ...rest } = options.publisherOptions ?? {};
   const shared = given({ source, codecs, runtime }, rest);
   const direct = createPublisher(sender, given(shared, { telemetry, publishTimeoutMs }));
   if (store === undefined) return { publisher: direct };
   const { pollIntervalMs, batchSize } = options;
-  const relayOptions = { pollIntervalMs, batchSize, maxAttempts, telemetry, runtime };
-  const outbox = createOutbox(store, given(shared, { telemetry, hint, strictKeyOrder }));
+  const relayOptions = { pollIntervalMs, batchSize, maxAttempts, notifier, telemetry, runtime };
+  const outbox = createOutbox(store, given(shared, { telemetry, notifier, strictKeyOrder }));
   const relay = createRelay(store, sender, given(relayOptions, options.relayOptions));
   return options.outbox ? { publisher: outbox, outbox, relay } : { publisher: direct };
 }

@@ -2,6 +2,7 @@ import { ConfigError } from "../errors.js";
 import { checkInbox, type InboxOptions } from "../inbox/inbox-options.js";
 import type { Runtime } from "../internal/runtime.js";
 import { type Codec, codecList } from "../message/codec.js";
+import { type Notifier, notifierRule } from "../notifier.js";
 import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive, text } from "../options.js";
 import type { OutboxOptions } from "../outbox/outbox.js";
 import type { DirectPublisherOptions } from "../publisher/create-publisher.js";
@@ -44,15 +45,17 @@ export interface MessagingOptions<
   readonly maxAttempts?: number;
   /** Beside JSON and bytes, which are built in. Defaults to none. */
   readonly codecs?: readonly Codec[];
+  /** Wakes the relay: see `OutboxOptions` and `RelayOptions`. Defaults to one that wakes the relay of this messaging. */
+  readonly notifier?: Notifier | false;
   /** Listens to what happens in all parts. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
-  /** More for publishing; each option counts where it can: `hint` with the outbox, `publishTimeoutMs` without. Defaults to none. */
+  /** More for publishing; each option counts where it can: `strictKeyOrder` with the outbox, `publishTimeoutMs` without. Defaults to none. */
   readonly publisherOptions?: Omit<
     OutboxOptions & DirectPublisherOptions,
-    "source" | "codecs" | "telemetry" | "runtime"
+    "source" | "codecs" | "telemetry" | "runtime" | "notifier"
   >;
   /** More for the relay. Defaults to none. */
-  readonly relayOptions?: RelayOptions;
+  readonly relayOptions?: Omit<RelayOptions, "notifier">;
   /** More for all consumers. Defaults to none. */
   readonly routerOptions?: Omit<RouterOptions, "ack">;
   /** More for the inboxes of all consumers. Defaults to none. */
@@ -91,6 +94,7 @@ const rules = {
   batchSize: count,
   maxAttempts: count,
   codecs: codecList,
+  notifier: notifierRule,
   telemetry: callback,
   publisherOptions: object,
   relayOptions: object,

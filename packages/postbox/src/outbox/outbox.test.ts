@@ -1,6 +1,6 @@
 import { gate, settlesWithin, telemetryLog } from "@postbox/testkit";
 import { createOutbox, defineEvent, type OutboxOptions, type PublishMiddleware } from "postbox";
-import { type MemoryTransaction, memoryStore } from "postbox/memory";
+import { memoryStore } from "postbox/memory";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 
@@ -145,21 +145,17 @@ describe("collecting", () => {
     expect(log.of("outbox.appended")).toEqual([{ name: "outbox.appended", box: "outbox", count: 4 }]);
   });
 
-  it("hints once", async () => {
+  it("notifies once", async () => {
     const store = memoryStore();
-    let hints = 0;
-    const sender = () => ({ send: () => void hints++ });
-    const hinting = Object.assign(Object.create(store), {
-      append: store.append.bind(store),
-      hints: { sender, listen: async () => {} },
-    });
-    const outbox = createOutbox<MemoryTransaction>(hinting, { source: "/orders", hint: true });
+    const notified: string[] = [];
+    const notifier = { name: "test", notify: async (box: string) => void notified.push(box), listen: async () => {} };
+    const outbox = createOutbox(store, { source: "/orders", notifier });
     await store.transaction((tx) =>
       outbox.collecting(tx, async (box) => {
         for (const n of [1, 2, 3]) await box.publish(Placed, { n });
       }),
     );
-    expect(hints).toBe(1);
+    expect(notified).toEqual(["outbox"]);
   });
 
   it("writes nothing when the callback throws, and the error passes", async () => {

@@ -2,20 +2,22 @@ import { PostboxError } from "../errors.js";
 import { runtimeWith } from "../internal/runtime.js";
 import { unfinishedIn } from "../internal/unfinished.js";
 import type { Message } from "../message/message.js";
+import { defaultNotifier, type Notifier, notifierRule } from "../notifier.js";
 import { callback, checkOptions, flag, text } from "../options.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "../publisher/publisher.js";
 import type { Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import { telling } from "../telemetry/telling.js";
 import { createCollection } from "./collection.js";
-import { requireHints } from "./require-hints.js";
+import { notifyOf } from "./notify.js";
 
 export interface OutboxOptions extends PublisherOptions {
   /**
-   * Wakes relays that have `hint` too, instead of letting them find out by looking. It is sent outside of your transaction,
-   * on another connection, and no publish waits for it or fails with it. Defaults to false.
+   * Wakes relays that have the same notifier, instead of letting them poll, such as `postgresNotifier({ pool })`. It works outside of
+   * your transaction, and no publish waits for it or fails with it. `false`: none. Defaults to one that wakes the relays of this
+   * process that work on the same store object.
    */
-  readonly hint?: boolean;
+  readonly notifier?: Notifier | false;
   /**
    * Keeps the order of a key also for messages whose transactions overlap: the second waits in its publish until the
    * first has ended. Transactions that publish to several keys in several calls, in different orders, may wait for each
@@ -62,18 +64,20 @@ export const outboxBox = "outbox";
  * when the process dies right after COMMIT, the relay finds the messages in the database.
  */
 export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outbox<Tx> {
-  const publisherInto = publisherTo("createOutbox", options, { telemetry: callback, hint: flag, strictKeyOrder: flag });
+  const publisherInto = publisherTo("createOutbox", options, {
+    telemetry: callback,
+    notifier: notifierRule,
+    strictKeyOrder: flag,
+  });
   const emit = telling(options.telemetry);
-  const hintFailed = (thrown: unknown) =>
-    emit({ name: "hint.failed", box: outboxBox, error: PostboxError.from(thrown, "store-failed") });
-  const hints = options.hint ? requireHints("createOutbox", store).sender(outboxBox, hintFailed) : undefined;
+  const notify = notifyOf(store, outboxBox, options.notifier ?? defaultNotifier(store), emit);
   const runtime = runtimeWith(options.runtime);
   const appendOptions = { strictKeyOrder: options.strictKeyOrder ?? false };
   const append = async (tx: Tx, messages: readonly Message[]): Promise<void> => {
     await store.append(tx, outboxBox, messages, appendOptions);
     if (runtime.failpoint) await runtime.failpoint("outbox.appended");
     emit({ name: "outbox.appended", box: outboxBox, count: messages.length });
-    hints?.send(tx);
+    notify(tx);
   };
   const cancel: (tx: Tx, ...args: Parameters<OutboxPublisher["cancel"]>) => Promise<boolean> = async (
     tx,

@@ -3,7 +3,8 @@ import { ConfigError, PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
-import type { Hints, Order, Store } from "../store.js";
+import type { Notifier } from "../notifier.js";
+import type { Order, Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import { boundedBox } from "./bounded-box.js";
 import { createEngine, type Engine } from "./engine.js";
@@ -36,7 +37,7 @@ export interface DrainLoopOptions {
   /** Defaults to keeping everything. */
   readonly retention?: Pick<RetentionOptions, "retentionMs" | "cleanIntervalMs" | "afterMs" | "archive" | "partitions">;
   /** Listens to these. Defaults to looking only. */
-  readonly hints?: Hints<never>;
+  readonly notifier?: Notifier;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
 }
@@ -49,7 +50,7 @@ export interface DrainLoop {
    */
   run(target: Target, signal: AbortSignal, reached?: () => void): Promise<void>;
   /** There may be something new in the box: looks at once. */
-  hinted(): void;
+  notified(): void;
   /** Something waits in the box that is due in `ms`: looks for it then. */
   dueIn(ms: number): void;
 }
@@ -63,7 +64,7 @@ export const fatal: ReadonlySet<string> = new Set([
 ]);
 
 export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions): DrainLoop {
-  const { box: boxName, order, leaseMs, publishTimeoutMs, runtime, telemetry, hints } = options;
+  const { box: boxName, order, leaseMs, publishTimeoutMs, runtime, telemetry, notifier } = options;
   const failed = (thrown: unknown, retryInMs: number) =>
     telemetry({ name: "relay.failed", box: boxName, error: failureOf(store, thrown), retryInMs });
   const box = boundedBox(store.box(boxName), leaseMs, runtime);
@@ -144,9 +145,9 @@ export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions)
       const working = engine.run(stop.signal).finally(() => finished.abort());
       const parts = [ownership.run(stop.signal, finished.signal), working];
       if (options.scheduled) {
-        parts.push(keepSchedule({ ...engineOptions, isFatal, promoted: () => engine.hinted() }, stop.signal));
+        parts.push(keepSchedule({ ...engineOptions, isFatal, promoted: () => engine.notified() }, stop.signal));
       }
-      if (hints) parts.push(listen({ ...engineOptions, hints, hinted: () => engine.hinted() }, stop.signal));
+      if (notifier) parts.push(listen({ ...engineOptions, notifier, notified: () => engine.notified() }, stop.signal));
       const cleaning = options.retention && keepClean({ ...engineOptions, ...options.retention, store }, stop.signal);
       try {
         await Promise.all(parts);
@@ -162,8 +163,8 @@ export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions)
         if (cleaning !== undefined) await impatiently(cleaning);
       }
     },
-    hinted() {
-      for (const engine of running) engine.hinted();
+    notified() {
+      for (const engine of running) engine.notified();
     },
     dueIn(ms) {
       for (const engine of running) engine.dueIn(ms);

@@ -49,7 +49,7 @@ export interface Engine {
   /** The lease stands again: what was read goes on its way. */
   resume(): void;
   /** There may be something new: looks at once. */
-  hinted(): void;
+  notified(): void;
   /** Something waits that is due in `ms`: looks for it then. */
   dueIn(ms: number): void;
   /**
@@ -248,7 +248,7 @@ export function createEngine(options: EngineOptions): Engine {
       reader.add(lanes.map(({ lane }) => lane));
     },
     resume: () => dispatching.wake(),
-    hinted: () => reader.hinted(),
+    notified: () => reader.notified(),
     dueIn: (ms) => reader.dueIn(ms),
 
     lost(lanes) {

@@ -3,9 +3,9 @@ import { type Backoff, exponential } from "../backoff.js";
 import { ConfigError } from "../errors.js";
 import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
+import { defaultNotifier, type Notifier, notifierRule } from "../notifier.js";
 import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive } from "../options.js";
 import { outboxBox } from "../outbox/outbox.js";
-import { requireHints } from "../outbox/require-hints.js";
 import type { Order, Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import { telling } from "../telemetry/telling.js";
@@ -25,10 +25,11 @@ export interface RelayOptions {
   /** The longest pause between two looks at the box; shorter while there is work. Defaults to 500. */
   readonly pollIntervalMs?: number;
   /**
-   * Listens to the hints of outboxes that have `hint` too, and looks at once when one comes; on Postgres over a connection of
-   * its own. Looking goes on as ever, since a hint may be lost. Defaults to false.
+   * Wakes the relay when an outbox with the same notifier has appended, such as `postgresNotifier({ pool })`. The relay polls as ever,
+   * since a notification may be lost. `false`: it only polls. Defaults to one that hears the outboxes of this process that work on the
+   * same store object.
    */
-  readonly hint?: boolean;
+  readonly notifier?: Notifier | false;
   /** How many messages at most go to the sender in one call. Defaults to 500. */
   readonly batchSize?: number;
   /**
@@ -88,7 +89,7 @@ const retention: OptionRule = {
 const rules = {
   order: oneOf("key", "total", "none"),
   pollIntervalMs: positive,
-  hint: flag,
+  notifier: notifierRule,
   batchSize: count,
   maxInFlight: count,
   maxInFlightBytes: count,
@@ -176,7 +177,7 @@ export function createRelay<Tx>(
     });
   }
   checkRetention(options);
-  const hints = options.hint ? requireHints("createRelay", store) : undefined;
+  const notifier = options.notifier ?? defaultNotifier(store);
   const { retentionMs, cleanIntervalMs = 600_000, archive, partitions } = options;
   const drainLoop = createDrainLoop(store, {
     box: outboxBox,
@@ -201,7 +202,7 @@ export function createRelay<Tx>(
         ...(partitions !== undefined && { partitions }),
       },
     }),
-    ...(hints && { hints }),
+    ...(notifier && { notifier }),
     scheduled: true,
     runtime,
     telemetry,

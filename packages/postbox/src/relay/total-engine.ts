@@ -303,7 +303,7 @@ export function createTotalEngine(options: EngineOptions): Engine {
       progress();
     },
     resume: () => news.wake(),
-    hinted() {
+    notified() {
       pauseMs = 0;
       news.wake();
     },

@@ -7,9 +7,14 @@ import type { PostboxError } from "../errors.js";
  */
 export type TelemetryEvent =
   | { readonly name: "outbox.appended"; readonly box: string; readonly count: number }
-  | { readonly name: "hint.failed"; readonly box: string; readonly error: PostboxError }
+  | { readonly name: "notifier.failed"; readonly box: string; readonly error: PostboxError }
   | { readonly name: "relay.listening"; readonly box: string }
-  | { readonly name: "relay.deaf"; readonly box: string; readonly error: PostboxError; readonly retryInMs: number }
+  | {
+      readonly name: "relay.listen-failed";
+      readonly box: string;
+      readonly error: PostboxError;
+      readonly retryInMs: number;
+    }
   | { readonly name: "relay.owned"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.lost"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.released"; readonly box: string; readonly owner: string; readonly lanes: number }

@@ -32,9 +32,9 @@ export type Level = keyof TextLogger;
 
 /** What somebody should look at. Everything else is the ordinary course of things. */
 const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
-  "hint.failed": "warn",
-  "relay.listening": "info",
-  "relay.deaf": "warn",
+  "notifier.failed": "warn",
+  "relay.listening": "debug",
+  "relay.listen-failed": "warn",
   "relay.owned": "info",
   "relay.released": "info",
   "relay.lost": "warn",

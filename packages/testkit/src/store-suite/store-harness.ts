@@ -14,8 +14,6 @@ export interface StoreFeatures {
   readonly foreignTransactions: boolean;
   /** Several processes can work on the same data, and one of them can die. */
   readonly processes: boolean;
-  /** It can wake a relay: `store.hints`. */
-  readonly hints: boolean;
 }
 
 /** A store with connections of its own, as a process has. */

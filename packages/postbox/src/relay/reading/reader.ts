@@ -44,7 +44,7 @@ export interface Reader {
   /** Some of the window was sent: there may be room again. */
   roomLeft(): void;
   /** Something was appended, or is about to be: looks at once, and again after 1, 2, 4 … ms, as it may not have committed. */
-  hinted(): void;
+  notified(): void;
   /** Something waits that is due in `ms`: looks for it then, if not earlier. */
   dueIn(ms: number): void;
   /** This transaction, which reads may have shown as open, has appended nothing. */
@@ -281,7 +281,7 @@ export function createReader(options: ReaderOptions): Reader {
       late.roomLeft();
     },
     appendedNothing: (transaction) => late.appendedNothing(transaction),
-    hinted() {
+    notified() {
       pauseMs = 0;
       pause.wake();
     },

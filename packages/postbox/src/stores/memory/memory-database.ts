@@ -4,7 +4,6 @@ import { checkOptions, object } from "../../options.js";
 import { consumerOf, requireBox } from "../box-names.js";
 import { MemoryAudit } from "./memory-audit.js";
 import { type BoxContents, MemoryBox } from "./memory-box.js";
-import { MemoryHints } from "./memory-hints.js";
 import { MemoryInbox } from "./memory-inbox.js";
 import { MemoryKeyLocks } from "./memory-key-locks.js";
 import { scheduleLocksOf } from "./memory-schedule.js";
@@ -38,7 +37,6 @@ export class MemoryData implements MemoryDatabase {
   /** Of the schedules that a transaction has looked at, or moved on. */
   readonly tickLocks = new MemoryKeyLocks(this.waits);
   readonly schedules: MemorySchedules;
-  readonly hints = new MemoryHints();
   /** What each dry run has counted, by its number. */
   readonly #dryRuns: ReadonlySet<number>[] = [];
   readonly #boxes = new Map<string, MemoryBox>();

@@ -131,14 +131,10 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
     isRefused: () => false,
     isConflict: (error) => error instanceof PostboxError && error.code === "transaction-conflict",
 
-    hints: {
-      sender: (box) => ({
-        send(handle) {
-          const tx = openTransaction(handle, data, name);
-          void tx.ended.then(() => tx.committed && data.hints.send(box));
-        },
-      }),
-      listen: (box, listener, signal) => data.hints.listen(box, listener, signal),
+    afterCommit(handle, task) {
+      const tx = openTransaction(handle, data, name);
+      void tx.ended.then(() => tx.committed && task());
+      return true;
     },
 
     box: (box: string): Box => data.box(box),

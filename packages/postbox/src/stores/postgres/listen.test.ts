@@ -47,7 +47,7 @@ describeOnEach("postgres", ({ url }) => {
     const open = ownConnections(pool, proxy.url);
     if (open === undefined) throw new Error("no connections");
     const listening = gate();
-    const listener = { listening: () => listening.open(), hinted() {} };
+    const listener = { listening: () => listening.open(), notified() {} };
     // Long enough to connect on a busy machine; only what follows has to be quick.
     const stop = new AbortController();
     const limitMs = 2_000;
@@ -66,7 +66,7 @@ describeOnEach("postgres", ({ url }) => {
       listening() {
         told = true;
       },
-      hinted() {},
+      notified() {},
     };
     const deaf: typeof open = async (...args) => ({ ...(await open(...args)), onNotification() {} });
     const session = listen({ ...timing, open: deaf, channel: "deaf", listener }, new AbortController().signal);
@@ -81,7 +81,7 @@ describeOnEach("postgres", ({ url }) => {
     const open = ownConnections(pool, directUrl);
     if (open === undefined) throw new Error("no connections");
     const stop = new AbortController();
-    const listener = { listening() {}, hinted() {} };
+    const listener = { listening() {}, notified() {} };
     const reached = new Promise((resolve) => nobody.once("connection", resolve));
     const session = listen({ ...timing, limitMs: 60_000, open, channel: "x", listener }, stop.signal);
     await reached;

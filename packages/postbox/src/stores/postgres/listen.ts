@@ -2,13 +2,13 @@ import { PostboxError } from "../../errors.js";
 import { type Runtime, sleep } from "../../internal/runtime.js";
 import { uuidv7Generator } from "../../internal/uuidv7.js";
 import { withTimeout } from "../../internal/with-timeout.js";
-import type { HintListener } from "../../store.js";
+import type { NotificationListener } from "../../notifier.js";
 import type { OpenConnection, OwnConnection } from "./own-connection.js";
 
 export interface ListenOptions {
   readonly open: OpenConnection;
   readonly channel: string;
-  readonly listener: HintListener;
+  readonly listener: NotificationListener;
   /** The pause between two checks. */
   readonly checkEveryMs: number;
   /** How long anything may take: to connect, a statement, to hear oneself. */
@@ -38,9 +38,9 @@ async function listenOn(connection: OwnConnection, options: ListenOptions, signa
   const { channel, listener, checkEveryMs, limitMs, runtime } = options;
   const nextNonce = uuidv7Generator(runtime);
   let awaited = { nonce: "", heard: () => {} };
-  // Hints have no payload; the checks of other listeners have one that is not ours.
+  // Notifications have no payload; the checks of other listeners have one that is not ours.
   connection.onNotification(({ payload = "" }) => {
-    if (payload === "") listener.hinted();
+    if (payload === "") listener.notified();
     else if (payload === awaited.nonce) awaited.heard();
   });
 
@@ -53,7 +53,7 @@ async function listenOn(connection: OwnConnection, options: ListenOptions, signa
     new PostboxError(
       "store-failed",
       `what was notified on ${channel} was not heard within ${limitMs} ms: the connection is dead, or ends at a pooler; ` +
-        "give postgresStore a 'directUrl' if it is the latter",
+        "give postgresNotifier a 'directUrl' if it is the latter",
     );
 
   const over = new AbortController();

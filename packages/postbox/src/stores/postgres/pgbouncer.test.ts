@@ -17,7 +17,7 @@ describeOnEach("pgbouncer", ({ url }) => {
   const connect = () => new pg.Pool({ connectionString: url, max: 12 });
   const data = postgresTestData({ connect, transactions: pgTransactions, impostors: (pool) => [pool] });
   // Nobody hears what is notified behind it; that takes a 'directUrl'.
-  const features = { ...postgresStoreFeatures, hints: false };
+  const features = postgresStoreFeatures;
   const postgres = { name: "postgres through pgbouncer", features, create: data.create };
   storeSuite(postgres);
   relaySuite(postgres);

@@ -1,6 +1,6 @@
 import type { ClientBase, Pool } from "pg";
 import type { Message } from "../../message/message.js";
-import { checkOptions, type OptionRule, object, text } from "../../options.js";
+import { checkOptions, object, text } from "../../options.js";
 import type { Box, Store, TransactionLibrary } from "../../store.js";
 import { connectionEnded, isConnectionLost } from "../../transactions/connection-lost.js";
 import { pgTransactions } from "../../transactions/pg.js";
@@ -14,10 +14,10 @@ import { columnsOf, messageColumns, messageValues, usualColumns } from "./messag
 import { migrationSteps } from "./migrations.js";
 import { type BoxTables, boxTables, defaultSchema, schemaRule } from "./names.js";
 import { ownConnections } from "./own-connection.js";
+import { poolRule } from "./pool-rule.js";
 import { postgresAdmin } from "./postgres-admin.js";
 import { postgresBox } from "./postgres-box.js";
 import { postgresHealth } from "./postgres-health.js";
-import { postgresHints } from "./postgres-hints.js";
 import { postgresInbox } from "./postgres-inbox.js";
 import { postgresRetention } from "./postgres-retention.js";
 import { withReservedConnections } from "./reserved-connection.js";
@@ -31,26 +31,18 @@ export interface PostgresStoreOptions {
   /**
    * A pool of `pg`. It stays yours: end it after everything that works on the store has stopped. It needs a connection for
    * each handler that runs at once, and some for the relay and for whatever else you do with it. A relay opens one more
-   * beside it, to renew its lease while the pool is exhausted, and another one to listen to hints. Where nobody listens to
+   * beside it, to renew its lease while the pool is exhausted. Where nobody listens to
    * its `error` events, the store does, so that an idle connection that breaks does not end the process.
    */
   readonly pool: Pool;
   /**
-   * Where the connections of a relay's own go, for hints and renewals: the server itself, when the pool's connections end at
+   * Where the connections of a relay's own go, for renewals: the server itself, when the pool's connections end at
    * a pooler that hands each transaction to another session. Defaults to where the pool connects.
    */
   readonly directUrl?: string;
   /** The schema that the tables live in. Defaults to "postbox". */
   readonly schema?: string;
 }
-
-const poolRule: OptionRule = {
-  expected: "a Pool of pg, without its option 'binary', which damages bytes",
-  test: (value) =>
-    ["connect", "query", "on", "listenerCount"].every(
-      (method) => typeof (value as Record<string, unknown> | null)?.[method] === "function",
-    ) && (value as { options?: { binary?: unknown } }).options?.binary !== true,
-};
 
 const rules = { pool: poolRule, directUrl: text, transactions: object, schema: schemaRule };
 
@@ -116,7 +108,7 @@ export function postgresStore(
     schema,
     transaction,
     current,
-    ...(open && { hints: postgresHints({ pool, open, schema, afterCommit }) }),
+    afterCommit,
 
     async append(tx, box, messages, { strictKeyOrder = false } = {}) {
       requireBox(box);

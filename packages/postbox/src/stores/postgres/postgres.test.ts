@@ -25,7 +25,7 @@ describeOnEach("postgres", ({ url }) => {
 describeOn({ title: "PGlite" }, () => {
   suite(
     "pg",
-    { ...postgresStoreFeatures, concurrentTransactions: false, processes: false, hints: false },
+    { ...postgresStoreFeatures, concurrentTransactions: false, processes: false },
     {
       connect: () => new pg.Pool(createPgConfig(new PGlite())),
       transactions: pgTransactions,

@@ -1,0 +1,24 @@
+import { PostboxError } from "../errors.js";
+import type { Notifier } from "../notifier.js";
+import type { Store } from "../store.js";
+import type { Telemetry } from "../telemetry/events.js";
+
+/**
+ * Notifies relays of what was appended in a transaction: after its COMMIT where the store opened it, and at once where nobody can know
+ * when it commits. No publish waits for it or fails with it.
+ */
+export function notifyOf<Tx>(
+  store: Store<Tx>,
+  box: string,
+  notifier: Notifier | false,
+  telemetry: Telemetry,
+): (tx: Tx) => void {
+  if (notifier === false) return () => {};
+  const failed = (thrown: unknown) =>
+    telemetry({ name: "notifier.failed", box, error: PostboxError.from(thrown, "store-failed") });
+  const notify = () => void notifier.notify(box).catch(failed);
+  return (tx) => {
+    if (notifier.isHeard?.(box) === false) return;
+    if (store.afterCommit?.(tx, notify) !== true) notify();
+  };
+}

@@ -1,0 +1,134 @@
+import { manualRuntime, recordingSender, telemetryLog } from "@postbox/testkit";
+import {
+  createOutbox,
+  createRelay,
+  defineEvent,
+  inProcessNotifier,
+  type NotificationListener,
+  type Notifier,
+  type Store,
+} from "postbox";
+import { memoryDatabase, memoryStore } from "postbox/memory";
+import { describe, expect, it } from "vitest";
+import { z } from "zod";
+
+const Placed = defineEvent({ type: "shop.Placed", schema: z.object({ n: z.number() }) });
+
+/** A relay that runs, has found nothing and sleeps: its time stands still, so nothing but a notification wakes it. */
+async function sleepingRelay(store: Store, notifier?: Notifier | false) {
+  const log = telemetryLog();
+  const runtime = manualRuntime();
+  const sender = recordingSender();
+  const given = notifier === undefined ? {} : { notifier };
+  const relay = createRelay(store, sender, { ...given, runtime, telemetry: log.telemetry });
+  relay.start();
+  while (log.of("relay.drained").length === 0) await runtime.advance(1);
+  // The poll that began with listening is over.
+  await runtime.advance(20);
+  return { relay, log, runtime, sender };
+}
+
+describe("a notifier", () => {
+  it("wakes the relay of the same process and store without being asked for", async () => {
+    const store = memoryStore();
+    const { relay, log, sender } = await sleepingRelay(store);
+    const outbox = createOutbox(store, { source: "/orders" });
+    const { id } = await store.transaction((tx) => outbox.in(tx).publish(Placed, { n: 1 }));
+    await log.until("message.sent");
+    expect(sender.ids()).toEqual([id]);
+    await relay.stop();
+  });
+
+  it("wakes relays of other stores on the same database that have the same one", async () => {
+    const database = memoryDatabase();
+    const notifier = inProcessNotifier();
+    const { relay, log, sender } = await sleepingRelay(memoryStore({ database }), notifier);
+    const store = memoryStore({ database });
+    const outbox = createOutbox(store, { source: "/orders", notifier });
+    const { id } = await store.transaction((tx) => outbox.in(tx).publish(Placed, { n: 1 }));
+    await log.until("message.sent");
+    expect(sender.ids()).toEqual([id]);
+    await relay.stop();
+  });
+
+  it.each([
+    { title: "the outbox", outboxHas: false as const, relayHas: undefined },
+    { title: "the relay", outboxHas: undefined, relayHas: false as const },
+  ])("wakes no relay if it is turned off for $title", async ({ outboxHas, relayHas }) => {
+    const store = memoryStore();
+    const { relay, log, runtime, sender } = await sleepingRelay(store, relayHas);
+    const outbox = createOutbox(store, { source: "/orders", ...(outboxHas === false && { notifier: outboxHas }) });
+    await store.transaction((tx) => outbox.in(tx).publish(Placed, { n: 1 }));
+    await runtime.advance(0);
+    expect(sender.ids()).toEqual([]);
+    await runtime.advance(500);
+    await log.until("message.sent");
+    await relay.stop();
+  });
+
+  it("that fails does not fail the publish, and is reported", async () => {
+    const log = telemetryLog();
+    const store = memoryStore();
+    const notifier = { ...inProcessNotifier(), isHeard: () => true, notify: () => Promise.reject(new Error("no way")) };
+    const outbox = createOutbox(store, { source: "/orders", notifier, telemetry: log.telemetry });
+    await store.transaction((tx) => outbox.in(tx).publish(Placed, { n: 1 }));
+    expect(await log.until("notifier.failed")).toMatchObject({
+      box: "outbox",
+      error: { message: "[store-failed] no way" },
+    });
+  });
+
+  it("has to be one", () => {
+    const store = memoryStore();
+    const why = "option 'notifier' must be a Notifier, such as postgresNotifier({ pool }), or false";
+    expect(() => createOutbox(store, { source: "/orders", notifier: true as never })).toThrow(why);
+    expect(() => createRelay(store, recordingSender(), { notifier: {} as never })).toThrow(why);
+  });
+});
+
+describe("a relay that can hear no notifications", () => {
+  /** A notifier whose listening a test begins and breaks. */
+  function breakable() {
+    const sessions: { readonly listener: NotificationListener; fail(error: Error): void }[] = [];
+    const listen = (_: string, listener: NotificationListener, signal: AbortSignal) =>
+      new Promise<void>((resolve, fail) => {
+        sessions.push({ listener, fail });
+        signal.addEventListener("abort", () => resolve(), { once: true });
+      });
+    return { store: memoryStore(), notifier: { name: "breakable", notify: async () => {}, listen }, sessions };
+  }
+
+  it("tells so, listens again after growing pauses, and looks as soon as it hears", async () => {
+    const { store, notifier, sessions } = breakable();
+    const { relay, log, runtime, sender } = await sleepingRelay(store, notifier);
+    for (const pause of [200, 400, 800]) {
+      sessions.at(-1)?.fail(new Error("cut"));
+      const count = sessions.length;
+      const failed = await log.until("relay.listen-failed", count);
+      expect(failed.error.message).toBe("[store-failed] cut");
+      expect(failed.retryInMs).toBeGreaterThanOrEqual(pause / 2);
+      expect(failed.retryInMs).toBeLessThanOrEqual(pause);
+      await runtime.advance(failed.retryInMs - 1);
+      expect(sessions).toHaveLength(count);
+      await runtime.advance(1);
+      expect(sessions).toHaveLength(count + 1);
+    }
+    await store.transaction((tx) => createOutbox(store, { source: "/o" }).in(tx).publish(Placed, { n: 1 }));
+    sessions.at(-1)?.listener.listening();
+    await log.until("message.sent");
+    expect(sender.ids()).toHaveLength(1);
+    expect(log.of("relay.listening")).toHaveLength(1);
+    sessions.at(-1)?.fail(new Error("cut again"));
+    expect((await log.until("relay.listen-failed", 4)).retryInMs).toBeLessThanOrEqual(200);
+    await relay.stop();
+  });
+
+  it("stops though it waits to listen again", async () => {
+    const { store, notifier, sessions } = breakable();
+    const { relay, log } = await sleepingRelay(store, notifier);
+    sessions[0]?.fail(new Error("cut"));
+    await log.until("relay.listen-failed");
+    await relay.stop();
+    expect(sessions).toHaveLength(1);
+  });
+});

@@ -1,0 +1,37 @@
+import type { NotificationListener, Notifier } from "postbox";
+import type { Chance } from "./chance.js";
+import type { Link } from "./link.js";
+import type { Recorder } from "./recorder.js";
+
+/** Who listens, in all processes. */
+export type Listeners = Set<NotificationListener>;
+
+/** How often a notification gets lost. */
+const lost = 0.1;
+
+/** What one process notifies reaches the others over the links to their database, or gets lost on the way. */
+export function simulatedNotifier(listeners: Listeners, link: Link, recorder: Recorder, chance: Chance): Notifier {
+  return {
+    name: "simulated",
+    async notify() {
+      for (const listener of listeners) listener.notified();
+    },
+    async listen(_box, listener, signal) {
+      if (signal.aborted) return;
+      const far: NotificationListener = {
+        listening: () => link.back(() => listener.listening()),
+        notified() {
+          if (chance.is(lost) || link.isCut) recorder.meet("a hint got lost");
+          else link.back(() => listener.notified());
+        },
+      };
+      const aborted = new Promise<void>((resolve) => {
+        signal.addEventListener("abort", () => resolve(), { once: true });
+      });
+      listeners.add(far);
+      far.listening();
+      await aborted;
+      listeners.delete(far);
+    },
+  };
+}
