@@ -54,7 +54,10 @@ export function checkOptions(
   if (typeof options !== "object" || options === null) {
     throw new ConfigError("option-invalid", `${owner}: options must be an object; got ${show(options)}`);
   }
-  for (const [key, value] of Object.entries(options)) {
+  // Not over its entries: some options are checked for every message.
+  for (const key in options) {
+    if (!Object.hasOwn(options, key)) continue;
+    const value: unknown = (options as Record<string, unknown>)[key];
     const rule = Object.hasOwn(rules, key) ? rules[key] : undefined;
     if (rule === undefined) {
       const nearest = nearestName(key, Object.keys(rules));

@@ -1,3 +1,4 @@
+import { insertAscending } from "../../internal/ascending.js";
 import type { Row, Settlement } from "../../store.js";
 import { aloneFrom } from "../isolation/suspicion.js";
 import { createReads } from "../reading/reads.js";
@@ -7,6 +8,8 @@ interface KeyState {
   readonly lane: number;
   queue: Row[];
   inFlight: number;
+  /** The positions of those in flight that are from `pending`, ascending. */
+  readonly sent: number[];
   queued: boolean;
   /** The positions of rows on their way to `wait`, whose settle has not committed yet. */
   unsettledWaits: Set<number>;
@@ -113,6 +116,8 @@ export interface WindowOptions {
   seen?(row: Row): Row;
 }
 
+const itself = (position: number): number => position;
+
 interface Flight {
   row: Row | undefined;
   /** As they were when it departed: a sender may have given their memory away. */
@@ -160,6 +165,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         lane,
         queue: [],
         inFlight: 0,
+        sent: [],
         queued: false,
         unsettledWaits: nothing,
         staleUpTo: 0,
@@ -206,6 +212,9 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     if (key === undefined) return undefined;
     const state = stateOf(key, row.lane);
     state.inFlight--;
+    // Mostly the first: outcomes come about in order.
+    const place = row.waiting ? -1 : state.sent.indexOf(row.position);
+    if (place >= 0) state.sent.splice(place, 1);
     if (state.inFlight === 0) state.parkedAhead = state.failedAhead = false;
     return state;
   };
@@ -216,6 +225,9 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       flying.set(row.position, { row, bytes });
       inFlightBytes += bytes;
       letGo(row);
+      const key = keyOf(row);
+      const state = key === undefined ? undefined : keys.get(key);
+      if (state !== undefined && !row.waiting) insertAscending(state.sent, row.position, itself);
     }
     inFlight += batch.length;
   };
@@ -408,11 +420,8 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
 
     hasEarlierOnItsWay(row) {
       const key = keyOf(row);
-      if (key === undefined || (keys.get(key)?.inFlight ?? 0) === 0) return false;
-      for (const other of rowsInFlight()) {
-        if (keyOf(other) === key && !other.waiting && other.position < row.position) return true;
-      }
-      return false;
+      const first = key === undefined ? undefined : keys.get(key)?.sent[0];
+      return first !== undefined && first < row.position;
     },
     isOnItsWay: (row) => flying.get(row.position)?.row === row,
     isIdle: (lane) => (live.get(lane)?.size ?? 0) === 0,

@@ -16,6 +16,28 @@ const row = (position: number, more: Partial<Row> = {}): Row => ({
   ...more,
 });
 
+it("asks about each failure a few times, in whatever order many of one key fail", () => {
+  const rows = Array.from({ length: 500 }, (_, index) => row(index + 1));
+  let [earliest, asked] = [1, 0];
+  const window = {
+    hasEarlierOnItsWay({ position }: Row) {
+      asked++;
+      return earliest < position;
+    },
+  };
+  const stored: number[] = [];
+  const add = (decisions: readonly Decision[]) =>
+    void stored.push(...decisions.map(({ settlement }) => settlement.row.position));
+  const ordered = createOrderedSettling({ add }, window);
+  for (const of of [...rows].reverse()) {
+    ordered.add([{ settlement: { row: of, attempts: 1, to: "wait" } } as Decision]);
+    if (of.position === 1) earliest = Number.POSITIVE_INFINITY;
+    ordered.landed([of]);
+  }
+  expect(stored).toEqual(rows.map(({ position }) => position));
+  expect(asked).toBeLessThan(5 * rows.length);
+});
+
 /** A window of a sender that keeps order, with these rows on their way, and what was given to the settler. */
 function settling(...rows: readonly Row[]) {
   const window = createWindow({ keepsOrder: true });

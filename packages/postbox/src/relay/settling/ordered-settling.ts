@@ -1,3 +1,4 @@
+import { insertAscending } from "../../internal/ascending.js";
 import type { Row, Settlement } from "../../store.js";
 import type { Decision } from "../deciding/decide.js";
 import type { Window } from "../ordering/window.js";
@@ -20,6 +21,7 @@ export function createOrderedSettling(
   settler: Pick<Settler, "add">,
   window: Pick<Window, "hasEarlierOnItsWay">,
 ): OrderedSettling {
+  /** By key, ascending by position: if the first one has to wait, so have all. */
   const putOff = new Map<string, Decision[]>();
 
   const mustWait = ({ settlement }: Decision) => holdsKey(settlement) && window.hasEarlierOnItsWay(settlement.row);
@@ -37,9 +39,9 @@ export function createOrderedSettling(
         continue;
       }
       const key = decision.settlement.row.message.key as string;
-      const others = putOff.get(key);
-      if (others === undefined) putOff.set(key, [decision]);
-      else others.push(decision);
+      const others = putOff.get(key) ?? [];
+      putOff.set(key, others);
+      insertAscending(others, decision, positionOf);
     }
     if (now.length > 0) settler.add(now);
   }
@@ -51,14 +53,20 @@ export function createOrderedSettling(
       for (const key of new Set(rows.map(({ message }) => message.key))) {
         const decisions = key === undefined ? undefined : putOff.get(key);
         if (decisions === undefined) continue;
-        putOff.delete(key as string);
-        add(decisions.sort((a, b) => a.settlement.row.position - b.settlement.row.position));
+        const waiting = decisions.findIndex(mustWait);
+        if (waiting === 0) continue;
+        settler.add(waiting < 0 ? decisions : decisions.splice(0, waiting));
+        if (waiting < 0) putOff.delete(key as string);
       }
     },
     drop(lane) {
       for (const [key, [first]] of putOff) if (first?.settlement.row.lane === lane) putOff.delete(key);
     },
   };
+}
+
+function positionOf({ settlement }: Decision): number {
+  return settlement.row.position;
 }
 
 function holdsKey(settlement: Settlement): boolean {
