@@ -41,7 +41,7 @@ describe("the tables of the guide to the outbox", () => {
   const sender = memoryBroker().sender();
 
   it.each([
-    ["createRelay(store, sender, …)", () => createRelay(store, sender, nonsense), ["relay/relay.ts"]],
+    ["createRelay(store, sender, …)", () => createRelay(store, sender, nonsense), ["relay/relay-options.ts"]],
     [
       "createOutbox(store, …)",
       () => createOutbox(store, nonsense as { source: string }),
@@ -177,13 +177,13 @@ describeOnEach("postgres", (server) => {
     await notified.relay.stop();
 
     const { takeOrders } = await load("take-orders.ts");
-    const { billing, source } = (await load("billing.ts")) as { billing: RunsReceiver; source: Receiver };
+    const { billing, receiver } = (await load("billing.ts")) as { billing: RunsReceiver; receiver: Receiver };
     const taken = [8, 9].map((total) => ({ orderId: `order-${total}`, total }));
     const ids = await takeOrders(taken);
     const appended = await pool.query("select id from postbox.outbox_pending order by position");
     expect(appended.rows).toEqual(ids.map((id: string) => ({ id })));
     await expect(takeOrders([...taken, { orderId: "order-10", total: 10 }])).rejects.toThrow("duplicate key");
-    billing.start(source);
+    billing.start(receiver);
     await until(async () => (await count("pending")) === 0);
     await billing.stop();
     const invoices = await pool.query("select order_id from invoices order by total");

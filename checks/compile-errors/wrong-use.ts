@@ -12,6 +12,7 @@ import {
   defineEvent,
   inbox,
   outboxOutputs,
+  outboxReceiver,
   publishOutputs,
   type Registration,
   recover,
@@ -130,11 +131,13 @@ defineEvent({ type: "a.B", schema: z.map(z.string(), z.string()) });
 createOutbox(store, { source: "/orders", pollInterval: 1 });
 // error: Property 'source' is missing
 createOutbox(store, {});
-// error: Property 'run' does not exist on type 'RelaySource'
+// error: Expected 2-3 arguments, but got 1
 createRelay(store).run();
-// error: Property 'start' does not exist on type 'RelaySource'
+// error: Object literal may only specify known properties, and 'maxAttempts' does not exist in type 'Sender'
 createRelay(store, { maxAttempts: 1 }).start();
-// error: No overload matches this call
+// error: 'batchSize' does not exist in type 'OutboxReceiverOptions'
+outboxReceiver(store, { batchSize: 1 });
+// error: is missing the following properties from type 'Sender'
 createRelay(store, memoryBroker());
 // error: is missing the following properties from type 'ClientBase'
 outbox.collecting(pool, async (box) => box.publishAll([]));

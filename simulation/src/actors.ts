@@ -6,6 +6,7 @@ import {
   inbox,
   type Notifier,
   outboxOutputs,
+  outboxReceiver,
   PermanentError,
   type RelayOptions,
   type RunsReceiver,
@@ -94,7 +95,8 @@ function relayOptions({ plan, backoff }: Stage, { notifier, telemetry, runtime }
 /** A consumer that takes its messages from the box itself. */
 function startDirectConsumer(stage: Stage, own: Booted): Actor {
   const router = routerFor(stage, own, "billing");
-  router.start(createRelay(own.store, relayOptions(stage, own)).source());
+  const { publishTimeoutMs: _, batchSize: __, ...options } = relayOptions(stage, own);
+  router.start(outboxReceiver(own.store, options));
   return { ...own, stop: () => router.stop() };
 }
 

@@ -66,7 +66,9 @@ export { withUpcast } from "./event/with-upcast.js";
 export type { Health, HealthOptions, HealthProblem, OrderBlocker, VacuumHolder } from "./health.js";
 export type { Extensions, ExtensionValue, Message } from "./message/message.js";
 export { createOutbox, type Outbox, type OutboxOptions, type OutboxPublisher } from "./outbox/outbox.js";
-export { createRelay, type Relay, type RelayOptions, type RelaySource } from "./relay/relay.js";
+export { createRelay, type Relay } from "./relay/relay.js";
+export type { RelayOptions } from "./relay/relay-options.js";
+export { outboxReceiver, type OutboxReceiverOptions } from "./relay/outbox-receiver.js";
 export { createPublisher, type DirectPublisherOptions } from "./publisher/create-publisher.js";
 export type { PublishMiddleware, PublishNext } from "./publisher/publish-middleware.js";
 export type {

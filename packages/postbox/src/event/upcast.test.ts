@@ -3,11 +3,11 @@ import {
   createMessaging,
   createOutbox,
   createPublisher,
-  createRelay,
   createRouter,
   durableInbox,
   inbox,
   inboxOf,
+  outboxReceiver,
   type Router,
   type StandardSchema,
   transaction,
@@ -239,7 +239,7 @@ describe("a handler of an event with upcasters", () => {
     const router = createRouter("b", { telemetry: log.telemetry }).on(V3, ({ orderId }, { message }) => {
       got.push([orderId, message.type]);
     });
-    router.start(createRelay(store, { pollIntervalMs: 10 }).source());
+    router.start(outboxReceiver(store, { pollIntervalMs: 10 }));
     await log.until("delivery.acked", 2);
     await router.stop();
     expect(got.sort()).toEqual([

@@ -6,7 +6,7 @@ import { type Notifier, notifierRule } from "../notifier.js";
 import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive, text } from "../options.js";
 import type { OutboxOptions } from "../outbox/outbox.js";
 import type { DirectPublisherOptions } from "../publisher/create-publisher.js";
-import type { RelayOptions } from "../relay/relay.js";
+import type { RelayOptions } from "../relay/relay-options.js";
 import { type RouterOptions, routerRules } from "../router/create-router.js";
 import type { Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";

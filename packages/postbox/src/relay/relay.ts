@@ -1,131 +1,14 @@
-import type { PurgeOptions } from "../admin.js";
-import { type Backoff, exponential } from "../backoff.js";
 import { ConfigError } from "../errors.js";
-import { type Runtime, runtimeWith } from "../internal/runtime.js";
 import { startStop } from "../internal/start-stop.js";
-import { defaultNotifier, type Notifier, notifierRule } from "../notifier.js";
-import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive } from "../options.js";
 import { outboxBox } from "../outbox/outbox.js";
-import type { Order, Store } from "../store.js";
-import type { Telemetry } from "../telemetry/events.js";
-import { telling } from "../telemetry/telling.js";
-import type { Receiver, Sender } from "../transport.js";
-import { createDrainLoop } from "./drain-loop.js";
+import type { Store } from "../store.js";
+import type { Sender } from "../transport.js";
+import { outboxDrainLoop, type RelayOptions } from "./relay-options.js";
 import { targetTo } from "./sending/dispatch.js";
 import { runTo } from "./sending/run-to.js";
-import { createSource } from "./sending/source.js";
-
-export interface RelayOptions {
-  /**
-   * `key`: messages of one key go out in order, all others side by side. `total`: all go out in the order of their
-   * appends, one at a time; one relay works, others stand by, and one that fails holds up everything. `none`: each goes for
-   * itself. The same for all relays of a box; change it when the box is empty. Defaults to `key`.
-   */
-  readonly order?: Order;
-  /** The longest pause between two looks at the box; shorter while there is work. Defaults to 500. */
-  readonly pollIntervalMs?: number;
-  /**
-   * Wakes the relay when an outbox with the same notifier has appended, such as `postgresNotifier({ pool })`. The relay polls as ever,
-   * since a notification may be lost. `false`: it only polls. Defaults to one that hears the outboxes of this process that work on the
-   * same store object.
-   */
-  readonly notifier?: Notifier | false;
-  /** How many messages at most go to the sender in one call. Defaults to 500. */
-  readonly batchSize?: number;
-  /**
-   * How many messages at most are on their way. Up to twice as many more may be sent and not settled yet; after a crash
-   * all of these are sent again. Defaults to 1,000.
-   */
-  readonly maxInFlight?: number;
-  /** How many bytes at most are on their way; one larger message still goes alone. Defaults to 16 MiB. */
-  readonly maxInFlightBytes?: number;
-  /** What becomes of a message that was sent: `delete`, or `keep` it in `outbox_done`. Defaults to `delete`. */
-  readonly mode?: "delete" | "keep";
-  /**
-   * For how long at least it is kept, with `mode: "keep"`; then it is removed, by one of the relays at a time. Defaults to
-   * until somebody calls `store.purge`.
-   */
-  readonly retentionMs?: number;
-  /** How often to look for what was kept long enough. Defaults to 600,000. */
-  readonly cleanIntervalMs?: number;
-  /** Gets everything before it is removed: see `PurgeOptions`. Defaults to nothing. */
-  readonly archive?: PurgeOptions["archive"];
-  /** Whether partitions are made and dropped for it: see `PurgeOptions`. Defaults to true. */
-  readonly partitions?: boolean;
-  /**
-   * What becomes of a message whose `expirytime` has passed before it is sent: it is parked, dropped, which leaves its id in
-   * the audit, or sent all the same. By this host's clock. Defaults to `park`.
-   */
-  readonly expired?: "park" | "drop" | "send";
-  /** Total tries of a message before it is parked. Outages of the broker spend none. Defaults to 10. */
-  readonly maxAttempts?: number;
-  /**
-   * The delay between tries of a message, and while the broker is away. While the database is, no delay is longer than a tenth of
-   * `leaseMs`. Defaults to `exponential()`.
-   */
-  readonly backoff?: Backoff;
-  /** Which failures can never succeed, beside those the sender rejects: parked at once. Defaults to none. */
-  readonly isPermanent?: (error: Error) => boolean;
-  /**
-   * What a parked message does to its key: `continue` lets the next ones go, `hold` lets them wait until somebody retries or
-   * discards it, or releases the key: see `store.admin`. For `order: "key"`. Defaults to `continue`.
-   */
-  readonly onPark?: "continue" | "hold";
-  /** How long lanes stay this relay's without a renewal; after a crash others take over then. Defaults to 15,000. */
-  readonly leaseMs?: number;
-  /** How long a batch may take to be confirmed; below a third of `leaseMs`. Defaults to 4,000. */
-  readonly publishTimeoutMs?: number;
-  /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
-  readonly telemetry?: Telemetry;
-  /** @experimental Time, chance and failpoints. Defaults to the system's. */
-  readonly runtime?: Partial<Runtime>;
-}
-
-const retention: OptionRule = {
-  expected: "a number of milliseconds above 0, up to a hundred years",
-  test: (value) => typeof value === "number" && value > 0 && value <= 100 * 365 * 24 * 3_600_000,
-};
-
-const rules = {
-  order: oneOf("key", "total", "none"),
-  pollIntervalMs: positive,
-  notifier: notifierRule,
-  batchSize: count,
-  maxInFlight: count,
-  maxInFlightBytes: count,
-  mode: oneOf("delete", "keep"),
-  retentionMs: retention,
-  cleanIntervalMs: positive,
-  archive: callback,
-  partitions: flag,
-  expired: oneOf("park", "drop", "send"),
-  maxAttempts: count,
-  backoff: callback,
-  isPermanent: callback,
-  onPark: oneOf("continue", "hold"),
-  leaseMs: positive,
-  publishTimeoutMs: positive,
-  telemetry: callback,
-  runtime: object,
-};
-
-/** An outbox that is read by a consumer, with no broker in between. */
-export interface RelaySource {
-  /**
-   * The relay as a receiver, for `router.run`: every message of the box is handed over, whatever its type, and what its
-   * consumer says is stored for its row. `ack` is as sent, `park` as rejected; `retry` spends an attempt, waits for the delay that it
-   * is given, and parks when `maxAttempts` are spent; `release` stores nothing. The first three resolve when that has committed. When
-   * the lane was lost before, they reject with `lane-lost`: another relay delivers the message again.
-   *
-   * One message of a key is handed over at a time, and with `order: "total"` one of all. At most `maxInFlight` are unsettled;
-   * a handler may take as long as it likes. Each `receive` shares the lanes with the others and with relays that run: one
-   * of them gets a message, so let a box have one kind of reader.
-   */
-  source(): Receiver;
-}
 
 /** Drains an outbox to a sender. */
-export interface Relay extends RelaySource {
+export interface Relay {
   /**
    * Sends what is committed until the signal is aborted; then finishes what is on its way, gives its lanes back and closes the sender.
    * Rejects only for what no retry can mend: a missing or newer schema, wrong options, and, as long as they have never let it in, a
@@ -145,79 +28,26 @@ export interface Relay extends RelaySource {
 }
 
 /**
- * Makes a relay. Any number may run against one box: they share its lanes evenly, and when one dies, the others take
- * its lanes after `leaseMs`. A key's messages are in one lane, so they keep their order. At least once: what was sent but not yet settled when it died is sent again, same id.
- * Without a sender it is only a `source()`.
+ * Makes a relay. Any number may run against one box: they share its lanes evenly, and when one crashes, the others take
+ * its lanes after `leaseMs`. A key's messages are in one lane, so they keep their order. At least once: what was sent but not yet
+ * settled when it crashed is sent again, with the same id.
  */
-export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options?: RelayOptions): Relay;
-export function createRelay<Tx>(store: Store<Tx>, options?: RelayOptions): RelaySource;
-export function createRelay<Tx>(
-  store: Store<Tx>,
-  given: Sender | RelayOptions = {},
-  beside?: RelayOptions,
-): Relay | RelaySource {
-  const sender = isSender(given) ? given : undefined;
-  if (typeof store?.box !== "function" || (sender === undefined && beside !== undefined)) {
+export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: RelayOptions = {}): Relay {
+  if (typeof sender?.send !== "function") {
     throw new ConfigError(
       "option-invalid",
-      "createRelay(store, sender): give a store, and a sender such as broker.sender(); without one, createRelay(store).source()",
+      "createRelay(store, sender): give a sender, such as broker.sender(); to handle from the outbox itself, use outboxReceiver(store)",
     );
   }
-  const options = beside ?? (isSender(given) ? {} : given);
-  checkOptions("createRelay", options, rules);
-  const { pollIntervalMs = 500, batchSize = 500, leaseMs = 15_000, publishTimeoutMs = 4_000 } = options;
-  const runtime = runtimeWith(options.runtime);
-  const telemetry = telling(options.telemetry);
-  checkBelowThird("pollIntervalMs", pollIntervalMs, leaseMs);
-  checkBelowThird("publishTimeoutMs", publishTimeoutMs, leaseMs);
-  const { order = "key", onPark = "continue" } = options;
-  if (onPark === "hold" && order !== "key") {
-    throw new ConfigError("option-invalid", `createRelay: onPark: "hold" holds keys, which order: "${order}" has not`, {
-      path: "onPark",
-    });
-  }
-  checkRetention(options);
-  const notifier = options.notifier ?? defaultNotifier(store);
-  const { retentionMs, cleanIntervalMs = 600_000, archive, partitions } = options;
-  const drainLoop = createDrainLoop(store, {
-    box: outboxBox,
-    order,
-    holdParked: onPark === "hold",
-    expired: options.expired ?? "park",
-    batchSize,
-    maxInFlight: options.maxInFlight ?? 1000,
-    maxInFlightBytes: options.maxInFlightBytes ?? 16 * 1024 * 1024,
-    maxAttempts: options.maxAttempts ?? 10,
-    pollIntervalMs,
-    publishTimeoutMs,
-    leaseMs,
-    keep: options.mode === "keep",
-    backoff: options.backoff ?? exponential(),
-    ...(options.isPermanent && { isPermanent: options.isPermanent }),
-    ...(retentionMs !== undefined && {
-      retention: {
-        retentionMs,
-        cleanIntervalMs,
-        ...(archive && { archive }),
-        ...(partitions !== undefined && { partitions }),
-      },
-    }),
-    ...(notifier && { notifier }),
-    scheduled: true,
-    runtime,
-    telemetry,
-  });
-
-  const source = () => createSource({ name: `the outbox of ${store.name}`, shunMs: leaseMs, runtime }, drainLoop.run);
-  if (sender === undefined) return { source };
+  const { drainLoop, leaseMs, publishTimeoutMs, backoff, runtime, telemetry } = outboxDrainLoop(
+    "createRelay",
+    store,
+    options,
+  );
   const target = targetTo(sender, { publishTimeoutMs, leaseMs, runtime });
   const run = (signal: AbortSignal, ready: () => void) =>
-    runTo(
-      sender,
-      { box: outboxBox, backoff: options.backoff ?? exponential(), runtime, telemetry },
-      signal,
-      ready,
-      (stop, reached) => drainLoop.run(target, stop, reached),
+    runTo(sender, { box: outboxBox, backoff, runtime, telemetry }, signal, ready, (stop, reached) =>
+      drainLoop.run(target, stop, reached),
     );
   const background = startStop("relay", run);
   return {
@@ -225,36 +55,5 @@ export function createRelay<Tx>(
     start: () => background.start(),
     stop: () => background.stop(),
     [Symbol.asyncDispose]: () => background.stop(),
-    source,
   };
-}
-
-function checkRetention(options: RelayOptions): void {
-  const { mode, retentionMs } = options;
-  if (retentionMs !== undefined && mode !== "keep") {
-    throw new ConfigError(
-      "option-invalid",
-      'createRelay: retentionMs is for what is kept; give mode: "keep" too, or leave it out',
-      { path: "retentionMs" },
-    );
-  }
-  const path = (["cleanIntervalMs", "archive", "partitions"] as const).find((name) => options[name] !== undefined);
-  if (path !== undefined && retentionMs === undefined) {
-    throw new ConfigError("option-invalid", `createRelay: ${path} is nothing without retentionMs; give it too`, {
-      path,
-    });
-  }
-}
-
-function isSender(given: Sender | RelayOptions): given is Sender {
-  return typeof (given as Partial<Sender> | null)?.send === "function";
-}
-
-function checkBelowThird(name: string, value: number, leaseMs: number): void {
-  if (value < leaseMs / 3) return;
-  throw new ConfigError(
-    "option-invalid",
-    `createRelay: ${name} (${value}) must be below a third of leaseMs (${leaseMs}); raise leaseMs above ${value * 3}`,
-    { path: name },
-  );
 }

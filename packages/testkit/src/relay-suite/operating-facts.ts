@@ -1,10 +1,10 @@
 import {
-  createRelay,
   createRouter,
   type Delivery,
   defineEvent,
   inbox,
   type Message,
+  outboxReceiver,
   type RelayOptions,
   type Store,
   transaction,
@@ -18,7 +18,7 @@ import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
 import { emptyBox } from "../store-suite/store-harness.js";
 import { telemetryLog } from "../telemetry-log.js";
-import { anHourMs, commit, relayOn, timing, whileRunning } from "./relay-run.js";
+import { anHourMs, commit, receiverTiming, relayOn, whileRunning } from "./relay-run.js";
 
 const operator = { by: "fact" };
 const long = "1999-12-31T23:59:59Z";
@@ -168,11 +168,11 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
     fact("nothing more is handed over, though a handler takes long", async (harness) => {
       const { admin } = harness.store;
       const log = telemetryLog();
-      const relay = createRelay(harness.store, { ...timing, telemetry: log.telemetry });
+      const receiver = outboxReceiver(harness.store, { ...receiverTiming, telemetry: log.telemetry });
       const handed: Delivery[] = [];
       const stop = new AbortController();
       const deliver = async (delivery: Delivery) => void handed.push(delivery);
-      const receiving = relay.source().receive({ consumer: "facts", events: [], deliver }, stop.signal);
+      const receiving = receiver.receive({ consumer: "facts", events: [], deliver }, stop.signal);
       try {
         await commit(harness, testMessage("1", { key: "k" }));
         await patiently(

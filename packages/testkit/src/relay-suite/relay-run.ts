@@ -3,7 +3,9 @@ import type { StoreHarness } from "../store-suite/store-harness.js";
 import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
 
 /** Short, but never so short that a slow machine loses a lease. */
-export const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900 } as const;
+/** Of those that handle without a broker. */
+export const receiverTiming = { leaseMs: 3_000, pollIntervalMs: 20 } as const;
+export const timing = { ...receiverTiming, publishTimeoutMs: 900 } as const;
 
 /** Long enough that nothing happens without `harness.advance`. */
 export const anHourMs = 3_600_000;

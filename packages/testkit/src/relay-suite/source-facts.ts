@@ -1,9 +1,9 @@
 import {
   constant,
-  createRelay,
   createRouter,
   defineEvent,
   inbox,
+  outboxReceiver,
   type RunsReceiver,
   type StandardSchema,
   type Store,
@@ -16,7 +16,7 @@ import { testMessage } from "../messages.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
 import { emptyBox, type StoreHarness, type StoreProcess } from "../store-suite/store-harness.js";
 import { telemetryLog } from "../telemetry-log.js";
-import { anHourMs, commit, timing } from "./relay-run.js";
+import { anHourMs, commit, receiverTiming } from "./relay-run.js";
 import { consumeFrom, mortalRuntime, type SourceRun } from "./source-run.js";
 
 const settled = { code: "delivery-settled" };
@@ -161,7 +161,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
       await first.until(1);
       die();
       await process.kill();
-      await harness.advance(timing.leaseMs);
+      await harness.advance(receiverTiming.leaseMs);
       const heir = consumeFrom(harness.another());
       for (const count of [1, 2]) await (await heir.until(count)).ack();
       await heir.stop();
@@ -183,7 +183,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
         const delivery = await stale.until(1);
         // It renews no more, but lives.
         die();
-        await harness.advance(timing.leaseMs);
+        await harness.advance(receiverTiming.leaseMs);
         const heir = consumeFrom(harness.another(), { order });
         const again = await heir.until(1);
         await expect(delivery.ack()).rejects.toMatchObject(lost);
@@ -203,7 +203,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
       routerOn(process.store, h, { runtime }).start();
       await reached;
       await process.kill();
-      await h.advance(timing.leaseMs);
+      await h.advance(receiverTiming.leaseMs);
       const { pending } = await h.contents("outbox");
       const heir = routerOn(h.another(), h);
       heir.start();
@@ -260,8 +260,8 @@ function routerOn<Tx>(
       await harness.effect(tx as Tx, id);
       if (id === fails) throw new Error(`it is ${id}`);
     });
-  const relay = createRelay(store, { ...timing, telemetry, runtime });
-  return { router, log, start: () => router.start(relay.source()) };
+  const receiver = outboxReceiver(store, { ...receiverTiming, telemetry, runtime });
+  return { router, log, start: () => router.start(receiver) };
 }
 
 async function start<Tx>(harness: StoreHarness<Tx>): Promise<StoreProcess<Tx>> {
@@ -299,7 +299,7 @@ async function killer<Tx>(harness: StoreHarness<Tx>, order: "key" | "total"): Pr
     deaths++;
     die();
     await process.kill();
-    await harness.advance(timing.leaseMs);
+    await harness.advance(receiverTiming.leaseMs);
   }
   expect(deaths).toBeGreaterThan(1);
   expect(deaths).toBeLessThanOrEqual(4);

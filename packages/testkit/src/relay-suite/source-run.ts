@@ -1,9 +1,9 @@
-import { createRelay, type Delivery, type RelayOptions, type Runtime, type Store } from "postbox";
+import { type Delivery, type OutboxReceiverOptions, outboxReceiver, type Runtime, type Store } from "postbox";
 import { onTestFinished } from "vitest";
 import { gate } from "../gate.js";
 import { patiently } from "../patience.js";
 import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
-import { timing } from "./relay-run.js";
+import { receiverTiming } from "./relay-run.js";
 
 /** A consumer that takes what a source hands over, and leaves the settling to the test. */
 export interface SourceRun {
@@ -16,7 +16,7 @@ export interface SourceRun {
   stop(): Promise<void>;
 }
 
-export interface SourceRunOptions extends RelayOptions {
+export interface SourceRunOptions extends OutboxReceiverOptions {
   /** What it does with each delivery at once; the next one is handed over after that. Defaults to nothing. */
   readonly take?: (delivery: Delivery) => Promise<void> | void;
 }
@@ -26,7 +26,7 @@ export function consumeFrom<Tx>(store: Store<Tx>, { take, ...options }: SourceRu
   const deliveries: Delivery[] = [];
   let arrived = gate();
   const controller = new AbortController();
-  const source = createRelay(store, { ...timing, ...options, telemetry: log.telemetry }).source();
+  const source = outboxReceiver(store, { ...receiverTiming, ...options, telemetry: log.telemetry });
   const subscription = {
     consumer: "facts",
     events: [],

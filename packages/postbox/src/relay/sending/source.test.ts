@@ -1,10 +1,10 @@
 import { gate, manualRuntime, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
-import { type Box, constant, createRelay, type Delivery, type Order, type RelayOptions, type Store } from "postbox";
+import { type Box, constant, type Delivery, type Order, outboxReceiver, type RelayOptions, type Store } from "postbox";
 import { type MemoryStore, memoryDatabase, memoryStore } from "postbox/memory";
 import { describe, expect, it } from "vitest";
 import { laneOf } from "../../internal/lane.js";
 
-const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, backoff: constant(1) };
+const timing = { leaseMs: 3_000, pollIntervalMs: 20, backoff: constant(1) };
 const lost = { code: "lane-lost" };
 
 async function commit(store: MemoryStore, ...ids: string[]): Promise<void> {
@@ -21,7 +21,7 @@ async function commit(store: MemoryStore, ...ids: string[]): Promise<void> {
 function receiveFrom(store: Store, deliver: (delivery: Delivery) => Promise<void>, options: RelayOptions = {}) {
   const log = telemetryLog();
   const controller = new AbortController();
-  const source = createRelay(store, { ...timing, ...options, telemetry: log.telemetry }).source();
+  const source = outboxReceiver(store, { ...timing, ...options, telemetry: log.telemetry });
   const received = source.receive({ consumer: "c", events: [], deliver }, controller.signal);
   received.catch(() => {});
   return { source, log, received, abort: () => controller.abort() };
@@ -200,7 +200,7 @@ describe("a source", () => {
         acked.open();
       };
       // It learns at its next renewal that they are its own after all.
-      const short = { leaseMs: 90, pollIntervalMs: 5, publishTimeoutMs: 20 };
+      const short = { leaseMs: 90, pollIntervalMs: 5 };
       const { received, abort } = receiveFrom(elsewhere, deliver, { order, ...short });
       await acked.opened;
       abort();

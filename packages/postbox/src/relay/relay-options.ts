@@ -1,0 +1,189 @@
+import type { PurgeOptions } from "../admin.js";
+import { type Backoff, exponential } from "../backoff.js";
+import { ConfigError } from "../errors.js";
+import { type Runtime, runtimeWith } from "../internal/runtime.js";
+import { defaultNotifier, type Notifier, notifierRule } from "../notifier.js";
+import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive } from "../options.js";
+import { outboxBox } from "../outbox/outbox.js";
+import type { Order, Store } from "../store.js";
+import type { Telemetry } from "../telemetry/events.js";
+import { telling } from "../telemetry/telling.js";
+import { createDrainLoop } from "./drain-loop.js";
+
+export interface RelayOptions {
+  /**
+   * `key`: messages of one key go out in order, all others side by side. `total`: all go out in the order of their
+   * appends, one at a time; one relay works, others stand by, and one that fails holds up everything. `none`: each goes for
+   * itself. The same for all relays of a box; change it when the box is empty. Defaults to `key`.
+   */
+  readonly order?: Order;
+  /** The longest pause between two looks at the box; shorter while there is work. Defaults to 500. */
+  readonly pollIntervalMs?: number;
+  /**
+   * Wakes the relay when an outbox with the same notifier has appended, such as `postgresNotifier({ pool })`. The relay polls as ever,
+   * since a notification may be lost. `false`: it only polls. Defaults to one that hears the outboxes of this process that work on the
+   * same store object.
+   */
+  readonly notifier?: Notifier | false;
+  /** How many messages at most go to the sender in one call. Defaults to 500. */
+  readonly batchSize?: number;
+  /**
+   * How many messages at most are on their way. Up to twice as many more may be sent and not settled yet; after a crash
+   * all of these are sent again. Defaults to 1,000.
+   */
+  readonly maxInFlight?: number;
+  /** How many bytes at most are on their way; one larger message still goes alone. Defaults to 16 MiB. */
+  readonly maxInFlightBytes?: number;
+  /** What becomes of a message that was sent: `delete`, or `keep` it in `outbox_done`. Defaults to `delete`. */
+  readonly mode?: "delete" | "keep";
+  /**
+   * For how long at least it is kept, with `mode: "keep"`; then it is removed, by one of the relays at a time. Defaults to
+   * until somebody calls `store.purge`.
+   */
+  readonly retentionMs?: number;
+  /** How often to look for what was kept long enough. Defaults to 600,000. */
+  readonly cleanIntervalMs?: number;
+  /** Gets everything before it is removed: see `PurgeOptions`. Defaults to nothing. */
+  readonly archive?: PurgeOptions["archive"];
+  /** Whether partitions are made and dropped for it: see `PurgeOptions`. Defaults to true. */
+  readonly partitions?: boolean;
+  /**
+   * What becomes of a message whose `expirytime` has passed before it is sent: it is parked, dropped, which leaves its id in
+   * the audit, or sent all the same. By this host's clock. Defaults to `park`.
+   */
+  readonly expired?: "park" | "drop" | "send";
+  /** Total tries of a message before it is parked. Outages of the broker spend none. Defaults to 10. */
+  readonly maxAttempts?: number;
+  /**
+   * The delay between tries of a message, and while the broker is away. While the database is, no delay is longer than a tenth of
+   * `leaseMs`. Defaults to `exponential()`.
+   */
+  readonly backoff?: Backoff;
+  /** Which failures can never succeed, beside those the sender rejects: parked at once. Defaults to none. */
+  readonly isPermanent?: (error: Error) => boolean;
+  /**
+   * What a parked message does to its key: `continue` lets the next ones go, `hold` lets them wait until somebody retries or
+   * discards it, or releases the key: see `store.admin`. For `order: "key"`. Defaults to `continue`.
+   */
+  readonly onPark?: "continue" | "hold";
+  /** How long lanes stay this relay's without a renewal; after a crash others take over then. Defaults to 15,000. */
+  readonly leaseMs?: number;
+  /** How long a batch may take to be confirmed; below a third of `leaseMs`. Defaults to 4,000. */
+  readonly publishTimeoutMs?: number;
+  /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
+  readonly telemetry?: Telemetry;
+  /** @experimental Time, chance and failpoints. Defaults to the system's. */
+  readonly runtime?: Partial<Runtime>;
+}
+
+const retention: OptionRule = {
+  expected: "a number of milliseconds above 0, up to a hundred years",
+  test: (value) => typeof value === "number" && value > 0 && value <= 100 * 365 * 24 * 3_600_000,
+};
+
+export const relayRules = {
+  order: oneOf("key", "total", "none"),
+  pollIntervalMs: positive,
+  notifier: notifierRule,
+  batchSize: count,
+  maxInFlight: count,
+  maxInFlightBytes: count,
+  mode: oneOf("delete", "keep"),
+  retentionMs: retention,
+  cleanIntervalMs: positive,
+  archive: callback,
+  partitions: flag,
+  expired: oneOf("park", "drop", "send"),
+  maxAttempts: count,
+  backoff: callback,
+  isPermanent: callback,
+  onPark: oneOf("continue", "hold"),
+  leaseMs: positive,
+  publishTimeoutMs: positive,
+  telemetry: callback,
+  runtime: object,
+};
+
+/** The loop that drains an outbox with these options, which are checked in the name of `owner`, and those that its targets need as well. */
+export function outboxDrainLoop<Tx>(
+  owner: string,
+  store: Store<Tx>,
+  options: RelayOptions,
+  rules: Readonly<Record<string, OptionRule>> = relayRules,
+) {
+  if (typeof store?.box !== "function") {
+    throw new ConfigError("option-invalid", `${owner}: give a store, such as postgresStore({ pool })`);
+  }
+  checkOptions(owner, options, rules);
+  const { pollIntervalMs = 500, batchSize = 500, leaseMs = 15_000 } = options;
+  const { publishTimeoutMs = "publishTimeoutMs" in rules ? 4_000 : leaseMs / 4 } = options;
+  checkBelowThird(owner, "pollIntervalMs", pollIntervalMs, leaseMs);
+  checkBelowThird(owner, "publishTimeoutMs", publishTimeoutMs, leaseMs);
+  const { order = "key", onPark = "continue" } = options;
+  if (onPark === "hold" && order !== "key") {
+    throw new ConfigError("option-invalid", `${owner}: onPark: "hold" holds keys, which order: "${order}" has not`, {
+      path: "onPark",
+    });
+  }
+  checkRetention(owner, options);
+  const { retentionMs, cleanIntervalMs = 600_000, archive, partitions } = options;
+  const notifier = options.notifier ?? defaultNotifier(store);
+  const shared = {
+    leaseMs,
+    publishTimeoutMs,
+    backoff: options.backoff ?? exponential(),
+    runtime: runtimeWith(options.runtime),
+    telemetry: telling(options.telemetry),
+  };
+  const drainLoop = createDrainLoop(store, {
+    ...shared,
+    box: outboxBox,
+    order,
+    holdParked: onPark === "hold",
+    expired: options.expired ?? "park",
+    batchSize,
+    maxInFlight: options.maxInFlight ?? 1000,
+    maxInFlightBytes: options.maxInFlightBytes ?? 16 * 1024 * 1024,
+    maxAttempts: options.maxAttempts ?? 10,
+    pollIntervalMs,
+    keep: options.mode === "keep",
+    ...(options.isPermanent && { isPermanent: options.isPermanent }),
+    ...(retentionMs !== undefined && {
+      retention: {
+        retentionMs,
+        cleanIntervalMs,
+        ...(archive && { archive }),
+        ...(partitions !== undefined && { partitions }),
+      },
+    }),
+    ...(notifier && { notifier }),
+    scheduled: true,
+  });
+  return { drainLoop, ...shared };
+}
+
+function checkRetention(owner: string, options: RelayOptions): void {
+  const { mode, retentionMs } = options;
+  if (retentionMs !== undefined && mode !== "keep") {
+    throw new ConfigError(
+      "option-invalid",
+      `${owner}: retentionMs is for what is kept; give mode: "keep" too, or leave it out`,
+      { path: "retentionMs" },
+    );
+  }
+  const path = (["cleanIntervalMs", "archive", "partitions"] as const).find((name) => options[name] !== undefined);
+  if (path !== undefined && retentionMs === undefined) {
+    throw new ConfigError("option-invalid", `${owner}: ${path} has no effect without retentionMs; set both`, {
+      path,
+    });
+  }
+}
+
+function checkBelowThird(owner: string, name: string, value: number, leaseMs: number): void {
+  if (value < leaseMs / 3) return;
+  throw new ConfigError(
+    "option-invalid",
+    `${owner}: ${name} (${value}) must be below a third of leaseMs (${leaseMs}); raise leaseMs above ${value * 3}`,
+    { path: name },
+  );
+}
