@@ -109,6 +109,26 @@ describeOnEach("postgres", ({ url }) => {
       await expect(swallowed).rejects.toMatchObject({ code: "commit-rolled-back" });
     }));
 
+  it.each(Object.entries(wrappers))("works with a client whose query is wrapped by what %s", async (title, wrap) => {
+    const pool = wrappedPool(url, wrap);
+    const store = postgresStore({ pool, schema: data.schema });
+    const consumer = title.replaceAll(" ", "-");
+    const handle = (id: string) =>
+      store
+        .transaction((tx) => remember(store, tx, consumer, testMessage(id)), { startsWithStatement })
+        .then(
+          (remembered) => remembered,
+          ({ message }: Error) => message,
+        );
+    const seen: string[] = [];
+    for (const id of ["m1", "m2", "m3", "m4"]) seen.push(await handle(id));
+    expect(new Set(seen)).toEqual(new Set(title.includes("each second") ? ["new", "not now"] : ["new"]));
+    expect(pool).toMatchObject({ totalCount: 1, idleCount: 1, waitingCount: 0 });
+    const { rows } = await pool.query("SELECT pg_current_xact_id_if_assigned() IS NULL AS clean");
+    expect(rows).toEqual([{ clean: true }]);
+    await pool.end();
+  });
+
   it("rejects when the connection is lost under it, and goes on with another one", async () => {
     const way = await cuttable(url);
     try {
@@ -133,6 +153,64 @@ describeOnEach("postgres", ({ url }) => {
     }
   });
 });
+
+type Query = (this: pg.Client, ...given: unknown[]) => unknown;
+
+/** What tracers, and others that wrap `client.query`, do with what it is given. */
+const wrappers: Readonly<Record<string, (query: Query) => Query>> = {
+  "answers with a promise": (query) =>
+    async function (...given) {
+      await null;
+      return query.apply(this, given);
+    },
+  "reads what the promise has": (query) =>
+    async function (...given) {
+      const answer = (await query.apply(this, given)) as { readonly rows?: readonly unknown[] } | undefined;
+      // Undefined where it was given a callback.
+      if (answer !== undefined && answer.rows === undefined) throw new Error("this is no result");
+      return answer;
+    },
+  "locks the text": (query) =>
+    function (...given) {
+      const [config] = given as [{ text?: string }];
+      const text = config?.text;
+      if (typeof text === "string") Object.defineProperty(config, "text", { get: () => text });
+      return query.apply(this, given);
+    },
+  "copies what it is given": (query) =>
+    function (...given) {
+      const [config, ...rest] = given;
+      return query.call(this, typeof config === "string" ? config : { ...(config as object) }, ...rest);
+    },
+  "rejects each second BEGIN": (query) => {
+    let begins = 0;
+    return function (...given) {
+      const [config] = given as [string | { text?: string }];
+      const text = typeof config === "string" ? config : config?.text;
+      if (text === "BEGIN" && ++begins % 2 === 0) return Promise.reject(new Error("not now"));
+      return query.apply(this, given);
+    };
+  },
+  "throws at each second BEGIN": (query) => {
+    let begins = 0;
+    return function (...given) {
+      const [config] = given as [string | { text?: string }];
+      const text = typeof config === "string" ? config : config?.text;
+      if (text === "BEGIN" && ++begins % 2 === 0) throw new Error("not now");
+      return query.apply(this, given);
+    };
+  },
+};
+
+/** A pool of one client whose `query` is wrapped, with classes of its own, as of a copy of `pg` that nobody has used yet. */
+function wrappedPool(url: string, wrap: (query: Query) => Query): pg.Pool {
+  const { Query: PgQuery } = pg as unknown as { readonly Query: new (...given: unknown[]) => object };
+  class Client extends pg.Client {
+    static readonly Query = class extends PgQuery {};
+  }
+  (Client.prototype as { query: Query }).query = wrap(pg.Client.prototype.query as Query);
+  return new pg.Pool({ connectionString: url, max: 1, Client } as pg.PoolConfig);
+}
 
 function bad(): never {
   throw new Error("bad value");

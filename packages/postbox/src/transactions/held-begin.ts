@@ -10,6 +10,7 @@ interface ConnectionParts {
   parse(statement: { readonly text: string }): void;
   bind(portal: object): void;
   execute(portal: object): void;
+  sync(): void;
 }
 
 interface PgQuery {
@@ -39,31 +40,43 @@ export interface HeldBegin {
   opened(): Promise<void> | undefined;
 }
 
-type HeldBeginClass = new (client: ClientBase, begin: string) => HeldBegin;
+interface Holdable extends HeldBegin {
+  /** Whether the client took it as `pg` does. A tracer that wraps `client.query` may answer something else, or lock what it was given. */
+  readonly isTaken: boolean;
+}
 
-/** Of each copy of `pg` that is loaded. */
-const classes = new WeakMap<QueryClass, HeldBeginClass>();
+type HoldableClass = new (client: ClientBase, begin: string) => Holdable;
+
+/** Of each copy of `pg` that is loaded; `never` once its clients turned out to be wrapped. */
+const classes = new WeakMap<QueryClass, HoldableClass | "never">();
 
 /**
- * Undefined where it cannot be held: on a client that is not the JavaScript one of `pg`, or one that sends each statement without waiting
- * for the answer to the one before it.
+ * Undefined where it cannot be held: on a client that is not the JavaScript one of `pg`, whose `query` was wrapped, or which sends each
+ * statement without waiting for the answer to the one before it.
  */
 export function holdBegin(client: ClientBase, begin: string): HeldBegin | undefined {
   const { Query } = client.constructor as { readonly Query?: QueryClass };
   const { pipeline } = client as { readonly pipeline?: boolean };
   if (typeof Query !== "function" || pipeline === true || !("connection" in client)) return undefined;
   let Held = classes.get(Query);
+  if (Held === "never") return undefined;
   if (Held === undefined) {
     Held = heldBeginOn(Query);
     classes.set(Query, Held);
   }
-  return new Held(client, begin);
+  const held = new Held(client, begin);
+  if (!held.isTaken) {
+    classes.set(Query, "never");
+    held.sendAlone();
+  }
+  return held;
 }
 
 /** A class, and not closures: one is made for every message that is handled. */
-function heldBeginOn(Query: QueryClass): HeldBeginClass {
-  return class extends Query implements HeldBegin {
+function heldBeginOn(Query: QueryClass): HoldableClass {
+  return class extends Query implements Holdable {
     state: HeldBegin["state"] = "held";
+    readonly isTaken: boolean;
     readonly #begin: string;
     #connection: ConnectionParts | undefined;
     #isAlone = true;
@@ -77,9 +90,12 @@ function heldBeginOn(Query: QueryClass): HeldBeginClass {
     constructor(client: ClientBase, begin: string) {
       super({ text: begin }, undefined, (error, result) => this.#answered(error, result));
       this.#begin = begin;
-      client.query(this as never);
+      const answer: unknown = client.query(this as never);
+      this.isTaken = answer === this && isWritable(this, "text") && isWritable(this, "values");
+      // A wrapper may have refused it. What else it makes of it is its own affair: `pg` answers what it has got.
+      if (answer instanceof Promise) answer.catch((error) => this.#connection ?? this.#answered(error));
       // It stands behind another statement, or the connection is lost: then `pg` sends it, or rejects it.
-      if (this.#connection === undefined) this.state = "sent";
+      if (this.state === "held" && this.#connection === undefined) this.state = "sent";
     }
 
     get failed(): boolean {
@@ -87,9 +103,8 @@ function heldBeginOn(Query: QueryClass): HeldBeginClass {
     }
 
     override submit(connection: ConnectionParts): Error | null {
-      if (this.state === "sent") return super.submit(connection);
       this.#connection = connection;
-      return null;
+      return this.state === "sent" ? super.submit(connection) : null;
     }
 
     override handleCommandComplete(message: unknown, connection: ConnectionParts): void {
@@ -113,7 +128,12 @@ function heldBeginOn(Query: QueryClass): HeldBeginClass {
         connection.parse({ text: this.#begin });
         connection.bind({});
         connection.execute({});
-        super.submit(connection);
+        const refused = super.submit(connection);
+        if (refused) throw refused;
+      } catch (error) {
+        // The server waits for the end of what it got: BEGIN is answered then, and the statement has failed.
+        connection.sync();
+        this.#fail(error as Error);
       } finally {
         connection.stream.uncork?.();
       }
@@ -136,14 +156,22 @@ function heldBeginOn(Query: QueryClass): HeldBeginClass {
       return this.#over.then(() => this.opened());
     }
 
-    #answered(error: Error | null, result: Parameters<Answered>[1]): void {
+    #fail(error: Error): void {
+      this.#failure ??= error;
+      this.#reject?.(error);
+    }
+
+    #answered(error: Error | null, result?: Parameters<Answered>[1]): void {
       if (this.state === "over") return;
       this.state = "over";
-      if (error) {
-        this.#failure = error;
-        this.#reject?.(error);
-      } else this.#resolve?.({ rows: result.rows, rowCount: result.rowCount ?? 0 });
+      if (error) this.#fail(error);
+      else this.#resolve?.({ rows: result?.rows ?? [], rowCount: result?.rowCount ?? 0 });
       this.#resolveOver?.();
     }
   };
+}
+
+function isWritable(query: object, name: string): boolean {
+  const property = Object.getOwnPropertyDescriptor(query, name);
+  return property === undefined || property.writable === true || property.set !== undefined;
 }

@@ -59,8 +59,9 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
       options.connected?.(() => closeClient(client as unknown as ClientParts));
       let broken: Error | undefined;
       const ending = watchEnding(client as unknown as ClientParts);
-      const beginning = options.startsWithStatement ? holdBegin(client, beginStatement(options)) : undefined;
+      let beginning: HeldBegin | undefined;
       try {
+        if (options.startsWithStatement) beginning = holdBegin(client, beginStatement(options));
         if (beginning?.state === "held") beginnings.set(client, beginning);
         else await (beginning?.opened() ?? client.query(beginStatement(options)));
         const working = work(client);

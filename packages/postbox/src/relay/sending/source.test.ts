@@ -247,9 +247,9 @@ describe("a source", () => {
       if (delivery.message.id === slow) kept.push(delivery);
       else await delivery.ack();
     };
-    const first = receiveFrom(store, deliver, { publishTimeoutMs: 20 });
+    const first = receiveFrom(store, deliver);
     await first.log.until("message.sent", 99);
-    const second = receiveFrom(store, deliver, { publishTimeoutMs: 20 });
+    const second = receiveFrom(store, deliver);
     let owned = 0;
     await second.log.until((event) => {
       if (event.name === "relay.owned") owned += event.lanes;
