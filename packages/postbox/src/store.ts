@@ -80,7 +80,7 @@ export interface Store<Tx = unknown> {
   /** The relay's side of a box: "outbox", or a consumer's inbox. */
   box(name: string): Box;
   /**
-   * Runs `task` once `tx` has committed, and never if it rolls back; answers false, and does not, if the store did not open `tx` and so
+   * Runs `task`, which must not throw, once `tx` has committed, and never if it rolls back; answers false, and does not, if the store did not open `tx` and so
    * cannot know. Absent: it never knows.
    */
   afterCommit?(tx: Tx, task: () => void): boolean;

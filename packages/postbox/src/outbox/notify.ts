@@ -16,9 +16,23 @@ export function notifyOf<Tx>(
   if (notifier === false) return () => {};
   const failed = (thrown: unknown) =>
     telemetry({ name: "notifier.failed", box, error: PostboxError.from(thrown, "store-failed") });
-  const notify = () => void notifier.notify(box).catch(failed);
+  // Whatever a notifier does, the publish is done, and its transaction may have committed.
+  const notify = async () => {
+    try {
+      await notifier.notify(box);
+    } catch (thrown) {
+      failed(thrown);
+    }
+  };
+  const isHeard = () => {
+    try {
+      return notifier.isHeard?.(box) !== false;
+    } catch (thrown) {
+      failed(thrown);
+      return true;
+    }
+  };
   return (tx) => {
-    if (notifier.isHeard?.(box) === false) return;
-    if (store.afterCommit?.(tx, notify) !== true) notify();
+    if (isHeard() && store.afterCommit?.(tx, notify) !== true) void notify();
   };
 }

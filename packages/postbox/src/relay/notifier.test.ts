@@ -66,10 +66,17 @@ describe("a notifier", () => {
     await relay.stop();
   });
 
-  it("that fails does not fail the publish, and is reported", async () => {
+  const no = () => {
+    throw new Error("no way");
+  };
+  it.each([
+    { how: "rejects", broken: { isHeard: () => true, notify: async () => no() } },
+    { how: "throws", broken: { isHeard: () => true, notify: no } },
+    { how: "throws when it is asked", broken: { isHeard: no } },
+  ])("that $how does not fail the publish, and is reported", async ({ broken }) => {
     const log = telemetryLog();
     const store = memoryStore();
-    const notifier = { ...inProcessNotifier(), isHeard: () => true, notify: () => Promise.reject(new Error("no way")) };
+    const notifier: Notifier = { ...inProcessNotifier(), ...broken };
     const outbox = createOutbox(store, { source: "/orders", notifier, telemetry: log.telemetry });
     await store.transaction((tx) => outbox.in(tx).publish(Placed, { n: 1 }));
     expect(await log.until("notifier.failed")).toMatchObject({
@@ -120,6 +127,17 @@ describe("a relay that can hear no notifications", () => {
     expect(log.of("relay.listening")).toHaveLength(1);
     sessions.at(-1)?.fail(new Error("cut again"));
     expect((await log.until("relay.listen-failed", 4)).retryInMs).toBeLessThanOrEqual(200);
+    await relay.stop();
+  });
+
+  it("listens again after a pause where listening ends by itself", async () => {
+    const notifier = { name: "short", notify: async () => {}, listen: async () => {} };
+    const { relay, log, runtime } = await sleepingRelay(memoryStore(), notifier);
+    const [first] = log.of("relay.listen-failed");
+    expect(first?.error.message).toBe("[store-failed] the notifier short stopped listening by itself");
+    const before = log.of("relay.listen-failed").length;
+    await runtime.advance(60_000);
+    expect(log.of("relay.listen-failed").length).toBeLessThan(before + 10);
     await relay.stop();
   });
 

@@ -31,6 +31,8 @@ export async function listen(options: ListenerOptions, signal: AbortSignal): Pro
   while (!signal.aborted) {
     try {
       await notifier.listen(box, { listening, notified }, signal);
+      if (!signal.aborted)
+        throw new PostboxError("store-failed", `the notifier ${notifier.name} stopped listening by itself`);
     } catch (error) {
       const retryInMs = backoff(++failures, runtime.random);
       telemetry({ name: "relay.listen-failed", box, error: PostboxError.from(error, "store-failed"), retryInMs });
