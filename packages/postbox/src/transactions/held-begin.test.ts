@@ -50,6 +50,15 @@ describeOnEach("postgres", ({ url }) => {
       expect(answers()).toBe(7);
     }));
 
+  it("sends a statement without values as well", () =>
+    withPool(async (pool) => {
+      const { store, answers } = await warmStore(pool);
+      const { executor } = pgTransactions(pool);
+      const work = (tx: pg.ClientBase) => executor(tx)("SELECT 'one' AS found", []);
+      const { rows } = await store.transaction(work, { startsWithStatement });
+      expect([rows, answers()]).toEqual([[{ found: "one" }], 2]);
+    }));
+
   it("begins with the isolation that was asked for", () =>
     withPool(async (pool) => {
       const { store } = await warmStore(pool);

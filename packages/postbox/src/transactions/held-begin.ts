@@ -16,6 +16,7 @@ interface ConnectionParts {
 interface PgQuery {
   text: string;
   values?: readonly unknown[];
+  queryMode?: string;
   submit(connection: ConnectionParts): Error | null;
   handleCommandComplete(message: unknown, connection: ConnectionParts): void;
 }
@@ -119,6 +120,8 @@ function heldBeginOn(Query: QueryClass): HoldableClass {
       this.#isAlone = false;
       this.text = text;
       this.values = params;
+      // Also without values: the simple protocol has an end of its own for each statement.
+      this.queryMode = "extended";
       const answer = new Promise<Answer>((resolve, reject) => {
         this.#resolve = resolve;
         this.#reject = reject;
