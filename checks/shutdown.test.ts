@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { describeOnEach, freePort } from "@postbox/testkit";
 import { expect, inject, it } from "vitest";
 
@@ -185,6 +186,40 @@ describeOnEach("rabbitmq", ({ url }) => {
       expect(ended).toEqual({ code: 0, signal: null, out: "stop me\n" });
     },
   );
+
+  it.skipIf(postgres === undefined)("with a broker that says nothing, the process ends at once", async () => {
+    const silent = createServer();
+    const held = new Set<Socket>();
+    silent.on("connection", (socket) => held.add(socket));
+    await new Promise<void>((resolve) => silent.listen(0, "127.0.0.1", resolve));
+    const { port } = silent.address() as AddressInfo;
+    try {
+      const { err: _err, ...ended } = await program(
+        `${prelude}${withPool}
+        const messaging = createMessaging({
+          service: name, store, sender: rabbitmqSender({ url, connectTimeoutMs: 120_000 }),
+          receiver: rabbitmqReceiver({ url, connectTimeoutMs: 120_000 }), outbox: true, inbox: true,
+        });
+        messaging.consumer().on(Happened, onHappened);
+        const sender = rabbitmqSender({ url, connectTimeoutMs: 120_000 });
+        sender.connect(new AbortController().signal).catch(() => {});
+        process.once("SIGTERM", async () => {
+          await Promise.all([messaging.close(), sender.close()]);
+          await drop();
+          await pool.end();
+        });
+        setTimeout(() => console.log("stop me"), 1000);
+        await messaging.start();`,
+        { ...env(), RABBITMQ: `amqp://127.0.0.1:${port}` },
+      );
+      // If it waited for the client's own timeout, it would be killed at the limit of this test.
+      expect(ended).toEqual({ code: 0, signal: null, out: "stop me\n" });
+      expect(held.size).toBeGreaterThan(0);
+    } finally {
+      for (const socket of held) socket.destroy();
+      silent.close();
+    }
+  });
 
   it.skipIf(postgres === undefined)("with its broker away, it is told, and the process ends", async () => {
     const port = await freePort();

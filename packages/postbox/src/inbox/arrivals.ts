@@ -21,7 +21,8 @@ export function arrivalOf(came: Came, { id, hash, storePayload }: CheckedInbox):
     consumer,
     message,
     // No index takes any length, and no database any character.
-    id: known.length <= longestId && !unstorable.test(known) ? known : `sha256:${digest(known)}`,
+    id:
+      known.length <= longestId && !unstorable.test(known) ? known : `sha256:${digest(Buffer.from(known, "utf16le"))}`,
     ...(hash && { hash: digest(message.data) }),
     ...(storePayload && { storePayload }),
     ...(origin && { origin }),

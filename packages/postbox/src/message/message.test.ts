@@ -64,6 +64,7 @@ describe("createMessage", () => {
     ["a missing source", { source: undefined }, "source"],
     ["a line break, which injects protocol lines", { subject: "a\r\nHPUB x" }, "subject"],
     ["a NUL, which Postgres cannot store", { key: "a\u0000b" }, "key"],
+    ["no type and no topic", { type: undefined as never }, "type"],
     ["a C1 control character", { type: "a\u0085" }, "type"],
     ["half of a surrogate pair", { subject: "\ud800" }, "subject"],
     ["the other half", { subject: "x\udc00" }, "subject"],

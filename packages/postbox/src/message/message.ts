@@ -103,7 +103,8 @@ export function createMessage(input: MessageInput, limits: MessageLimits = {}): 
     datacontenttype: input.datacontenttype ?? "application/json",
     extensions: extensionsOf(input.extensions),
     headers: input.headers === undefined ? nothing : Object.freeze({ ...input.headers }),
-    topic: input.topic ?? topicOfType(input.type),
+    // Without a type, `checkMessage` says so.
+    topic: input.topic ?? topicOfType(String(input.type ?? "")),
     data: input.data ?? new Uint8Array(0),
   };
   if (subject !== undefined) message.subject = subject;

@@ -258,6 +258,21 @@ describe("running all of it", () => {
     expect(log.of("relay.released")).toHaveLength(1);
   });
 
+  it("stops what was started by itself, too", async () => {
+    const { log, store, shared } = world();
+    const messaging = createMessaging({ ...shared, outbox: true });
+    const consumer = messaging.consumer().on(Placed, () => {});
+    await consumer.start(shared.receiver);
+    await messaging.relay.start();
+    await store.transaction(() => messaging.publisher.publish(Placed, { n: 1 }));
+    await log.until("delivery.acked");
+    await messaging.close();
+    expect(log.of("relay.released")).toHaveLength(1);
+    expect(await messaging.relay.start()).toBe(true);
+    await messaging.close();
+    expect(log.of("relay.released")).toHaveLength(2);
+  });
+
   it("takes no consumer once it has run", async () => {
     const messaging = createMessaging(world().shared);
     messaging.start();

@@ -121,6 +121,9 @@ export function createMessaging(options: MessagingOptions): unknown {
     const ended = Promise.allSettled([...runs].map((run) => run.ended));
     try {
       await started?.stop();
+      // Also what was started by itself, such as `messaging.relay.start()` in a process that only relays.
+      for (const router of consumers.values()) await router.stop();
+      await relay?.stop();
     } finally {
       await ended;
     }

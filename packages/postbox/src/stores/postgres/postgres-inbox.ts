@@ -153,7 +153,7 @@ function statementsOf(schema: string, t: BoxTables) {
 
 /** What is wrong with the data, and not with the database: a value that it has no room for, or cannot read. */
 function isUnstorable(error: unknown): boolean {
-  return /^(?:22...|54000)$/.test(sqlState(error) ?? "");
+  return /^(?:22...|23514|54000)$/.test(sqlState(error) ?? "");
 }
 
 function unstorable({ consumer, id }: Arrival, cause: unknown): PermanentError {

@@ -2,6 +2,7 @@ import type { Duplex } from "node:stream";
 import { type Channel, type ChannelModel, connect, credentials, type SocketOptions } from "amqplib";
 import { ConfigError, type PostboxError, TransportDownError } from "../../errors.js";
 import { scrub } from "../../internal/scrub.js";
+import { whenAborted } from "../../internal/when-aborted.js";
 import { callback, count, type OptionRule, object, positive, text } from "../../options.js";
 import { keepUndecodable } from "./undecodable.js";
 
@@ -49,15 +50,32 @@ export function placeOf(url: string): string {
 
 /**
  * Opens a connection. Rejects with a `TransportDownError` if the broker cannot be reached, and with a `ConfigError` if it will never
- * let us in.
+ * let us in. When the signal is aborted before that, it rejects at once, and closes the socket: a broker that says nothing must not keep
+ * the process alive.
  */
-export async function openConnection(options: RabbitmqConnectionOptions): Promise<ChannelModel> {
+export function openConnection(options: RabbitmqConnectionOptions, signal?: AbortSignal): Promise<ChannelModel> {
+  if (signal === undefined) return open(options);
+  const giveUp = new AbortController();
+  const opening = open(options, giveUp.signal);
+  return new Promise((resolve, reject) => {
+    const cancel = whenAborted(signal, () => {
+      giveUp.abort();
+      // The client may never say what became of it.
+      opening.then(destroy, () => {});
+      reject(signal.reason);
+    });
+    opening.finally(cancel).then(resolve, reject);
+  });
+}
+
+async function open(options: RabbitmqConnectionOptions, giveUp?: AbortSignal): Promise<ChannelModel> {
   const { url, heartbeatSeconds = 10, connectTimeoutMs = 10_000, connectionName = "postbox", tls } = options;
   const target = new URL(url);
   target.searchParams.set("heartbeat", String(heartbeatSeconds));
   const own = await credentialsOf(options, connectTimeoutMs);
   const socket: SocketOptions & Record<string, unknown> = {
     ...tls,
+    ...(giveUp && { signal: giveUp }),
     noDelay: true,
     timeout: connectTimeoutMs,
     clientProperties: { connection_name: connectionName },

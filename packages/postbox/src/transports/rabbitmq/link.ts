@@ -39,6 +39,7 @@ export function createLinks(
 ): Links {
   const place = placeOf(options.url);
   let opening: Promise<Link> | undefined;
+  let giveUp = new AbortController();
   let current: Link | undefined;
   let hurried = false;
 
@@ -51,8 +52,9 @@ export function createLinks(
   }
 
   async function open(): Promise<Link> {
+    const { signal } = giveUp;
     try {
-      const connection = await openConnection(options);
+      const connection = await openConnection(options, signal);
       const link = await linkOn(connection, place, forget).catch((error: Error) => {
         destroy(connection);
         throw new TransportDownError("connect", `${place} was lost: ${error.message}`);
@@ -63,7 +65,8 @@ export function createLinks(
       watch.connected(connection);
       return link;
     } catch (error) {
-      watch.lost(PostboxError.from(error, "transport-down"));
+      if (signal.aborted) watch.closed();
+      else watch.lost(PostboxError.from(error, "transport-down"));
       throw error;
     }
   }
@@ -87,6 +90,11 @@ export function createLinks(
       current?.hurry();
     },
     async close() {
+      // What is open ends in good order; what is being opened is not waited for.
+      if (current === undefined) {
+        giveUp.abort(new TransportDownError("connect", `the connection to ${place} was closed while it was opened`));
+        giveUp = new AbortController();
+      }
       const link = await opening?.catch(() => undefined);
       await link?.close();
     },

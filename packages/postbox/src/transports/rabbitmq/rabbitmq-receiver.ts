@@ -123,7 +123,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
         return pauseMs;
       };
       try {
-        const connection = await untilAborted(openConnection(options), signal);
+        const connection = await openConnection(options, signal);
         const links = createLinks(
           { ...options, connectionName: `${options.connectionName ?? "postbox"} aside` },
           { connected: watch.beside, lost: () => {}, closed: () => {} },
@@ -189,15 +189,3 @@ function bound(route: NonNullable<RabbitmqReceiverOptions["route"]>, event: Pick
 
 /** A connection that stood for so long was well. */
 const standsMs = 5000;
-
-/** The connection, unless the signal is aborted before it stands: then it is ended as soon as it does. */
-function untilAborted(opening: Promise<ChannelModel>, signal: AbortSignal): Promise<ChannelModel> {
-  return new Promise((resolve, reject) => {
-    const abort = () => {
-      opening.then(destroy, () => {});
-      reject(signal.reason);
-    };
-    signal.addEventListener("abort", abort, { once: true });
-    opening.finally(() => signal.removeEventListener("abort", abort)).then(resolve, reject);
-  });
-}
