@@ -59,6 +59,7 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "delivery.skipped": "debug",
   "delivery.ignored": "debug",
   "delivery.released": "debug",
+  "delivery.revoked": "debug",
   "delivery.retried": "warn",
   "delivery.parked": "error",
   "delivery.abandoned": "warn",
