@@ -121,7 +121,7 @@ export interface Delivery {
   retry(delayMs: number, reason?: Error): Promise<void>;
   /** Set it aside with its reason. Resolves once it is safely there. Rejects and settles nothing if the receiver settles in order. */
   park(reason: Error): Promise<void>;
-  /** Untried: give it back. No attempt is spent. It keeps its place: it is delivered again before later messages of its stream. */
+  /** Untried: give it back. No attempt is spent, and it keeps its place, as far as the broker can do both. */
   release(): Promise<void>;
 }
 

@@ -179,7 +179,12 @@ function cameBefore({ attempt, redelivered }: Delivery): boolean {
 }
 
 /** The message is known already, or cannot be: refused for that, or its handler has committed its id with a COMMIT of its own. */
-const known: ReadonlySet<string> = new Set(["message-differs", "message-too-old", "transaction-ended"]);
+const known: ReadonlySet<string> = new Set([
+  "message-differs",
+  "message-too-old",
+  "message-id-missing",
+  "transaction-ended",
+]);
 
 function asideOf(verdict: Verdict): Aside {
   const error = storedError(verdict.error.message);
