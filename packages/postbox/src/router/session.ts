@@ -218,13 +218,13 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
 
   async function failed(delivery: TrackedDelivery, thrown: unknown): Promise<void> {
     const error = soundError(thrown);
-    // Its result comes too late: the broker delivers it again.
-    if (delivery.signal?.aborted) return delivery.release();
     if (delivery.settled) {
       // Its handler had settled it by hand: too late to decide anything, but not to tell. What a stop gave back has been told.
       if (!giveUp.signal.aborted) telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
       return;
     }
+    // Its result comes too late: the broker delivers it again.
+    if (delivery.signal?.aborted) return delivery.release();
     const retryInMs = options.backoff(delivery.attempt, runtime.random);
     // Nothing was wrong with the message: no attempt is spent, wherever they are counted.
     if (isNobodysFault(error)) {
@@ -307,9 +307,9 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       if (signal?.aborted) return endRevoked(raw, options);
       if (closing !== undefined) {
         // Stopping is not a failure: what cannot be given back is delivered again anyway.
-        return raw
-          .release()
-          .catch((error) => telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) }));
+        return raw.release().catch((error) => {
+          if (!signal?.aborted) telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
+        });
       }
       const delivery = trackDelivery(raw, options, (done) => {
         outstanding.remove(done);
