@@ -9,7 +9,7 @@ const layers: readonly (readonly string[])[] = [
   ["internal/", "errors.ts", "backoff.ts", "options.ts", "telemetry/events.ts"],
   ["message/"],
   ["event/"],
-  ["transport.ts", "admin.ts", "health.ts", "notifier.ts", "store.ts", "telemetry/"],
+  ["transport.ts", "settle-once.ts", "admin.ts", "health.ts", "notifier.ts", "store.ts", "telemetry/"],
   ["publisher/", "router/"],
   ["outbox/", "relay/", "inbox/"],
   ["middleware/"],

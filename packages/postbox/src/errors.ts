@@ -25,6 +25,7 @@ export type ErrorCode =
   | "message-expired"
   | "handler-timeout"
   | "delivery-settled"
+  | "delivery-revoked"
   | "lane-lost"
   | "stop-timeout"
   | "attempts-spent"

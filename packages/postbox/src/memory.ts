@@ -11,5 +11,11 @@ export {
   type MemorySenderOptions,
   memoryBroker,
 } from "./transports/memory/memory-broker.js";
+export {
+  type MemoryLog,
+  type MemoryLogOptions,
+  type MemoryLogReceiverOptions,
+  memoryLog,
+} from "./transports/memory/memory-log.js";
 export type { ParkedMessage } from "./transports/memory/memory-queue.js";
 export type { OnUnroutable, Unroutable } from "./transports/unroutable.js";

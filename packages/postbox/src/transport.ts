@@ -80,11 +80,23 @@ export interface Kept {
 }
 
 /**
- * One message on its way to a handler. It is settled exactly once, by one of the four verbs; a second one throws
- * `delivery-settled`. A delivery that is never settled (the process died) is delivered again.
+ * One message, handed to a consumer. It is settled exactly once, by one of the four verbs; a second one throws
+ * `delivery-settled`. A delivery that is never settled (the process crashed) is delivered again.
  */
 export interface Delivery {
   readonly message: Message;
+  /**
+   * The stream that it belongs to: a partition, where the broker has them. Order and back-pressure hold per stream. Absent: the receiver
+   * has a single one.
+   */
+  readonly stream?: string;
+  /**
+   * Aborted when the broker has taken the delivery back: its connection was lost, or its partition was revoked. The broker delivers the
+   * message again, perhaps to another process. Settling has no effect on the broker then, and may reject. Settle it all the same when the
+   * work on it has ended: the receiver may wait for that. All deliveries of a connection or of a stream share one signal, so that it
+   * costs nothing per message. Absent: the broker never takes a delivery back.
+   */
+  readonly signal?: AbortSignal;
   /**
    * Which attempt this is: 1, and one more after each `retry()` that was the message's own failure. A delivery that ends
    * without an outcome (a crash, a lost connection, `release()`) spends none.
@@ -103,12 +115,13 @@ export interface Delivery {
   ack(): Promise<void>;
   /**
    * Failed: deliver it again after `delayMs`, as one more attempt. If the reason is not the message's fault (the inbox is busy, the
-   * store is unavailable), the attempt is not counted. The reason is stored if the transport can store one.
+   * store is unavailable), the attempt is not counted. The reason is stored if the transport can store one. Rejects and settles nothing
+   * if the receiver settles in order.
    */
   retry(delayMs: number, reason?: Error): Promise<void>;
-  /** Set it aside with its reason. Resolves once it is safely there. */
+  /** Set it aside with its reason. Resolves once it is safely there. Rejects and settles nothing if the receiver settles in order. */
   park(reason: Error): Promise<void>;
-  /** Untried: give it back. No attempt is spent. */
+  /** Untried: give it back. No attempt is spent, and it keeps its place, as far as the broker can do both. */
   release(): Promise<void>;
 }
 
@@ -118,7 +131,10 @@ export interface Subscription {
   readonly consumer: string;
   /** What it has handlers for, older types that they upcast included; a transport binds queues by them. */
   readonly events: readonly Pick<EventDefinition, "type" | "topic">[];
-  /** Takes one delivery. The next is handed over when this resolves: that is the consumer's back-pressure. */
+  /**
+   * Takes one delivery. The next one of the same stream is handed over when this resolves: that is the consumer's back-pressure. A
+   * receiver may call it for different streams at the same time, and a stream that has to wait holds up no other.
+   */
   deliver(delivery: Delivery): Promise<void>;
   /** To be called when it receives, each time that it does anew: whoever waits for a router's start waits for the first. */
   ready?(): void;
@@ -127,12 +143,33 @@ export interface Subscription {
 /**
  * Brings messages from a broker.
  *
- * `receive` runs until `signal` is aborted, reconnecting by itself; then it hands over nothing more, waits until every
- * delivery that it handed over is settled, and returns. Unsettled deliveries are bounded in count and bytes.
- * Messages of one key are handed over in the broker's order.
+ * - `receive` runs until `signal` is aborted, reconnecting by itself; then it hands over nothing more, waits until every
+ *   delivery that it handed over is settled, and returns.
+ * - Unsettled deliveries are bounded in count and bytes, per stream.
+ * - Messages of one key are handed over in the broker's order, which is that of their stream.
+ * - What its broker can do, it declares: `settles`, `redelivery`, `selects`. A router that needs more refuses to run on it.
  */
 export interface Receiver {
   readonly name: string;
+  /**
+   * How its broker learns what was settled. `each`: every delivery by itself; the broker can deliver one later, and park it. `in-order`:
+   * as an offset below which everything is done. Then the broker cannot retry or park, so the router needs an inbox, which stores
+   * failures; and after a crash or a revocation, messages behind an unfinished one are delivered again although they were acknowledged.
+   * Defaults to `each`.
+   */
+  readonly settles?: "each" | "in-order";
+  /**
+   * What its broker knows of a message that was delivered before without an outcome. `counted`: the broker counts such deliveries and
+   * sets a limit to them, so that a message which crashes its process is parked in the end. `flagged`: `Delivery.redelivered` is true.
+   * `unknown`: nothing; then the router needs `durableInbox(store)`, which stores a message before it is handled, since otherwise a
+   * message that crashes its process would do so forever. Defaults to `flagged`.
+   */
+  readonly redelivery?: "counted" | "flagged" | "unknown";
+  /**
+   * What a subscription brings. `type`: the types that it names. `topic`: everything in their topics, so a router ignores types without
+   * a handler unless its option `unknown` says otherwise. Defaults to `type`.
+   */
+  readonly selects?: "type" | "topic";
   /** How long after a message was made it may still be delivered again. An inbox must remember at least that long. Absent: unknown. */
   readonly redeliveryWindowMs?: number;
   /**

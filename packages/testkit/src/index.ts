@@ -8,7 +8,12 @@ export type { LibrarySuiteOptions } from "./library-suite/library-harness.js";
 export { librarySuite } from "./library-suite.js";
 export { type ManualRuntime, type ManualRuntimeOptions, manualRuntime } from "./manual-runtime.js";
 export { memoryStoreFeatures, memoryStoreHarness } from "./memory-store-harness.js";
-export { memoryTransportFeatures, memoryTransportHarness } from "./memory-transport-harness.js";
+export {
+  memoryLogFeatures,
+  memoryLogHarness,
+  memoryTransportFeatures,
+  memoryTransportHarness,
+} from "./memory-transport-harness.js";
 export { comparable, testMessage, testMessages } from "./messages.js";
 export { type NotifierHarness, type NotifierSuiteOptions, notifierSuite } from "./notifier-suite.js";
 export {

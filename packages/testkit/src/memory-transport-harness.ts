@@ -1,4 +1,4 @@
-import { type MemoryReceiver, memoryBroker } from "postbox/memory";
+import { type MemoryReceiver, memoryBroker, memoryLog } from "postbox/memory";
 import { faultySender } from "./faulty-sender.js";
 import type { TransportFeatures, TransportHarness } from "./transport-suite/transport-harness.js";
 
@@ -6,6 +6,11 @@ export const memoryTransportFeatures: TransportFeatures = {
   keepsOrder: true,
   unroutable: true,
   exactAttempts: true,
+  settlesEach: true,
+  selectsTypes: true,
+  competing: true,
+  streams: false,
+  revokes: true,
   releaseUncounted: true,
   prefetch: true,
   prefetchBytes: true,
@@ -35,6 +40,43 @@ export async function memoryTransportHarness(): Promise<TransportHarness> {
     unbind: async (queue, events) => broker.unbind(queue, events),
     crash: async (receiver) => (receiver as MemoryReceiver).crash(),
     parked: async (queue) => broker.parked(queue).map(({ message, reason }) => ({ message, reason: reason.message })),
+    async down() {
+      away = true;
+    },
+    async up() {
+      away = false;
+    },
+    async close() {},
+  };
+}
+
+export const memoryLogFeatures: TransportFeatures = {
+  ...memoryTransportFeatures,
+  unroutable: false,
+  exactAttempts: false,
+  settlesEach: false,
+  selectsTypes: false,
+  competing: false,
+  streams: true,
+  onUnroutable: false,
+  unbinds: false,
+};
+
+/** A memory log for `transportSuite`. */
+export async function memoryLogHarness(): Promise<TransportHarness> {
+  const log = memoryLog({ partitions: 1 });
+  let away = false;
+  return {
+    sender: () => faultySender(log.sender(), () => (away ? "down" : undefined)),
+    receiver({ queue, prefetch, prefetchBytes }) {
+      const limits = { ...(prefetch && { prefetch }), ...(prefetchBytes && { prefetchBytes }) };
+      return log.receiver({ group: queue, ...limits });
+    },
+    async bind(_, events, { streams = 1 } = {}) {
+      for (const { topic } of events) log.topic(topic, streams);
+    },
+    crash: async (receiver) => (receiver as MemoryReceiver).crash(),
+    parked: async () => [],
     async down() {
       away = true;
     },

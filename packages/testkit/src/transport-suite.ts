@@ -1,11 +1,13 @@
 import { describe } from "vitest";
 import { failingBrokerFacts } from "./transport-suite/failing-broker-facts.js";
+import { groupRouterFacts } from "./transport-suite/group-router-facts.js";
 import { passwordFacts } from "./transport-suite/password-facts.js";
 import { receivingFacts } from "./transport-suite/receiving-facts.js";
 import { roundTripFacts } from "./transport-suite/round-trip-facts.js";
 import { routedFacts } from "./transport-suite/routed-facts.js";
 import { sendingFacts } from "./transport-suite/sending-facts.js";
 import { settlementFacts } from "./transport-suite/settlement-facts.js";
+import { streamFacts } from "./transport-suite/stream-facts.js";
 import { transportFacts } from "./transport-suite/transport-facts.js";
 import type { TransportSuiteOptions } from "./transport-suite/transport-harness.js";
 
@@ -23,5 +25,7 @@ export function transportSuite(options: TransportSuiteOptions): void {
     failingBrokerFacts(fact);
     passwordFacts(fact);
     routedFacts(fact);
+    streamFacts(fact);
+    groupRouterFacts(fact);
   });
 }

@@ -30,6 +30,13 @@ export function arrivalOf(came: Came, { id, hash, storePayload }: CheckedInbox):
   };
 }
 
+/** For a message without an id: known by its place at the broker, if that has one that does not change. */
+export function arrivalByPlace({ message, consumer, origin }: Came): Arrival | undefined {
+  if (origin?.offset === undefined) return undefined;
+  const id = `sha256:${digest(JSON.stringify([origin.partition, origin.offset]))}`;
+  return { consumer, message, id, origin };
+}
+
 const longestId = 500;
 const unstorable = /\0|\p{Surrogate}/u;
 

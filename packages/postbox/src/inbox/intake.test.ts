@@ -14,6 +14,8 @@ it("a stop while the store is away gives back all that waits, and what waits to 
     ...checkInbox("durableInbox", { batchSize: 2 }, 1_000),
     inbox: { keep: away, setAside: away },
     inOrder: true,
+    brokerParks: true,
+    unknown: "park",
     kept: () => {},
     consumer: "billing",
     concurrency: 1,

@@ -3,10 +3,11 @@ import { sleep } from "../internal/runtime.js";
 import { storedError } from "../internal/stored-error.js";
 import { createWake } from "../internal/wake.js";
 import type { KeeperOptions } from "../router/keeper.js";
+import { endRevoked } from "../router/tracked-delivery.js";
 import type { Arrival } from "../store.js";
 import { aboutMessage } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
-import { arrivalOf, refusalOf } from "./arrivals.js";
+import { arrivalByPlace, arrivalOf, refusalOf } from "./arrivals.js";
 import type { Keeping } from "./bounded-inbox.js";
 import type { CheckedInbox } from "./inbox-options.js";
 
@@ -25,6 +26,8 @@ export interface IntakeOptions extends CheckedInbox, KeeperOptions {
   readonly inbox: Keeping;
   /** Whether nothing may be stored before what came earlier. */
   readonly inOrder: boolean;
+  /** Whether the broker can park a message, and deliver it later. */
+  readonly brokerParks: boolean;
   /** Something was stored. */
   kept(): void;
 }
@@ -38,6 +41,11 @@ export function createIntake(options: IntakeOptions): Intake {
 
   const failed = (error: unknown) =>
     telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
+  /** A settlement that failed: of a delivery that the broker has taken back, that is no news. */
+  const unsettled = ({ signal, message }: Delivery, error: unknown) => {
+    if (signal?.aborted) telemetry({ name: "delivery.revoked", consumer, id: message.id });
+    else failed(error);
+  };
 
   async function ack(delivery: Delivery, told: "delivery.stored" | "delivery.acked"): Promise<void> {
     const { id } = delivery.message;
@@ -45,8 +53,8 @@ export function createIntake(options: IntakeOptions): Intake {
       await delivery.ack();
       telemetry({ name: told, consumer, id });
     } catch (error) {
-      // It comes again, and is known.
-      failed(error);
+      // It is delivered again, and known by then.
+      unsettled(delivery, error);
       await delivery.release().catch(() => {});
     }
   }
@@ -62,7 +70,7 @@ export function createIntake(options: IntakeOptions): Intake {
       }
       telemetry({ name: "delivery.parked", consumer, ...aboutMessage(delivery.message), error });
     } catch (thrown) {
-      failed(thrown);
+      unsettled(delivery, thrown);
       await delivery.release().catch(() => {});
     }
   }
@@ -78,7 +86,7 @@ export function createIntake(options: IntakeOptions): Intake {
     const about = aboutMessage(delivery.message);
     telemetry({ name: "delivery.retried", consumer, ...about, attempt: delivery.attempt, retryInMs, error });
     await delivery.retry(retryInMs, error).catch(async (thrown) => {
-      failed(thrown);
+      unsettled(delivery, thrown);
       await delivery.release().catch(() => {});
     });
   }
@@ -89,6 +97,11 @@ export function createIntake(options: IntakeOptions): Intake {
     const arrivals: Arrival[] = [];
     const first = new Map<string, number>();
     for (const delivery of batch) {
+      // Another process may have it by now, or will: what comes behind it in its stream was taken back as well.
+      if (delivery.signal?.aborted) {
+        settling.push(() => endRevoked(delivery, options));
+        continue;
+      }
       try {
         const arrival = arrivalOf({ ...delivery, consumer }, options);
         const before = first.get(arrival.id);
@@ -109,10 +122,11 @@ export function createIntake(options: IntakeOptions): Intake {
         });
       } catch (error) {
         if (!(error instanceof PermanentError)) throw error;
-        settling.push(() => park(delivery, error, giveUp));
+        const byPlace = options.brokerParks ? undefined : arrivalByPlace({ ...delivery, consumer });
+        settling.push(() => park(delivery, error, giveUp, byPlace));
       }
     }
-    const remembered = await inbox.keep(arrivals, remember, giveUp);
+    const remembered = arrivals.length === 0 ? [] : await inbox.keep(arrivals, remember, giveUp);
     if (runtime.failpoint) await runtime.failpoint("inbox.kept");
     if (remembered.includes("new")) options.kept();
     await Promise.all(settling.map((settle) => settle()));
@@ -123,7 +137,7 @@ export function createIntake(options: IntakeOptions): Intake {
   }
 
   async function release(deliveries: readonly Delivery[]): Promise<void> {
-    await Promise.all(deliveries.map((delivery) => delivery.release().catch(failed)));
+    await Promise.all(deliveries.map((delivery) => delivery.release().catch((error) => unsettled(delivery, error))));
   }
 
   return {
@@ -148,7 +162,7 @@ export function createIntake(options: IntakeOptions): Intake {
           failures = 0;
         } catch (error) {
           const [alone] = batch;
-          if (batch.length === 1 && alone !== undefined && error instanceof PermanentError) {
+          if (batch.length === 1 && alone !== undefined && error instanceof PermanentError && options.brokerParks) {
             await park(alone, error, giveUp);
             continue;
           }

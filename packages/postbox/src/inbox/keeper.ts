@@ -6,10 +6,11 @@ import { storedError } from "../internal/stored-error.js";
 import { createDrainLoop } from "../relay/drain-loop.js";
 import { createSource } from "../relay/sending/source.js";
 import type { Keeper, KeeperOptions, Verdict } from "../router/keeper.js";
+import { isNobodysFault } from "../router/nobodys-fault.js";
 import { answerMs } from "../router/session.js";
 import { type Arrival, type Aside, inboxOf, type Store } from "../store.js";
 import type { Delivery, Receiver, Subscription } from "../transport.js";
-import { arrivalOf, refusalOf } from "./arrivals.js";
+import { arrivalByPlace, arrivalOf, refusalOf } from "./arrivals.js";
 import { boundedInbox } from "./bounded-inbox.js";
 import type { CheckedInbox } from "./inbox-options.js";
 import { createIntake, type IntakeOptions } from "./intake.js";
@@ -51,26 +52,32 @@ export function createKeeper<Tx>(
     drainLoop.run,
   );
   const bounded = boundedInbox(store.inbox, leaseMs + inbox.waitMs, runtime);
-  const intakeOptions: IntakeOptions = {
+  const intakeOptions: Omit<IntakeOptions, "inOrder" | "brokerParks"> = {
     ...inbox,
     ...options,
     inbox: bounded,
-    inOrder: first === "all",
     kept: () => drainLoop.notified(),
   };
 
   /** Whether what fails is stored already. */
   let stores = false;
+  /** Whether the broker can park a message that this box cannot take. */
+  let brokerParks = true;
 
   return {
     over(receiver) {
       checkWindow(consumer, receiver, retentionMs);
       stores = receiver.storesFailures === true;
+      brokerParks = receiver.settles !== "in-order";
       return {
         name: `${receiver.name}, behind the inbox of ${consumer}`,
         async receive(subscription, signal) {
-          const intake = createIntake(intakeOptions);
-          const isFirstKept = (delivery: Delivery) => first === "all" || (cameBefore(delivery) && !stores);
+          const intake = createIntake({ ...intakeOptions, brokerParks, inOrder: first === "all" || !brokerParks });
+          const handled = new Set(subscription.events.map(({ type }) => type));
+          // Of a whole topic, the types that this consumer ignores are not worth a row each.
+          const isIgnored = ({ message }: Delivery) => options.unknown === "ignore" && !handled.has(message.type);
+          const isFirstKept = (delivery: Delivery) =>
+            (first === "all" || (cameBefore(delivery) && !stores)) && !isIgnored(delivery);
           const arrive: Subscription["deliver"] = (delivery) =>
             isFirstKept(delivery) ? intake.take(delivery) : subscription.deliver(delivery);
           // What arrives is stored as long as the receiver waits for it to be settled.
@@ -118,8 +125,10 @@ export function createKeeper<Tx>(
       try {
         arrival = arrivalOf({ ...delivery, consumer }, inbox);
       } catch {
-        // Nothing that it could be known by: the broker has to park it.
-        return undefined;
+        // It has no id to be known by. The broker parks it; if it cannot, it is known by its place.
+        const byPlace = brokerParks ? undefined : arrivalByPlace({ ...delivery, consumer });
+        if (byPlace === undefined) return undefined;
+        arrival = byPlace;
       }
       for (let failures = 1; ; failures++) {
         try {
@@ -170,11 +179,19 @@ function cameBefore({ attempt, redelivered }: Delivery): boolean {
 }
 
 /** The message is known already, or cannot be: refused for that, or its handler has committed its id with a COMMIT of its own. */
-const known: ReadonlySet<string> = new Set(["message-differs", "message-too-old", "transaction-ended"]);
+const known: ReadonlySet<string> = new Set([
+  "message-differs",
+  "message-too-old",
+  "message-id-missing",
+  "transaction-ended",
+]);
 
 function asideOf(verdict: Verdict): Aside {
   const error = storedError(verdict.error.message);
-  if (verdict.to === "retry") return { to: "wait", attempts: 1, retryInMs: verdict.retryInMs, error };
+  if (verdict.to === "retry") {
+    const attempts = isNobodysFault(verdict.error) ? 0 : 1;
+    return { to: "wait", attempts, retryInMs: verdict.retryInMs, error };
+  }
   return { to: "parked", attempts: 1, error, anyway: known.has(PostboxError.from(verdict.error).code) };
 }
 

@@ -206,6 +206,6 @@ function tellingReady(receiver: Receiver, ready: () => void): Receiver {
     };
     return receiver.receive({ ...subscription, ready: both }, signal);
   };
-  const { name, redeliveryWindowMs, storesFailures } = receiver;
-  return given({ name, receive }, { redeliveryWindowMs, storesFailures });
+  const { name, redeliveryWindowMs, storesFailures, settles, redelivery, selects } = receiver;
+  return given({ name, receive }, { redeliveryWindowMs, storesFailures, settles, redelivery, selects });
 }

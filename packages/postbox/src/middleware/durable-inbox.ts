@@ -22,6 +22,7 @@ export function durableInbox<Tx>(
     adds: [],
     refuses: ["published"],
     store,
+    storesFirst: true,
     keeper: (given) => createKeeper(store, "all", checked, given),
     async run(context: BaseContext & InTransaction<Tx>, next: Next) {
       const { tx, runtime } = context;

@@ -18,7 +18,10 @@ export interface BaseContext {
   readonly origin?: Origin;
   /** Of what an inbox keeps: the inbox's own affair. */
   readonly kept?: Kept;
-  /** Aborted when the handler should give up: a timeout, the message's expiry, or the end of a graceful stop. */
+  /**
+   * Aborted when the handler should give up: a timeout, the message's expiry, or the end of a graceful stop. Without an inbox, also when
+   * the broker takes the message back.
+   */
   readonly signal: AbortSignal;
   readonly telemetry: Telemetry;
   /** @experimental Time, chance and failpoints. */

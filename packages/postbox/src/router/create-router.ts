@@ -10,6 +10,7 @@ import { callback, checkOptions, count, notNegative, object, oneOf, positive } f
 import type { Telemetry } from "../telemetry/events.js";
 import { telling } from "../telemetry/telling.js";
 import type { Receiver } from "../transport.js";
+import { checkAbilities } from "./abilities.js";
 import type { AckStrategyName } from "./ack-strategy.js";
 import type { BaseContext, ForwardAck, ManualAck } from "./context.js";
 import { checkFits } from "./fits.js";
@@ -32,8 +33,8 @@ export interface RouterOptions {
    */
   readonly concurrency?: number;
   /**
-   * How many more wait here for a free place or for their key; when they all wait for one key, no other is taken.
-   * Defaults to 100.
+   * How many more wait here for a free place or for their key, of each stream (partition) of the receiver. When they all wait for one
+   * key, no other message of that stream is taken. Defaults to 100.
    */
   readonly maxBuffered?: number;
   /** Total tries of a message before it is parked. Defaults to 10. */
@@ -42,7 +43,8 @@ export interface RouterOptions {
   readonly backoff?: Backoff;
   /**
    * What becomes of a message that has no handler here. `park`: it is delivered again, to any instance of the consumer, and parked after
-   * `unknownWaitMs`. `ignore`: it is acknowledged, and so is what only a newer instance handles. Defaults to `park`.
+   * `unknownWaitMs`. `ignore`: it is acknowledged, and so is what only a newer instance handles. Defaults to `park`; on a receiver that
+   * brings whole topics (`selects: "topic"`), to `ignore`.
    */
   readonly unknown?: "park" | "ignore";
   /**
@@ -101,7 +103,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
   }
   checkOptions("createRouter", options, routerRules);
   const telemetry = telling(options.telemetry);
-  const sessionOptions: SessionOptions = {
+  const sessionOptions: Omit<SessionOptions, "unknown"> = {
     consumer,
     ack: options.ack ?? "on-success",
     concurrency: options.concurrency ?? 10,
@@ -110,7 +112,6 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     backoff: reliable(options.backoff ?? exponential(), (error) =>
       telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) }),
     ),
-    unknown: options.unknown ?? "park",
     unknownWaitMs: options.unknownWaitMs ?? 900_000,
     shutdownTimeoutMs: options.shutdownTimeoutMs ?? 30_000,
     telemetry,
@@ -134,6 +135,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     if (registered.size === 0) {
       throw new ConfigError("no-handler", `router ${consumer} has no handlers; register them with .on(event, handler)`);
     }
+    checkAbilities(consumer, receiver, middleware);
   }
 
   const events = () => [...registered.values()].map(({ event, older }) => older ?? event);
@@ -146,9 +148,16 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
       ]),
     );
     tellConstrained();
-    const keeper = middleware.find((each) => each.keeper !== undefined)?.keeper?.(sessionOptions);
+    const { settles, selects } = from;
+    const unknown = options.unknown ?? (selects === "topic" ? "ignore" : "park");
+    const keeper = middleware.find((each) => each.keeper !== undefined)?.keeper?.({ ...sessionOptions, unknown });
     const receiver = keeper?.over(from) ?? from;
-    const session = createSession(handles, { ...sessionOptions, ...(keeper && { keeper }) });
+    const session = createSession(handles, {
+      ...sessionOptions,
+      unknown,
+      ...(keeper && { keeper }),
+      ...(settles && { settles }),
+    });
     let stop = () => {};
     const stopped = new Promise<void>((resolve) => {
       stop = () => resolve(session.close());

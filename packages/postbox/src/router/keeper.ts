@@ -9,6 +9,8 @@ export interface KeeperOptions {
   readonly concurrency: number;
   readonly maxAttempts: number;
   readonly backoff: Backoff;
+  /** What becomes of a type without a handler. What is ignored must not be stored first. */
+  readonly unknown: "park" | "ignore";
   readonly telemetry: Telemetry;
   readonly runtime: Runtime;
 }

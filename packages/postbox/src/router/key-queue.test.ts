@@ -1,12 +1,15 @@
 import { describe, expect, it } from "vitest";
 import { createKeyQueue } from "./key-queue.js";
 
-/** A queue whose tasks run until they are ended by name; a name is the task's key and a number, or a number alone. */
+/** A queue whose tasks run until they are ended by name; a name is the task's key and a number, or a number alone, and its stream behind an @. */
 function world(concurrency: number, maxBuffered = 100) {
-  const queue = createKeyQueue<{ name: string; key: string | undefined; run(): Promise<void> }>(
-    concurrency,
-    maxBuffered,
-  );
+  interface Named {
+    readonly name: string;
+    readonly key: string | undefined;
+    readonly stream: string | undefined;
+    run(): Promise<void>;
+  }
+  const queue = createKeyQueue<Named>(concurrency, maxBuffered);
   const started: string[] = [];
   const ends = new Map<string, () => void>();
   return {
@@ -17,7 +20,8 @@ function world(concurrency: number, maxBuffered = 100) {
         started.push(name);
         return new Promise<void>((resolve) => ends.set(name, resolve));
       };
-      return watched(queue.push({ name, key: /^[a-z]+/.exec(name)?.[0], run }));
+      const [key, stream] = [/^[a-z]+/.exec(name)?.[0], name.split("@")[1]];
+      return watched(queue.push({ name, key, stream, run }));
     },
     async end(...names: string[]) {
       for (const name of names) ends.get(name)?.();
@@ -90,16 +94,42 @@ describe("a key queue", () => {
   it("takes out what has not started, in order, and lets go whoever waits for room", async () => {
     const { push, queue, started, end } = world(1, 2);
     const pushed = ["a1", "a2", "1", "a3", "b1"].map(push);
-    expect(queue.clear().map(({ name }) => name)).toEqual(["1", "b1", "a2", "a3"]);
+    expect(queue.take().map(({ name }) => name)).toEqual(["1", "b1", "a2", "a3"]);
     await soon();
     expect(pushed.every(({ done }) => done)).toBe(true);
     await end("a1");
     expect(started).toEqual(["a1"]);
-    expect(queue.clear()).toEqual([]);
+    expect(queue.take()).toEqual([]);
     const again = ["1", "2"].map(push);
     await soon();
     expect(again).toMatchObject([{ done: true }, { done: true }]);
     expect(started).toEqual(["a1", "1"]);
+  });
+
+  it("takes out only what is chosen, and lets those go that waited behind it", async () => {
+    const { push, queue, started, end } = world(2);
+    for (const name of ["a1", "b1", "c1", "c2", "a2", "c3"]) push(name);
+    expect(queue.take(({ name }) => name === "c1" || name === "a2").map(({ name }) => name)).toEqual(["c1", "a2"]);
+    await end("a1", "b1");
+    expect(started).toEqual(["a1", "b1", "c2"]);
+    await end("c2");
+    expect(started).toEqual(["a1", "b1", "c2", "c3"]);
+    push("a3");
+    expect(started.at(-1)).toBe("a3");
+  });
+
+  it("has room for so many of each stream", async () => {
+    const { push, end } = world(1, 2);
+    const [first, second, third, other] = ["1@x", "2@x", "3@x", "4@y"].map(push);
+    await soon();
+    expect([first, second, third, other]).toMatchObject([
+      { done: true },
+      { done: true },
+      { done: false },
+      { done: true },
+    ]);
+    await end("1@x");
+    expect(third?.done).toBe(true);
   });
 
   it("is idle when nothing runs", async () => {

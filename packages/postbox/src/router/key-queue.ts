@@ -1,18 +1,26 @@
 interface Task {
   readonly key: string | undefined;
+  /** The stream that it came by. Each has room of its own. */
+  readonly stream?: string | undefined;
   run(): Promise<void>;
 }
 
 /**
  * Runs tasks at the same time, but those of one key one after the other, in the order they came.
- * Bounded: `push` resolves when there is room for another.
+ * Bounded per stream: `push` resolves when there is room for another task of its stream.
  */
 export interface KeyQueue<T extends Task> {
   push(task: T): Promise<void>;
-  /** Takes out everything that has not been started. */
-  clear(): readonly T[];
+  /** Takes out what has not been started: all of it, or what `which` chooses. */
+  take(which?: (task: T) => boolean): readonly T[];
   /** Resolves when nothing runs. */
   idle(): Promise<void>;
+}
+
+/** What one stream has in the queue. */
+interface Room {
+  buffered: number;
+  readonly waiters: (() => void)[];
 }
 
 const room = Promise.resolve();
@@ -23,30 +31,45 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
   let ready: T[] = [];
   const behind = new Map<string, T[] | typeof nobody>();
   let running = 0;
-  let buffered = 0;
-  const waiters: (() => void)[] = [];
+  /** Of what belongs to no stream, which is everything with most brokers. */
+  const shared: Room = { buffered: 0, waiters: [] };
+  /** Only of streams that have something here. */
+  const rooms = new Map<string, Room>();
   const idlers: (() => void)[] = [];
 
-  const wake = () => {
-    while (waiters.length > 0 && buffered < maxBuffered) (waiters.shift() as () => void)();
-    if (running === 0) for (const idler of idlers.splice(0)) idler();
+  const roomOf = (stream: string | undefined): Room => {
+    if (stream === undefined) return shared;
+    const known = rooms.get(stream);
+    if (known !== undefined) return known;
+    const made = { buffered: 0, waiters: [] };
+    rooms.set(stream, made);
+    return made;
+  };
+  /** A task has left the buffer, so the next one of its stream may come. */
+  const left = ({ stream }: T) => {
+    const own = roomOf(stream);
+    own.buffered--;
+    while (own.waiters.length > 0 && own.buffered < maxBuffered) (own.waiters.shift() as () => void)();
+    if (stream !== undefined && own.buffered === 0) rooms.delete(stream);
+  };
+  /** Lets the next task of a key go. */
+  const free = (key: string) => {
+    const queue = behind.get(key);
+    const next = queue === undefined || queue === nobody ? undefined : (queue as T[]).shift();
+    if (next === undefined) behind.delete(key);
+    else ready.push(next);
   };
   const finished = (task: T) => {
     running--;
-    if (task.key !== undefined) {
-      const queue = behind.get(task.key);
-      const next = queue === undefined || queue === nobody ? undefined : (queue as T[]).shift();
-      if (next === undefined) behind.delete(task.key);
-      else ready.push(next);
-    }
+    if (task.key !== undefined) free(task.key);
     pump();
-    wake();
+    if (running === 0) for (const idler of idlers.splice(0)) idler();
   };
   const pump = () => {
     while (running < concurrency && ready.length > 0) {
       const task = ready.shift() as T;
-      buffered--;
       running++;
+      left(task);
       const done = () => finished(task);
       task.run().then(done, done);
     }
@@ -54,7 +77,8 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
 
   return {
     push(task) {
-      buffered++;
+      const own = roomOf(task.stream);
+      own.buffered++;
       const queue = task.key === undefined ? undefined : behind.get(task.key);
       if (queue === nobody) behind.set(task.key as string, [task]);
       else if (queue !== undefined) (queue as T[]).push(task);
@@ -63,15 +87,23 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
         ready.push(task);
       }
       pump();
-      return buffered < maxBuffered ? room : new Promise((resolve) => waiters.push(resolve));
+      return own.buffered < maxBuffered ? room : new Promise((resolve) => own.waiters.push(resolve));
     },
-    clear() {
-      const dropped = [...ready, ...[...behind.values()].flat()];
-      ready = [];
-      behind.clear();
-      buffered = 0;
-      for (const waiter of waiters.splice(0)) waiter();
-      return dropped;
+    take(which = () => true) {
+      const taken: T[] = [];
+      const stays = (task: T) => {
+        if (!which(task)) return true;
+        taken.push(task);
+        return false;
+      };
+      ready = ready.filter(stays);
+      const freed = taken.flatMap(({ key }) => (key === undefined ? [] : [key]));
+      for (const [key, queue] of behind) if (queue !== nobody) behind.set(key, (queue as T[]).filter(stays));
+      // A task that had not started may have kept others of its key waiting that stay.
+      for (const key of freed) free(key);
+      for (const task of taken) left(task);
+      pump();
+      return taken;
     },
     async idle() {
       if (running > 0) await new Promise<void>((resolve) => idlers.push(resolve));

@@ -31,6 +31,8 @@ export interface Middleware<Name extends string = string, Needs = None, Adds = N
   readonly endsInside?: boolean;
   /** Makes a keeper for one run of a router. At most one middleware of a router has it. */
   keeper?(options: KeeperOptions): Keeper;
+  /** Whether its keeper stores every message before it is handled. Defaults to false. */
+  readonly storesFirst?: boolean;
   /** Carries the types only. */
   readonly "~types"?: { readonly needs: Needs; readonly adds: Adds; readonly refuses: Refuses };
 }

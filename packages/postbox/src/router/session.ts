@@ -5,14 +5,16 @@ import { createCrowd } from "../internal/crowd.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 import { soundError } from "../internal/sound-error.js";
 import { createTurns } from "../internal/turns.js";
-import type { Telemetry } from "../telemetry/events.js";
+import { whenAborted } from "../internal/when-aborted.js";
+import { aboutMessage, type Telemetry } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
 import { type Acking, type AckStrategyName, ackStrategies } from "./ack-strategy.js";
 import type { Handle, Handled, Running } from "./handle.js";
 import type { Keeper, Verdict } from "./keeper.js";
 import { createKeyQueue } from "./key-queue.js";
 import { isNobodysFault } from "./nobodys-fault.js";
-import { type TrackedDelivery, trackDelivery } from "./tracked-delivery.js";
+import { createRevocations } from "./revocations.js";
+import { endRevoked, type TrackedDelivery, trackDelivery } from "./tracked-delivery.js";
 import { createUnknownTypes } from "./unknown-types.js";
 
 export interface SessionOptions {
@@ -27,8 +29,17 @@ export interface SessionOptions {
   readonly shutdownTimeoutMs: number;
   /** Takes over what fails. Defaults to nobody: it stays the broker's. */
   readonly keeper?: Keeper;
+  /** What the receiver declares; see there. Defaults to `each`. */
+  readonly settles?: "each" | "in-order";
   readonly telemetry: Telemetry;
   readonly runtime: Runtime;
+}
+
+interface Task {
+  readonly key: string | undefined;
+  readonly stream: string | undefined;
+  readonly delivery: TrackedDelivery;
+  run(): Promise<void>;
 }
 
 type Outcome = { readonly handled: Handled } | { readonly error: unknown };
@@ -45,10 +56,7 @@ export interface Session {
 
 export function createSession(handles: ReadonlyMap<string, Handle>, options: SessionOptions): Session {
   const { consumer, runtime, telemetry } = options;
-  const queue = createKeyQueue<{ key: string | undefined; delivery: TrackedDelivery; run(): Promise<void> }>(
-    options.concurrency,
-    options.maxBuffered,
-  );
+  const queue = createKeyQueue<Task>(options.concurrency, options.maxBuffered);
   const outstanding = createCrowd<TrackedDelivery>();
   const stopping = new AbortController();
   const giveUp = new AbortController();
@@ -60,6 +68,10 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
   });
   // As many listen as messages are handled at once, and more in handlers: no sign of a leak.
   setMaxListeners(0, giveUp.signal);
+  // What has not been started is dropped. What runs hears of it by its signal, and its result by the delivery's own state.
+  const revocations = createRevocations(giveUp.signal, (signal) => {
+    for (const { delivery } of queue.take((task) => task.delivery.signal === signal)) void delivery.release();
+  });
   let closing: Promise<void> | undefined;
   let emptied = () => {};
 
@@ -77,7 +89,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
         message,
         attempt,
         consumer,
-        signal: giveUp.signal,
+        signal: signalFor(delivery),
         telemetry,
         runtime,
         ...(origin && { origin }),
@@ -90,7 +102,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       try {
         settling = succeeded(delivery, acking, await running.result, startedAt);
       } catch (thrown) {
-        const again = await untilStoreAnswers(() => handle(context), running, soundError(thrown));
+        const again = await handleAgain(delivery, () => handle(context), running, soundError(thrown));
         running = again.running;
         settling =
           "error" in again.outcome
@@ -106,22 +118,33 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
     }
   }
 
+  /** With an inbox, work that goes on after the broker took its message back may commit: the inbox skips the redelivery. */
+  function signalFor({ signal }: TrackedDelivery): AbortSignal {
+    return signal === undefined || options.keeper !== undefined ? giveUp.signal : revocations.handlerSignal(signal);
+  }
+
   /**
-   * What becomes of a message whose handling has failed. A store that cannot be reached is no fault of any message: what it keeps from
-   * being handled keeps its place meanwhile, and nothing more is taken once all places are. But one that was being handled each time
-   * the store went away may be the reason: such ones are tried one at a time, and not for ever.
+   * What becomes of a message whose handling has failed. A store that cannot be reached is no fault of any message: the message keeps its
+   * place meanwhile, and is handled again. So is one that failed for another reason than itself, if its broker cannot deliver it later.
+   * But a message that was being handled each time the store went away may be the reason: such ones are tried one at a time, and not for
+   * ever.
    */
-  async function untilStoreAnswers(
+  async function handleAgain(
+    delivery: TrackedDelivery,
     handle: () => Running<Handled>,
     running: Running<Handled>,
     error: unknown,
   ): Promise<{ readonly running: Running<Handled>; readonly outcome: Outcome }> {
-    for (let outages = 1, losses = 0; ; outages++) {
-      if (!isAway(error) || stopping.signal.aborted) return { running, outcome: { error } };
+    for (let failures = 1, losses = 0; ; failures++) {
+      if (stopping.signal.aborted || delivery.signal?.aborted || !keepsPlace(delivery, error)) {
+        return { running, outcome: { error } };
+      }
       if (error.code === "transaction-lost") losses++;
       if (losses === mostLosses) return { running, outcome: { error: suspect(error) } };
-      telemetry({ name: "router.failed", consumer, error });
-      await sleep(runtime, options.backoff(outages, runtime.random), stopping.signal);
+      const retryInMs = options.backoff(failures, runtime.random);
+      if (isAway(error)) telemetry({ name: "router.failed", consumer, error });
+      else tellRetry(delivery, retryInMs, error);
+      await pause(delivery, retryInMs);
       // Never twice at once.
       await running.ended();
       const leave = losses > 0 ? await suspects.enter() : () => {};
@@ -134,6 +157,27 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
         leave();
       }
     }
+  }
+
+  /** Whether the broker can deliver it again later, and park it. What comes out of a box always can be. */
+  function settlesAlone({ kept }: TrackedDelivery): boolean {
+    return options.settles !== "in-order" || kept !== undefined;
+  }
+
+  function keepsPlace(delivery: TrackedDelivery, error: unknown): error is PostboxError {
+    return isAway(error) || (!settlesAlone(delivery) && isNobodysFault(error));
+  }
+
+  function tellRetry({ message, attempt }: TrackedDelivery, retryInMs: number, error: Error): void {
+    telemetry({ name: "delivery.retried", consumer, ...aboutMessage(message), attempt, retryInMs, error });
+  }
+
+  /** Until the time has passed, the router stops, or the broker takes the delivery back. */
+  async function pause({ signal }: TrackedDelivery, ms: number): Promise<void> {
+    const over = new AbortController();
+    const forget = [stopping.signal, ...(signal ? [signal] : [])].map((each) => whenAborted(each, () => over.abort()));
+    await sleep(runtime, ms, over.signal);
+    for (const each of forget) each();
   }
 
   /** Never rejects. */
@@ -164,9 +208,12 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       return settleAs(delivery, { to: "park", error: new PermanentError(text, { code: "no-handler" }) });
     }
     if (stopping.signal.aborted) return delivery.release();
-    // Past the keeper: the broker brings it to any instance, a box only to the one that owns its lane.
     const text = `this instance of ${consumer} has no handler for ${type}, and leaves it to another one; if none has one, register it with .on(...)`;
-    return delivery.retry(retryInMs, new PostboxError("no-handler", text));
+    const error = new PostboxError("no-handler", text);
+    // Past the keeper, if the broker can: it brings it to any instance, a box only to the one that owns its lane.
+    return settlesAlone(delivery)
+      ? delivery.retry(retryInMs, error)
+      : settleAs(delivery, { to: "retry", retryInMs, error });
   }
 
   async function failed(delivery: TrackedDelivery, thrown: unknown): Promise<void> {
@@ -176,10 +223,13 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       if (!giveUp.signal.aborted) telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
       return;
     }
+    // Its result comes too late: the broker delivers it again.
+    if (delivery.signal?.aborted) return delivery.release();
     const retryInMs = options.backoff(delivery.attempt, runtime.random);
     // Nothing was wrong with the message: no attempt is spent, wherever they are counted.
     if (isNobodysFault(error)) {
-      return stopping.signal.aborted ? delivery.release() : delivery.retry(retryInMs, error);
+      if (stopping.signal.aborted) return delivery.release();
+      if (settlesAlone(delivery)) return delivery.retry(retryInMs, error);
     }
     if (isHopeless(error)) return settleAs(delivery, { to: "park", error });
     if (delivery.attempt >= options.maxAttempts) {
@@ -197,8 +247,19 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       return delivery.ack();
     }
     if (taken !== undefined) return delivery.ack(taken);
+    if (!settlesAlone(delivery)) return holdUp(delivery, verdict.error);
     if (verdict.to === "park") return delivery.park(verdict.error);
     return delivery.retry(verdict.retryInMs, verdict.error);
+  }
+
+  /** Neither the inbox nor the broker can set it aside. Its stream waits for it, which is reported, so that it is not lost. */
+  async function holdUp(delivery: TrackedDelivery, cause: Error): Promise<void> {
+    const text =
+      `message ${delivery.message.id} of ${consumer} failed, and neither its inbox nor its broker can set it aside: ${cause.message}; ` +
+      "it is handled again, and what is behind it is not committed until then: mend its handler, or skip it at the broker";
+    telemetry({ name: "router.failed", consumer, error: new PostboxError("permanent", text, { cause }) });
+    await pause(delivery, options.backoff(options.maxAttempts, runtime.random));
+    return delivery.release();
   }
 
   /** For what should not happen: a message must not stay unsettled for a fault of ours. */
@@ -209,7 +270,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
 
   async function drain(): Promise<void> {
     stopping.abort();
-    for (const task of queue.clear()) void task.delivery.release();
+    for (const task of queue.take()) void task.delivery.release();
     const settled = (async () => {
       await queue.idle();
       // What a handler left to be settled later counts too.
@@ -221,6 +282,7 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
       telemetry({ name: "router.abandoned", consumer, ids: late.slice(0, 100), error: abandoned(late) });
     giveUp.abort(new PostboxError("stop-timeout", `${consumer} stopped before this handler was done`));
     await within(answerMs, Promise.all([...outstanding].map((delivery) => delivery.release())));
+    revocations.end();
   }
 
   function abandoned({ length }: readonly string[]): PostboxError {
@@ -240,18 +302,22 @@ export function createSession(handles: ReadonlyMap<string, Handle>, options: Ses
 
   return {
     deliver(raw) {
+      const { message, stream, signal } = raw;
+      // It was taken back while it waited to be handed over.
+      if (signal?.aborted) return endRevoked(raw, options);
       if (closing !== undefined) {
         // Stopping is not a failure: what cannot be given back is delivered again anyway.
-        return raw
-          .release()
-          .catch((error) => telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) }));
+        return raw.release().catch((error) => {
+          if (!signal?.aborted) telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
+        });
       }
       const delivery = trackDelivery(raw, options, (done) => {
         outstanding.remove(done);
         if (outstanding.size === 0) emptied();
       });
       outstanding.add(delivery);
-      return queue.push({ key: raw.message.key, delivery, run: () => handleOne(delivery) });
+      if (signal !== undefined) revocations.watch(signal);
+      return queue.push({ key: message.key, stream, delivery, run: () => handleOne(delivery) });
     },
     close() {
       closing ??= drain();

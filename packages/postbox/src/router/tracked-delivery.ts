@@ -2,11 +2,15 @@ import { PostboxError } from "../errors.js";
 import type { Member } from "../internal/crowd.js";
 import type { Runtime } from "../internal/runtime.js";
 import type { Message } from "../message/message.js";
+import { alreadySettled } from "../settle-once.js";
 import { aboutMessage, type Telemetry } from "../telemetry/events.js";
 import type { Delivery } from "../transport.js";
 import type { Verdict } from "./keeper.js";
 
-/** A delivery as the router settles it: told to telemetry, and never once it has been given back at a stop. */
+/**
+ * A delivery as the router settles it: reported to telemetry, and without effect once it was given back at a stop, or taken back by the
+ * broker.
+ */
 export interface TrackedDelivery extends Delivery, Member {
   readonly message: Message;
   /** Whether it has ended, one way or another. */
@@ -16,6 +20,8 @@ export interface TrackedDelivery extends Delivery, Member {
   retry(delayMs: number, error?: Error): Promise<void>;
 }
 
+type Verb = "ack" | "retry" | "park" | "release";
+
 export interface TrackingOptions {
   readonly consumer: string;
   readonly telemetry: Telemetry;
@@ -23,36 +29,39 @@ export interface TrackingOptions {
 }
 
 /**
- * A settlement that fails (the connection is gone) is no failure of the message: the broker delivers it again, and the
- * inbox knows it. It is told to telemetry and not thrown into the handler's result.
+ * If a settlement fails because the connection was lost, the broker delivers the message again, and the inbox knows it. That is
+ * reported to telemetry, and not thrown into the handler's result.
  */
 export function trackDelivery(
   delivery: Delivery,
-  { consumer, telemetry, runtime }: TrackingOptions,
+  options: TrackingOptions,
   done: (delivery: TrackedDelivery) => void,
 ): TrackedDelivery {
-  const { message, attempt } = delivery;
+  const { consumer, telemetry, runtime } = options;
+  const { message, attempt, signal } = delivery;
   const id = message.id;
-  let state: "open" | "settled" | "released" = "open";
+  let by: Verb | undefined;
 
-  const settle = (next: "settled" | "released", verb: () => Promise<void>, told: () => void): Promise<void> => {
-    // Given back at the deadline while the handler still ran: whatever it says now comes too late.
-    if (state === "released" || (state === "settled" && next === "released")) return Promise.resolve();
-    if (state === "settled") {
-      const text = `message ${id} is settled already; settle each delivery once`;
-      return Promise.reject(new PostboxError("delivery-settled", text));
-    }
-    state = next;
+  const settle = (verb: Verb, call: () => Promise<void>, told: () => void): Promise<void> => {
+    // Given back while the handler still ran: its result comes too late.
+    if (by === "release" || (by !== undefined && verb === "release")) return Promise.resolve();
+    if (by !== undefined) return Promise.reject(alreadySettled(id, verb, by));
     tracked.settled = true;
-    return started(verb).then(
+    if (signal?.aborted) {
+      by = "release";
+      return endRevoked(delivery, options).then(() => done(tracked));
+    }
+    by = verb;
+    return started(call).then(
       () => {
         told();
         done(tracked);
       },
       async (cause) => {
-        telemetry({ name: "router.failed", consumer, error: PostboxError.from(cause) });
-        // On a connection that lives, nobody else would ever bring it back.
-        if (next !== "released") await delivery.release().catch(() => {});
+        if (signal?.aborted) telemetry({ name: "delivery.revoked", consumer, id });
+        else telemetry({ name: "router.failed", consumer, error: PostboxError.from(cause) });
+        // While the connection stands, nothing else would give it back.
+        if (verb !== "release") await delivery.release().catch(() => {});
         done(tracked);
       },
     );
@@ -68,6 +77,7 @@ export function trackDelivery(
   const tracked: TrackedDelivery & { settled: boolean } = {
     message,
     attempt,
+    ...(signal && { signal }),
     ...(delivery.redelivered && { redelivered: true }),
     ...(delivery.origin && { origin: delivery.origin }),
     ...(delivery.kept && { kept: delivery.kept }),
@@ -78,7 +88,7 @@ export function trackDelivery(
       // It was kept, whether or not the broker hears of it.
       if (kept !== undefined) tell(kept);
       return settle(
-        "settled",
+        "ack",
         runtime.failpoint === undefined
           ? () => delivery.ack()
           : async () => {
@@ -90,19 +100,19 @@ export function trackDelivery(
     },
     retry: (retryInMs, error = new Error("asked for by the handler")) =>
       settle(
-        "settled",
+        "retry",
         () => delivery.retry(retryInMs, error),
         () => tell({ to: "retry", retryInMs, error }),
       ),
     park: (error) =>
       settle(
-        "settled",
+        "park",
         () => delivery.park(error),
         () => tell({ to: "park", error }),
       ),
     release: () =>
       settle(
-        "released",
+        "release",
         () => delivery.release(),
         () => telemetry({ name: "delivery.released", consumer, id }),
       ),
@@ -110,10 +120,16 @@ export function trackDelivery(
   return tracked;
 }
 
+/** Nothing has an effect on the broker any more. Tells the receiver, which may wait for that, that the work has ended. Never rejects. */
+export function endRevoked(delivery: Delivery, { consumer, telemetry }: TrackingOptions): Promise<void> {
+  telemetry({ name: "delivery.revoked", consumer, id: delivery.message.id });
+  return started(() => delivery.release()).catch(() => {});
+}
+
 /** What it does, as a promise, whatever it throws. */
-function started(verb: () => Promise<void>): Promise<void> {
+function started(call: () => Promise<void>): Promise<void> {
   try {
-    return verb();
+    return call();
   } catch (error) {
     return Promise.reject(error);
   }

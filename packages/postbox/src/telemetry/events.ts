@@ -103,6 +103,8 @@ export type TelemetryEvent =
       readonly handled: readonly string[];
     }
   | { readonly name: "delivery.released"; readonly consumer: string; readonly id: string }
+  /** The broker took it back before it was settled, and delivers it again. If its handler was running, this is reported when that ends. */
+  | { readonly name: "delivery.revoked"; readonly consumer: string; readonly id: string }
   | ({ readonly name: "transport.connected" } & TransportEnd)
   /** It has no connection: it lost it, or got none. Tried again after `retryInMs`; without that, when it is next needed, or never. */
   | ({ readonly name: "transport.lost"; readonly error: PostboxError; readonly retryInMs?: number } & TransportEnd)

@@ -59,6 +59,7 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "delivery.skipped": "debug",
   "delivery.ignored": "debug",
   "delivery.released": "debug",
+  "delivery.revoked": "debug",
   "delivery.retried": "warn",
   "delivery.parked": "error",
   "delivery.abandoned": "warn",
@@ -80,6 +81,8 @@ const inboxes = inboxOf("");
  */
 export function levelOf(event: TelemetryEvent): Level {
   if (event.name === "delivery.abandoned" && codeOf(event.error) === "stop-timeout") return "trace";
+  // A lost connection takes back many deliveries at once, and is reported itself.
+  if (event.name === "delivery.abandoned" && codeOf(event.error) === "delivery-revoked") return "debug";
   const isRow = event.name === "message.failed" || event.name === "message.parked";
   if (isRow && event.box.startsWith(inboxes) && codeOf(event.error) !== "message-suspect") return "trace";
   return levels[event.name] ?? "trace";

@@ -21,6 +21,7 @@ const ends: ReadonlySet<TelemetryEvent["name"]> = new Set([
   "delivery.retried",
   "delivery.parked",
   "delivery.released",
+  "delivery.revoked",
   "delivery.abandoned",
   "delivery.ignored",
 ] as const);

@@ -41,7 +41,8 @@ export function receivingFacts(fact: TransportFact): void {
       await first;
     });
 
-    fact("gets only what its queue is bound to", async ({ harness, event, send, message, consume }) => {
+    fact("gets only what its queue is bound to", "selectsTypes", async (stage) => {
+      const { harness, event, send, message, consume } = stage;
       const other = testEvent(event.topic, "Other");
       await harness.bind(`other-${event.topic}`, [other]);
       await send(message("m1", { type: other.type }), message("m2"));
@@ -74,7 +75,12 @@ export function receivingFacts(fact: TransportFact): void {
       ).toEqual(Array.from({ length: 40 }, (_, index) => `m${index}`).sort());
     });
 
-    fact("leaves to its neighbour what it has no room for", "prefetch", async (stage) => {
+    fact("declares what its broker can do as claimed", async ({ harness, queue, features }) => {
+      const { settles = "each", selects = "type" } = harness.receiver({ queue });
+      expect([settles === "each", selects === "type"]).toEqual([features.settlesEach, features.selectsTypes]);
+    });
+
+    fact("leaves to its neighbour what it has no room for", ["prefetch", "competing"], async (stage) => {
       const full = stage.consume({ prefetch: 1 });
       await sendMany(stage, 2);
       expect((await full.next()).message.id).toBe("m0");
@@ -90,7 +96,7 @@ export function receivingFacts(fact: TransportFact): void {
       await first?.ack();
       await consumer.next();
       expect(await consumer.silent()).toBe(true);
-      await second?.retry(60_000);
+      await (stage.features.settlesEach ? second?.retry(60_000) : second?.ack());
       await consumer.next();
       expect(consumer.deliveries).toHaveLength(5);
     });

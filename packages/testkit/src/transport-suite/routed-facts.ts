@@ -7,7 +7,7 @@ import { type TransportFact, testEvent } from "./transport-facts.js";
 /** What a relay and a router make of a transport. */
 export function routedFacts(fact: TransportFact): void {
   describe("behind a relay and before a router", () => {
-    fact("poison is parked, and everything around it handled once", async (stage) => {
+    fact("poison is parked, and everything around it handled once", "settlesEach", async (stage) => {
       const { harness, queue, event, send, message } = stage;
       const handled: number[] = [];
       const router = createRouter(queue, { maxAttempts: 3, backoff: constant(1) }).on(event, (data) => {
@@ -26,7 +26,7 @@ export function routedFacts(fact: TransportFact): void {
       );
     });
 
-    fact("restarts park nothing: every message is handled in the end", async (stage) => {
+    fact("restarts park nothing: every message is handled in the end", "settlesEach", async (stage) => {
       const { harness, queue, event, send, message, consume } = stage;
       await send(...numbers(30).map((n) => message(`m${n}`, { data: json(n) })));
       for (let restarts = 0; restarts < 12; restarts++) {
@@ -47,7 +47,8 @@ export function routedFacts(fact: TransportFact): void {
       expect(await harness.parked(queue)).toEqual([]);
     });
 
-    fact("what a handler takes too long over is tried again", async ({ harness, queue, event, send, message }) => {
+    fact("what a handler takes too long over is tried again", "settlesEach", async (stage) => {
+      const { harness, queue, event, send, message } = stage;
       const attempts: number[] = [];
       const router = createRouter(queue, { backoff: constant(1) })
         .use(timeout(100))
@@ -61,37 +62,42 @@ export function routedFacts(fact: TransportFact): void {
       );
     });
 
-    fact("an instance that lacks a handler leaves its messages to others, and spends no attempt", async (stage) => {
-      const { harness, queue, event, send, message } = stage;
-      const added = testEvent(event.topic, "Added");
-      await harness.bind(queue, [event, added]);
-      const told: TelemetryEvent[] = [];
-      const handled: unknown[] = [];
-      const options = { maxAttempts: 1, backoff: constant(1) };
-      const older = createRouter(queue, { ...options, telemetry: (one) => told.push(one) }).on(event, () => {});
-      const newer = createRouter(queue, options);
-      newer.on(event, () => {});
-      newer.on(added, (data, { attempt }) => void handled.push([Number(data), attempt]));
-      await send(...numbers(40).map((n) => message(`m${n}`, { type: added.type, data: json(n) })));
-      const retried = () => told.filter(({ name }) => name === "delivery.retried").length;
-      await running([(signal) => older.run(harness.receiver({ queue }), signal)], async () => {
-        await expect.poll(retried, { timeout: patienceMs }).toBeGreaterThan(80);
-        await running([(signal) => newer.run(harness.receiver({ queue }), signal)], () =>
-          expect.poll(() => handled.length, { timeout: patienceMs }).toBe(40),
+    fact(
+      "an instance that lacks a handler leaves its messages to others, and spends no attempt",
+      "settlesEach",
+      async (stage) => {
+        const { harness, queue, event, send, message } = stage;
+        const added = testEvent(event.topic, "Added");
+        await harness.bind(queue, [event, added]);
+        const told: TelemetryEvent[] = [];
+        const handled: unknown[] = [];
+        const options = { maxAttempts: 1, backoff: constant(1) };
+        const older = createRouter(queue, { ...options, telemetry: (one) => told.push(one) }).on(event, () => {});
+        const newer = createRouter(queue, options);
+        newer.on(event, () => {});
+        newer.on(added, (data, { attempt }) => void handled.push([Number(data), attempt]));
+        await send(...numbers(40).map((n) => message(`m${n}`, { type: added.type, data: json(n) })));
+        const retried = () => told.filter(({ name }) => name === "delivery.retried").length;
+        await running([(signal) => older.run(harness.receiver({ queue }), signal)], async () => {
+          await expect.poll(retried, { timeout: patienceMs }).toBeGreaterThan(80);
+          await running([(signal) => newer.run(harness.receiver({ queue }), signal)], () =>
+            expect.poll(() => handled.length, { timeout: patienceMs }).toBe(40),
+          );
+        });
+        expect(handled.sort()).toEqual(
+          numbers(40)
+            .map((n) => [n, 1])
+            .sort(),
         );
-      });
-      expect(handled.sort()).toEqual(
-        numbers(40)
-          .map((n) => [n, 1])
-          .sort(),
-      );
-      expect(await harness.parked(queue)).toEqual([]);
-      expect(told.filter(({ name }) => name === "consumer.types-differ")).toMatchObject([
-        { consumer: queue, type: added.type, handled: [event.type] },
-      ]);
-    });
+        expect(await harness.parked(queue)).toEqual([]);
+        expect(told.filter(({ name }) => name === "consumer.types-differ")).toMatchObject([
+          { consumer: queue, type: added.type, handled: [event.type] },
+        ]);
+      },
+    );
 
-    fact("what a handler upcasts comes from its older topics", async ({ harness, queue, event, send, message }) => {
+    fact("what a handler upcasts comes from its older topics", "settlesEach", async (stage) => {
+      const { harness, queue, event, send, message } = stage;
       const older = testEvent(`${event.topic}.older`, "Happened");
       const upcasting = testEvent(event.topic, "Happened", [upcastFrom(older, (data) => [data])]);
       const handled: unknown[] = [];

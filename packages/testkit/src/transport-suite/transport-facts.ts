@@ -28,28 +28,34 @@ export interface Stage {
   message(id: string, more?: Partial<MessageInput>): Message;
   /** Sends with a sender of its own, and answers with the outcomes by index. Throws when one is reported twice. */
   send(...messages: readonly Message[]): Promise<readonly (Outcome | undefined)[]>;
-  /** Starts a receiver of `queue`; stopped when the fact ends. */
-  consume(
-    options?: Partial<HarnessReceiverOptions> & { readonly accept?: (delivery: Delivery) => Promise<void> },
-  ): Consumer;
+  /** Starts a receiver of `queue`, by default for `event`; stopped when the fact ends. */
+  consume(options?: ConsumeOptions): Consumer;
+}
+
+export interface ConsumeOptions extends Partial<HarnessReceiverOptions> {
+  readonly events?: readonly EventDefinition[];
+  readonly accept?: (delivery: Delivery) => Promise<void>;
 }
 
 type Proof = (stage: Stage) => Promise<void>;
 
+type Needs = keyof TransportFeatures | readonly (keyof TransportFeatures)[];
+
 /** Registers one fact, run on a stage of its own; one that needs an unclaimed feature is skipped, and says why. */
 export interface TransportFact {
   (name: string, prove: Proof): void;
-  (name: string, needs: keyof TransportFeatures, prove: Proof): void;
+  (name: string, needs: Needs, prove: Proof): void;
 }
 
 /** Of a hundred things one after the other, and of brokers that take a moment to start; what is waited for by itself has its own patience. */
 const timeoutMs = 120_000;
 
 export function transportFacts(options: TransportSuiteOptions): TransportFact {
-  return (name: string, ...rest: [Proof] | [keyof TransportFeatures, Proof]) => {
-    const [needs, prove] = rest.length === 1 ? [undefined, rest[0]] : rest;
-    if (needs !== undefined && !options.features[needs]) {
-      it.skip(`${name} (not claimed: ${needs})`);
+  return (name: string, ...rest: [Proof] | [Needs, Proof]) => {
+    const [needs, prove] = rest.length === 1 ? [[], rest[0]] : rest;
+    const unclaimed = (typeof needs === "string" ? [needs] : needs).filter((each) => !options.features[each]);
+    if (unclaimed.length > 0) {
+      it.skip(`${name} (not claimed: ${unclaimed.join(", ")})`);
       return;
     }
     it(name, { timeout: timeoutMs }, async () => {
@@ -94,11 +100,11 @@ async function setStage(harness: TransportHarness, features: TransportFeatures, 
       await harness.sender().send(messages, report, new AbortController().signal);
       return outcomes;
     },
-    consume({ accept, ...receiverOptions } = {}) {
+    consume({ accept, events = [event], ...receiverOptions } = {}) {
       const receiver = harness.receiver({ queue, ...receiverOptions });
       const consumer = consume(
         receiver,
-        { consumer: receiverOptions.queue ?? queue, events: [event] },
+        { consumer: receiverOptions.queue ?? queue, events },
         {
           crash: () => harness.crash(receiver),
           interrupt: async () => harness.interrupt?.(receiver),

@@ -9,6 +9,16 @@ export interface TransportFeatures {
   readonly unroutable: boolean;
   /** A delivery's `attempt` is exact, where others only tell the first from later ones. */
   readonly exactAttempts: boolean;
+  /** The broker settles each delivery by itself: it can deliver one later, and park it. Its receivers do not declare `in-order`. */
+  readonly settlesEach: boolean;
+  /** A subscription brings the types that it names. Without it, it brings their whole topics, and receivers declare `topic`. */
+  readonly selectsTypes: boolean;
+  /** Receivers of one queue compete for its messages: each takes the next one as soon as it has room. */
+  readonly competing: boolean;
+  /** Topics are divided into streams, with `bind()` that has `streams`, and the receivers of one queue share them. */
+  readonly streams: boolean;
+  /** Deliveries have a `signal`, which is aborted when the broker takes them back. */
+  readonly revokes: boolean;
   /** `release()` does not count as an attempt. */
   readonly releaseUncounted: boolean;
   /** `receiver({ prefetch })` bounds the unsettled deliveries exactly. */
@@ -58,6 +68,11 @@ export interface HarnessReceiverOptions {
   readonly parks?: false;
 }
 
+interface HarnessBindOptions extends Pick<HarnessReceiverOptions, "singleActive" | "parks"> {
+  /** With `streams`: into how many the topics of the events are divided, which are new. Defaults to 1. */
+  readonly streams?: number;
+}
+
 /** A sender and a receiver whom the broker does not let in. */
 interface Intruders {
   /** What they say it is. */
@@ -71,14 +86,10 @@ export interface TransportHarness {
   sender(options?: HarnessSenderOptions): Sender;
   receiver(options: HarnessReceiverOptions): Receiver;
   /** Makes a queue that gets these events from now on. */
-  bind(
-    queue: string,
-    events: readonly EventDefinition[],
-    options?: Pick<HarnessReceiverOptions, "singleActive" | "parks">,
-  ): Promise<void>;
+  bind(queue: string, events: readonly EventDefinition[], options?: HarnessBindOptions): Promise<void>;
   /** As when the process of this receiver dies: the broker takes back what it has not settled. */
   crash(receiver: Receiver): Promise<void>;
-  /** What was parked from a queue. */
+  /** What was parked from a queue. Nothing, without `settlesEach`. */
   parked(queue: string): Promise<readonly { readonly message: Message; readonly reason: string }[]>;
   /** With `maxMessageBytes`: what its senders take. */
   readonly maxMessageBytes?: number;

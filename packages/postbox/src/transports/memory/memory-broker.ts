@@ -41,8 +41,8 @@ export interface MemorySenderOptions {
 
 export interface MemoryReceiver extends Receiver {
   /**
-   * As when the process crashes: every unsettled delivery is delivered to others as `redelivered`, what this one
-   * settles later has no effect, and `receive` returns.
+   * As when the process crashes: every unsettled delivery is delivered to others as `redelivered`, its `signal` is aborted, what this
+   * receiver settles later has no effect, and `receive` returns.
    */
   crash(): void;
 }

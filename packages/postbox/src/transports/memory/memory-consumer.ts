@@ -2,6 +2,7 @@ import { PostboxError } from "../../errors.js";
 import type { Runtime } from "../../internal/runtime.js";
 import { messageBytes } from "../../message/attributes.js";
 import { isNobodysFault } from "../../router/nobodys-fault.js";
+import { settleOnce } from "../../settle-once.js";
 import type { Delivery, Subscription } from "../../transport.js";
 import { copyOf, type MemoryQueue, type QueueEntry } from "./memory-queue.js";
 
@@ -17,6 +18,8 @@ export class MemoryConsumer {
   readonly #runtime: Runtime;
   readonly #unsettled = new Map<QueueEntry, number>();
   #unsettledBytes = 0;
+  /** Of every delivery: aborted when they are taken back, all at once. */
+  readonly #taken = new AbortController();
   #delivering = false;
   #failure: { readonly cause: unknown } | undefined;
   #crashed = false;
@@ -56,6 +59,7 @@ export class MemoryConsumer {
     const lost = [...this.#unsettled.keys()];
     this.#unsettled.clear();
     for (const entry of lost) this.#queue.giveBack({ ...entry, redelivered: true });
+    this.#taken.abort(new PostboxError("delivery-revoked", "the receiver crashed; the message is delivered to others"));
     this.#wake();
   }
 
@@ -89,17 +93,11 @@ export class MemoryConsumer {
   #delivery(entry: QueueEntry): Delivery {
     const { message, attempt } = entry;
     const queue = this.#queue;
-    let by: string | undefined;
+    const once = settleOnce(message.id);
     const settle = async (verb: string, effect: () => void): Promise<void> => {
-      if (by !== undefined) {
-        throw new PostboxError(
-          "delivery-settled",
-          `${verb}() on the delivery of ${message.id}, which ${by}() has settled already; settle each delivery once`,
-        );
-      }
-      by = verb;
+      once(verb);
       const size = this.#unsettled.get(entry);
-      // After a crash it is somebody else's.
+      // After a crash it is another consumer's.
       if (size === undefined) return;
       this.#unsettled.delete(entry);
       this.#unsettledBytes -= size;
@@ -109,6 +107,7 @@ export class MemoryConsumer {
     return {
       message: copyOf(message),
       attempt,
+      signal: this.#taken.signal,
       ...(entry.redelivered && { redelivered: true }),
       origin: { offset: String(entry.sequence) },
       ack: () => settle("ack", () => queue.remove()),

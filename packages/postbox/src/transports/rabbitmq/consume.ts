@@ -1,8 +1,9 @@
 import type { ChannelModel, ConsumeMessage } from "amqplib";
-import { PermanentError, PostboxError, TransportDownError } from "../../errors.js";
+import { PermanentError, TransportDownError } from "../../errors.js";
 import { messageBytes } from "../../message/attributes.js";
 import type { Message } from "../../message/message.js";
 import { isNobodysFault } from "../../router/nobodys-fault.js";
+import { settleOnce } from "../../settle-once.js";
 import { aboutMessage, type Telemetry } from "../../telemetry/events.js";
 import type { Delivery, Subscription } from "../../transport.js";
 import { gatheredAcks } from "./acks.js";
@@ -63,6 +64,8 @@ export async function consume(
   let unsettledBytes = 0;
   let delivering = false;
   let lost: Error | undefined;
+  /** Of every delivery: aborted when the connection is lost, since the broker takes back all of them at once. */
+  const taken = new AbortController();
   let over = false;
   /** Wakes the end, which alone waits for anything here. */
   let changed = () => {};
@@ -71,6 +74,7 @@ export async function consume(
     if (lost !== undefined || over) return;
     lost = new TransportDownError("send", why);
     onLost(lost);
+    taken.abort(lost);
     changed();
   };
   const channel = await connection.createChannel();
@@ -122,17 +126,14 @@ export async function consume(
   }
 
   function settling({ raw, bytes }: Arrival, id: string) {
-    let settled = false;
-    return async (verb: () => Promise<void> | void): Promise<void> => {
-      if (settled) {
-        throw new PostboxError("delivery-settled", `message ${id} is settled already; settle each delivery once`);
-      }
-      settled = true;
+    const once = settleOnce(id);
+    return async (verb: string, effect: () => Promise<void> | void): Promise<void> => {
+      once(verb);
       try {
         if (lost !== undefined) throw lost;
-        await verb();
+        await effect();
       } catch (error) {
-        // Nobody else settles it on a connection that lives.
+        // While the connection stands, nothing else would give it back.
         if (lost === undefined) giveBackLater(raw);
         throw error;
       } finally {
@@ -153,20 +154,21 @@ export async function consume(
     return {
       message,
       attempt,
+      signal: taken.signal,
       ...(raw.fields.redelivered && { redelivered: true }),
       origin: { partition: queue, offset: String(deliveryTag) },
-      ack: () => settle(ack),
+      ack: () => settle("ack", ack),
       // Acked once the broker has the copy: a crash in between leaves both.
       retry: (delayMs, reason) =>
-        settle(() =>
+        settle("retry", () =>
           aside.wait(raw, delayMs, isNobodysFault(reason) ? attempt : attempt + 1).then(ack, (error) => {
             if (!(error instanceof PermanentError)) throw error;
             parkByBroker(raw);
             telemetry({ name: "delivery.parked", consumer: subscription.consumer, ...aboutMessage(message), error });
           }),
         ),
-      park: (reason) => settle(() => aside.park(raw, reason, attempt).then(ack)),
-      release: () => settle(() => giveBack(raw)),
+      park: (reason) => settle("park", () => aside.park(raw, reason, attempt).then(ack)),
+      release: () => settle("release", () => giveBack(raw)),
     };
   }
 
@@ -201,7 +203,7 @@ export async function consume(
         undecodable(raw.properties) === undefined
           ? aside.park(raw, read).then(() => acks.add(raw.fields.deliveryTag))
           : parkByBroker(raw);
-      await settle(park).then(
+      await settle("park", park).then(
         () => telemetry({ name: "delivery.parked", consumer, id, error: read }),
         (error: Error) => {
           if (lost !== undefined) return;

@@ -1,9 +1,11 @@
 import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
-import { describeOnEach, gate, settlesWithin } from "@postbox/testkit";
+import { describeOnEach, gate, settlesWithin, telemetryLog } from "@postbox/testkit";
+import { createOutbox, createRouter, inbox, silent, transaction } from "postbox";
+import { memoryStore } from "postbox/memory";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Receiving, rabbitmqStages, sending } from "../../../fixtures/rabbitmq-stage.js";
 import { TransportDownError } from "../../errors.js";
-import { rabbitmqSender } from "./index.js";
+import { rabbitmqReceiver, rabbitmqSender } from "./index.js";
 
 const patienceMs = 20_000;
 
@@ -153,6 +155,62 @@ describeOnEach("rabbitmq", ({ url }) => {
       await expect(first.ack()).rejects.toBeInstanceOf(TransportDownError);
       expect(await settlesWithin(running, patienceMs)).toBe(true);
       expect(deliveries).toEqual([]);
+    });
+  });
+
+  describe("a router", () => {
+    /** Its handlers write an effect each; those that ran when the connection was lost end when the test says so. */
+    async function handling(inboxOn: boolean) {
+      const through = await way();
+      const { event, queue, publish, channel } = await stage();
+      const [store, log, lost, finish] = [memoryStore(), telemetryLog(), gate(), gate()];
+      const outbox = createOutbox(store, { source: "/effects" });
+      let isLost = false;
+      const options = { concurrency: 2, telemetry: log.telemetry };
+      const router = inboxOn
+        ? createRouter("billing", options).use(transaction(store)).use(inbox(store))
+        : createRouter("billing", options).use(transaction(store));
+      router.on(event, async (_, { tx, message: { id }, signal }) => {
+        await outbox.in(tx).publish(event, { id });
+        if (isLost) return;
+        signal.addEventListener("abort", lost.open);
+        await finish.opened;
+      });
+      router.start(rabbitmqReceiver({ url: through.url, queue, backoff: () => 1, telemetry: silent }));
+      onTestFinished(async () => {
+        finish.open();
+        await router.stop();
+      });
+      for (const id of ["m1", "m2", "m3", "m4", "m5"]) publish(id);
+      await log.until("delivery.received", 2);
+      await expect.poll(async () => (await channel.checkQueue(queue)).messageCount).toBe(0);
+      isLost = true;
+      through.cut();
+      through.mend();
+      // Dropped without having been started.
+      await log.until("delivery.revoked");
+      const effects = () =>
+        store.contents("outbox").pending.map(({ data }) => JSON.parse(String(Buffer.from(data))).id);
+      return { log, lost, finish, effects: () => effects().sort() };
+    }
+
+    it("drops what a lost connection had delivered, and rolls back what runs: it is all handled again, once", async () => {
+      const { log, lost, finish, effects } = await handling(false);
+      expect(await settlesWithin(lost.opened, patienceMs)).toBe(true);
+      finish.open();
+      await log.until("delivery.acked", 5);
+      expect(effects()).toEqual(["m1", "m2", "m3", "m4", "m5"]);
+      expect(log.of("delivery.revoked").length).toBeGreaterThanOrEqual(2);
+      expect(log.of("router.failed")).toEqual([]);
+    });
+
+    it("lets what runs commit behind an inbox, which skips it when it is delivered again", async () => {
+      const { log, finish, effects } = await handling(true);
+      finish.open();
+      await log.until("delivery.acked", 5);
+      await expect.poll(effects).toEqual(["m1", "m2", "m3", "m4", "m5"]);
+      expect(log.of("delivery.skipped").length).toBeGreaterThanOrEqual(2);
+      expect(log.of("router.failed")).toEqual([]);
     });
   });
 });

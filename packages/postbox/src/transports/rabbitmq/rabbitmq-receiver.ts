@@ -153,6 +153,8 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
 
   return {
     name: "rabbitmq",
+    // A quorum queue has a limit of deliveries, at which it parks a message.
+    redelivery: queueType === "quorum" ? "counted" : "flagged",
     ...(redeliveryWindowMs !== undefined && { redeliveryWindowMs }),
     async prepare(subscription) {
       const { make } = queuesOf(subscription);

@@ -1,0 +1,21 @@
+import { PostboxError } from "./errors.js";
+
+/**
+ * Guards one delivery: the first call passes, any later one throws `delivery-settled`. The argument is the verb by which the delivery is
+ * settled, for the text of the error.
+ */
+export function settleOnce(id: string): (verb: string) => void {
+  let by: string | undefined;
+  return (verb) => {
+    if (by !== undefined) throw alreadySettled(id, verb, by);
+    by = verb;
+  };
+}
+
+/** For a delivery that keeps its own state. */
+export function alreadySettled(id: string, verb: string, by: string): PostboxError {
+  return new PostboxError(
+    "delivery-settled",
+    `${verb}() on the delivery of ${id}, which ${by}() has settled already; settle each delivery once`,
+  );
+}
