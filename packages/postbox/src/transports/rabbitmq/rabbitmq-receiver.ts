@@ -7,14 +7,7 @@ import { callback, checkOptions, count, flag, oneOf, positive, text } from "../.
 import type { Telemetry } from "../../telemetry/events.js";
 import { telling } from "../../telemetry/telling.js";
 import type { Receiver, Subscription, TransportHealth } from "../../transport.js";
-import {
-  close,
-  connectionRules,
-  destroy,
-  openConnection,
-  placeOf,
-  type RabbitmqConnectionOptions,
-} from "./connection.js";
+import { close, connectionRules, openConnection, placeOf, type RabbitmqConnectionOptions } from "./connection.js";
 import { consume } from "./consume.js";
 import { createLinks } from "./link.js";
 import { checkedRoute, type Route, routeOf } from "./route.js";
