@@ -9,9 +9,9 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 360, unpacked: 1210 },
+  postbox: { packed: 380, unpacked: 1290 },
   "@postbox/protobuf": { packed: 20, unpacked: 60 },
-  "@postbox/testkit": { packed: 165, unpacked: 690 },
+  "@postbox/testkit": { packed: 175, unpacked: 730 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));
