@@ -28,6 +28,7 @@ describeOnEach("postgres", ({ url }) => {
     begin: (work) => dataSource.transaction(work),
     nested: (manager, work) => manager.transaction(work),
     run: (manager, statement) => manager.query(statement),
+    noticesUnawaited: true,
   });
 
   describe("a store with typeorm", () => {

@@ -45,6 +45,7 @@ export type ErrorCode =
   | "transaction-foreign"
   | "collecting-ended"
   | "publish-not-awaited"
+  | "statement-not-awaited"
   | "not-a-transaction"
   | "commit-rolled-back"
   | "schema-missing"

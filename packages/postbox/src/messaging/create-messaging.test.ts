@@ -273,6 +273,26 @@ describe("running all of it", () => {
     expect(log.of("relay.released")).toHaveLength(2);
   });
 
+  it.each(["run by messaging", "started by itself"])(
+    "tells the health of the receiver of a consumer %s",
+    async (how) => {
+      const { log, shared } = world();
+      const since = new Date();
+      const receiver = { ...shared.receiver, health: () => ({ status: "down" as const, since }) };
+      const messaging = createMessaging({ ...shared, receiver });
+      const consumer = messaging.consumer().on(Placed, () => {});
+      expect(await messaging.health()).toMatchObject({ healthy: true });
+      if (how === "started by itself") await consumer.start(receiver);
+      else void messaging.run();
+      await messaging.publisher.publish(Placed, { n: 1 });
+      await log.until("delivery.acked");
+      expect((await messaging.health()).problems).toMatchObject([
+        { code: "transport-down", end: "receiver", consumer: "orders", since },
+      ]);
+      await messaging.close();
+    },
+  );
+
   it("takes no consumer once it has run", async () => {
     const messaging = createMessaging(world().shared);
     messaging.start();

@@ -52,8 +52,6 @@ export function createMessaging(options: MessagingOptions): unknown {
   const { service, group = service, store, receiver, telemetry, codecs, maxAttempts, runtime } = options;
   const { publisher, outbox, relay } = publishingParts(options);
   const consumers = new Map<string, RunsReceiver>();
-  /** Those that were run on last. */
-  const receivers = new Map<string, Receiver>();
   let sealed = false;
   let started: Running | undefined;
   const runs = new Set<{ readonly end: Following; readonly ended: Promise<void> }>();
@@ -111,9 +109,7 @@ export function createMessaging(options: MessagingOptions): unknown {
         { path: "receiver" },
       );
     }
-    const own = typeof receiver === "function" ? receiver(name) : receiver;
-    receivers.set(name, own);
-    return own;
+    return typeof receiver === "function" ? receiver(name) : receiver;
   }
 
   async function stop(): Promise<void> {
@@ -168,7 +164,7 @@ export function createMessaging(options: MessagingOptions): unknown {
     stop,
     async health(limits: HealthOptions = {}) {
       const stored = await store?.health(limits);
-      return healthOf([...(stored?.problems ?? []), ...transportProblems(options.sender, receivers)]);
+      return healthOf([...(stored?.problems ?? []), ...transportProblems(options.sender, consumers)]);
     },
     close,
     [Symbol.asyncDispose]: close,
@@ -207,5 +203,6 @@ function tellingReady(receiver: Receiver, ready: () => void): Receiver {
     return receiver.receive({ ...subscription, ready: both }, signal);
   };
   const { name, redeliveryWindowMs, storesFailures, settles, redelivery, selects } = receiver;
-  return given({ name, receive }, { redeliveryWindowMs, storesFailures, settles, redelivery, selects });
+  const health = receiver.health && (() => (receiver.health as NonNullable<Receiver["health"]>)());
+  return given({ name, receive }, { redeliveryWindowMs, storesFailures, settles, redelivery, selects, health });
 }

@@ -1,12 +1,18 @@
 import type { HealthProblem } from "../health.js";
+import type { RunsReceiver } from "../router/router.js";
 import { duration } from "../stores/figures.js";
-import type { Receiver, Sender } from "../transport.js";
+import type { Sender } from "../transport.js";
 
 /** What is wrong with the connections of a service to its broker, as far as they can tell. */
-export function transportProblems(sender: Sender, receivers: ReadonlyMap<string, Receiver>): HealthProblem[] {
+export function transportProblems(
+  sender: Sender,
+  consumers: ReadonlyMap<string, Pick<RunsReceiver, "receiver">>,
+): HealthProblem[] {
   return [
     ...problemsOf(sender, { end: "sender" }),
-    ...[...receivers].flatMap(([consumer, receiver]) => problemsOf(receiver, { end: "receiver", consumer })),
+    ...[...consumers].flatMap(([consumer, { receiver }]) =>
+      receiver === undefined ? [] : problemsOf(receiver, { end: "receiver", consumer }),
+    ),
   ];
 }
 

@@ -122,7 +122,8 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
   const middleware: AnyMiddleware[] = [];
   const registered = new Map<string, Registered>();
 
-  let sealed = false;
+  /** The one that it runs on, or ran on last: from then on nothing is registered any more. */
+  let used: Receiver | undefined;
 
   /** Everything that can be known to be wrong before anything runs. */
   function check(receiver: Receiver): void {
@@ -205,6 +206,9 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
 
   const background = startStop(`router ${consumer}`, run);
   const router = {
+    get receiver() {
+      return used;
+    },
     use(next: AnyMiddleware) {
       if (typeof next?.run !== "function" || !Array.isArray(next.needs)) {
         throw new ConfigError(
@@ -230,7 +234,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
       if (typeof event?.validate !== "function" || typeof handler !== "function") {
         throw new ConfigError("option-invalid", ".on(event, handler) takes what defineEvent returned, and a function");
       }
-      if (sealed) {
+      if (used !== undefined) {
         throw new ConfigError(
           "already-started",
           `router ${consumer} has run already; register ${event.type} before it does`,
@@ -268,12 +272,12 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
     },
     async run(receiver: Receiver, signal: AbortSignal = new AbortController().signal) {
       check(receiver);
-      sealed = true;
+      used = receiver;
       await run(signal, () => {}, receiver);
     },
     start(receiver: Receiver) {
       check(receiver);
-      sealed = true;
+      used = receiver;
       return background.start(receiver);
     },
     stop: () => background.stop(),

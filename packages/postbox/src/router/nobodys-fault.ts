@@ -5,6 +5,12 @@ const codes: ReadonlySet<string> = new Set([
   "transaction-contended",
   "transaction-lost",
   "store-unavailable",
+  "store-failed",
+  "store-refused",
+  "store-closed",
+  "schema-missing",
+  "schema-outdated",
+  "schema-newer",
   "lane-lost",
   "no-handler",
 ]);

@@ -40,6 +40,8 @@ type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"]
 
 /** Everything that runs: until the signal, or between `start` and `stop`. */
 export interface RunsReceiver {
+  /** What it runs on, or ran on last. */
+  readonly receiver: Receiver | undefined;
   /**
    * Makes what it needs at the broker, such as its queue with bindings for its events, and receives nothing. What is published from then
    * on waits for it: call it before the publisher of a new event is deployed. Rejects if the broker cannot be reached.

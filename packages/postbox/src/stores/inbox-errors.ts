@@ -1,11 +1,18 @@
 import { PostboxError } from "../errors.js";
 import type { Arrival } from "../store.js";
 
-/** Another transaction has the same message, and for longer than anybody waits. */
+/** Another transaction has the same message, or all of the inbox, and for longer than anybody waits. */
 export function busyError({ consumer, id }: Arrival, waitMs: number, cause?: unknown): PostboxError {
   return new PostboxError(
     "inbox-busy",
-    `${consumer} is handling message ${id} elsewhere, and ${waitMs} ms were not enough to wait for its end; it is tried again`,
+    `another transaction holds message ${id} of ${consumer}, or the table of the inbox, and did not end within ${waitMs} ms; it is tried again`,
     { cause },
   );
+}
+
+/** The database ended the inbox's own statement, for a reason that lies outside of the message. */
+export function failedError({ consumer, id }: Arrival, cause: unknown): PostboxError {
+  const { message } = PostboxError.from(cause);
+  const text = `the inbox of ${consumer} got no answer about message ${id}: ${message}; it is tried again, and no attempt is counted`;
+  return new PostboxError("store-failed", text, { cause });
 }

@@ -1,4 +1,5 @@
 import { scrub } from "../internal/scrub.js";
+import { checkOptions, flag } from "../options.js";
 import { inboxOf } from "../store.js";
 import type { Telemetry, TelemetryEvent } from "./events.js";
 
@@ -83,6 +84,8 @@ export function levelOf(event: TelemetryEvent): Level {
   if (event.name === "delivery.abandoned" && codeOf(event.error) === "stop-timeout") return "trace";
   // A lost connection takes back many deliveries at once, and is reported itself.
   if (event.name === "delivery.abandoned" && codeOf(event.error) === "delivery-revoked") return "debug";
+  // Left to an instance that has its handler: that of each type is reported once, as `consumer.types-differ`.
+  if (event.name === "delivery.retried" && codeOf(event.error) === "no-handler") return "debug";
   const isRow = event.name === "message.failed" || event.name === "message.parked";
   if (isRow && event.box.startsWith(inboxes) && codeOf(event.error) !== "message-suspect") return "trace";
   return levels[event.name] ?? "trace";
@@ -94,6 +97,7 @@ export function levelOf(event: TelemetryEvent): Level {
  * `createRelay(store, sender, { telemetry: logTo(console) })`
  */
 export function logTo(logger: TextLogger | FieldLogger, options: LogOptions = {}): Telemetry {
+  checkOptions("logTo", options, { fields: flag });
   const { fields = takesFields(logger) } = options;
   return (event) => {
     const level = levelOf(event);

@@ -17,6 +17,7 @@ import {
 } from "./open-transaction.js";
 import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
 import { askSession, type ClientParts, sessionOf } from "./session.js";
+import { requireAwaited } from "./unawaited.js";
 
 /**
  * What can be told of a handle without asking the database: that its transaction is open; that it may be, so that the database is
@@ -158,6 +159,7 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
           try {
             const result = await work(tx);
             if (ending?.seen()) throw transactionEnded();
+            if (client !== undefined) requireAwaited(client);
             await requireWhole(tx, own);
             return result;
           } catch (thrown) {

@@ -35,6 +35,7 @@ describeOnEach("postgres", ({ url }) => {
       begin: (work) => db.transaction(work),
       nested: (tx, work) => tx.transaction(work),
       run: (tx, statement) => tx.execute(sql.raw(statement)),
+      noticesUnawaited: true,
     });
   });
 

@@ -99,7 +99,8 @@ export async function inTransaction(
   try {
     return await execute(text.replaceAll(sameTransaction, same), [...params, number]);
   } catch (error) {
-    throw saysElsewhere(error) ? notATransaction({ ...ended, cause: error as Error }, rightCall) : error;
+    // Without its cause, which is how the question was asked.
+    throw saysElsewhere(error) ? notATransaction(ended, rightCall) : error;
   }
 }
 

@@ -51,6 +51,7 @@ describeOnEach("postgres", ({ url }) => {
       }
     },
     run: (client, statement) => client.query(statement),
+    noticesUnawaited: true,
   });
 
   it("gives the store its type", async () => {

@@ -12,6 +12,7 @@ import {
 } from "./open-transaction.js";
 import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
 import { type ClientParts, closeClient, sessionOf } from "./session.js";
+import { requireAwaited } from "./unawaited.js";
 
 const rightCall =
   'pass the client of `await pool.connect()` after `await client.query("BEGIN")`, or the tx of store.transaction((tx) => …)';
@@ -72,6 +73,7 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         if (opened !== undefined) await opened;
         if (beginning?.failed) throw commitRolledBack();
         if (ending.seen() || client.getTransactionStatus() === "I") throw transactionEnded();
+        requireAwaited(client as unknown as ClientParts);
         ending.stop();
         // COMMIT of a failed transaction succeeds, and rolls back; only its tag says so.
         const { command } = await client.query("COMMIT");

@@ -21,6 +21,11 @@ const ask = `SELECT pg_catalog.pg_backend_pid() AS pid, extract(epoch FROM backe
     extract(epoch FROM pg_catalog.now())::text AS begun_at
   FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())`;
 
+/** Whether a statement is ours: it may be sent without waiting for it. */
+export function isSessionQuestion({ text }: { readonly text?: string }): boolean {
+  return text === ask;
+}
+
 /** The session of an open transaction, and when this transaction began. A library may have renamed the columns. */
 export async function askSession(execute: Execute): Promise<Required<SessionId>> {
   const [row = {}] = (await execute(ask, [])).rows;

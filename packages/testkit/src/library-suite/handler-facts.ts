@@ -22,7 +22,11 @@ import { Invoiced, Placed } from "./placed.js";
 const consumer = "billing";
 
 /** Handling: the inbox, the user's writes and what the handler returns share the library's own transaction. */
-export function handlerFacts<Tx>(fact: StoreFact<Tx>, { run }: LibrarySuiteOptions<Tx>, schema: string): void {
+export function handlerFacts<Tx>(
+  fact: StoreFact<Tx>,
+  { run, noticesUnawaited = false }: LibrarySuiteOptions<Tx>,
+  schema: string,
+): void {
   type Handle = (order: string, tx: Tx, attempt: number) => Promise<void> | void;
 
   function start(mode: "inbox" | "durableInbox", store: Store<Tx>, handle: Handle, limitMs = 60_000) {
@@ -158,6 +162,24 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, { run }: LibrarySuiteOptio
       expect(error).toMatchObject({ code: "transaction-ended", cause: { message: "no stock" } });
       expect((await harness.contents(inboxOf(consumer))).parked).toMatchObject([{ id: "m1" }]);
     });
+
+    if (noticesUnawaited) {
+      fact("that leaves statements under way does not commit", async (harness) => {
+        const { publisher, log } = start(mode, harness.store, (order, tx) => {
+          const leftBehind = async () => {
+            for (;;) await run(tx, `INSERT INTO ${schema}.effect VALUES ('${order}, later')`);
+          };
+          leftBehind().catch(() => {});
+        });
+        await publisher.publish(Placed, { order: "quiet" });
+        await publisher.publish(Placed, { order: "o1" });
+        await log.until("delivery.parked", 2);
+        for (const { error } of log.of("delivery.parked")) {
+          expect(error).toMatchObject({ code: "attempts-spent", cause: { code: "statement-not-awaited" } });
+        }
+        expect(await harness.effects()).toEqual([]);
+      });
+    }
 
     fact("that goes back to a savepoint goes on", async (harness) => {
       const { publisher, log } = start(mode, harness.store, async (_, tx) => {

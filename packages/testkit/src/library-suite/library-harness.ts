@@ -13,4 +13,6 @@ export interface LibrarySuiteOptions<Tx> extends Omit<PostgresTestDataOptions<Tx
   nested?<R>(tx: Tx, work: (inner: Tx) => Promise<R>): Promise<R>;
   /** Runs a statement without parameters as the library's documentation has it. */
   run(tx: Tx, text: string): Promise<unknown>;
+  /** Whether a statement that is under way when its function ends is `statement-not-awaited`. Defaults to false. */
+  readonly noticesUnawaited?: boolean;
 }

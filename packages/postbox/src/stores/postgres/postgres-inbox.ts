@@ -4,7 +4,7 @@ import { laneOf } from "../../internal/lane.js";
 import { type Arrival, type Inbox, inboxOf, type Remembered, type TransactionLibrary } from "../../store.js";
 import { onlyValue } from "../../transactions/open-transaction.js";
 import { sqlState } from "../../transactions/sql-state.js";
-import { busyError } from "../inbox-errors.js";
+import { busyError, failedError } from "../inbox-errors.js";
 import { lockLanesSql } from "./admin-sql.js";
 import { cancelStatement } from "./cancel-statement.js";
 import type { BoxFinder } from "./consumers.js";
@@ -42,6 +42,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     return work.catch((thrown: unknown) => {
       if (sqlState(thrown) === lockNotAvailable) throw busyError(arrival, waitMs, thrown);
       if (isUnstorable(thrown)) throw unstorable(arrival, thrown);
+      if (isServers(thrown)) throw failedError(arrival, thrown);
       throw schemaError(thrown, schema);
     });
   }
@@ -154,6 +155,13 @@ function statementsOf(schema: string, t: BoxTables) {
 /** What is wrong with the data, and not with the database: a value that it has no room for, or cannot read. */
 function isUnstorable(error: unknown): boolean {
   return /^(?:22...|23514|54000)$/.test(sqlState(error) ?? "");
+}
+
+/** A limit of the session's, a cancel, or a lack of resources on the server ended the statement; `pg` ends it without a state. */
+function isServers(error: unknown): boolean {
+  const state = sqlState(error);
+  if (state !== undefined) return /^(?:57014|53...|58...)$/.test(state);
+  return error instanceof Error && error.message === "Query read timeout";
 }
 
 function unstorable({ consumer, id }: Arrival, cause: unknown): PermanentError {

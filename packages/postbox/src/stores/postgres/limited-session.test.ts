@@ -1,0 +1,64 @@
+import { describeOnEach, postgresTestData, remember, telemetryLog, testMessage } from "@postbox/testkit";
+import pg from "pg";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { z } from "zod";
+import { constant, createPublisher, createRouter, defineEvent, inbox, transaction } from "../../index.js";
+import { memoryBroker } from "../../memory.js";
+import { pgTransactions, postgresStore } from "./index.js";
+
+const Placed = defineEvent({ type: "limited.Placed", schema: z.object({ n: z.number() }) });
+
+describeOnEach("postgres", ({ url }) => {
+  const connect = () => new pg.Pool({ connectionString: url, max: 4 });
+  const data = postgresTestData({ connect, transactions: pgTransactions });
+  beforeAll(data.create);
+  afterAll(data.drop);
+
+  const limits = {
+    statement_timeout: { code: "store-failed" },
+    query_timeout: { code: "store-failed" },
+    lock_timeout: { code: "inbox-busy" },
+  };
+
+  it.each(Object.entries(limits))(
+    "spends no attempt where %s ends the inbox's own statement",
+    async (limit, { code }) => {
+      const pool = new pg.Pool({ connectionString: url, max: 3, [limit]: 200 });
+      const store = postgresStore({ pool, schema: data.schema });
+      const consumer = `limited by ${limit}`;
+      const broker = memoryBroker();
+      broker.bind(consumer, [Placed]);
+      const log = telemetryLog();
+      const attempts: number[] = [];
+      const router = createRouter(consumer, { telemetry: log.telemetry, maxAttempts: 1, backoff: constant(10) })
+        .use(transaction(store))
+        .use(inbox(store, { waitMs: 300 }))
+        .on(Placed, async (_, { attempt }) => void attempts.push(attempt));
+      const others = postgresStore({ pool: data.pool, schema: data.schema });
+      let end = () => {};
+      const ended = new Promise<void>((resolve) => (end = resolve));
+      const remembered = new Promise<void>((resolve, reject) => {
+        // Another one that has the same message, and rolls back in the end.
+        others
+          .transaction(async (tx) => {
+            await remember(others, tx, consumer, testMessage("m1"));
+            resolve();
+            await ended;
+            throw new Error("not this one");
+          })
+          .catch(reject);
+      });
+      await remembered;
+      await createPublisher(broker.sender(), { source: "/orders" }).publish(Placed, { n: 1 }, { id: "m1" });
+      await router.start(broker.receiver());
+      await log.until("delivery.retried");
+      end();
+      await log.until("delivery.handled");
+      await router.stop();
+      await pool.end();
+      expect(attempts).toEqual([1]);
+      expect(log.of("delivery.parked")).toEqual([]);
+      expect(log.of("delivery.retried")[0]?.error).toMatchObject({ code });
+    },
+  );
+});
