@@ -162,6 +162,12 @@ export function createIntake(options: IntakeOptions): Intake {
           failures = 0;
         } catch (error) {
           const [alone] = batch;
+          if (batch.length > 1 && error instanceof PermanentError) {
+            // One of them is the reason, and no pause mends that.
+            queue.unshift(...batch);
+            failures++;
+            continue;
+          }
           if (batch.length === 1 && alone !== undefined && error instanceof PermanentError && options.brokerParks) {
             await park(alone, error, giveUp);
             continue;
