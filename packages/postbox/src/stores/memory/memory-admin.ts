@@ -1,149 +1,101 @@
 import type {
   Admin,
   BoxStats,
-  Changed,
   MessageFilter,
-  Operator,
   Status,
   StatusStats,
   StoredMessage,
   StoredMessageDetails,
 } from "../../admin.js";
-import {
-  type CheckedChange,
-  type CheckedSelection,
-  checkAudit,
-  checkChange,
-  checkDryRun,
-  checkGet,
-  checkList,
-  checkOperator,
-  checkRelease,
-  checkStats,
-  statuses,
-} from "../admin-options.js";
-import { changeInBatches } from "../change-batches.js";
-import { writeConfirmToken } from "../confirm-token.js";
-import { writePageCursor } from "../page-cursor.js";
+import { type ChangeAction, type CheckedChange, type CheckedSelection, statuses } from "../admin-options.js";
+import type { ChangedStep } from "../change-batches.js";
+import { type BoundedStep, type BoxView, createAdmin } from "../create-admin.js";
 import type { MemoryBox, StatusRow } from "./memory-box.js";
 import type { MemoryData } from "./memory-database.js";
 import { copyOf } from "./memory-lane.js";
 
 /**
- * The operator's side of a database in memory. Whatever happens between two awaits is one step to everybody else: so is each
+ * What a database in memory does for its operators. Whatever happens between two awaits is one step to everybody else: so is each
  * look, and each batch of a change with its entry in the audit.
  */
 export function memoryAdmin(data: MemoryData): Admin {
-  const change = (checked: CheckedChange, apply: (box: MemoryBox, row: StatusRow) => void) =>
-    changeRows(data, checked, apply);
-
-  return {
-    async stats(options) {
-      const { box, done } = checkStats(options);
-      return statsOf(data.existingBox(box), done);
-    },
-
-    async list(options) {
-      const { box: name, filter, statuses: listed, limit, after } = checkList(options);
-      const box = data.existingBox(name);
-      const from = after === undefined ? 0 : listed.indexOf(after.status);
-      const found = listed.slice(from).flatMap((status) =>
-        box
-          .rows(status)
-          .filter((row) => (status !== after?.status || row.position < after.position) && fits(row, filter))
-          .reverse(),
-      );
-      const messages = found.slice(0, limit).map(shown);
-      const last = messages.at(-1);
-      return last === undefined || found.length <= limit ? { messages } : { messages, next: writePageCursor(last) };
-    },
-
-    async get(givenId, options) {
-      const { id, box } = checkGet(givenId, options);
-      const found = data.existingBox(box);
-      return statuses.flatMap((status) =>
-        found
-          .rows(status)
-          .filter((row) => row.message.id === id)
-          .reverse()
-          .map(detailed),
-      );
-    },
-
+  return createAdmin({
+    runtime: data.runtime,
     boxes: async () => data.boxNames(),
+    stats: async (box, withDone) => statsOf(data.existingBox(box), withDone),
+    look: async (box, work) => work(viewOf(data.existingBox(box))),
 
-    async audit(options) {
-      const { box, limit, before } = checkAudit(options);
+    async audit({ box, limit, before }) {
       if (box !== undefined) data.existingBox(box);
       return data.audit.read(box, limit, before);
     },
 
-    async dryRun(action, selection, options) {
-      const checked = checkDryRun(action, selection, options);
-      const fitting = selected(data.existingBox(checked.box), checked);
-      const counted = fitting.slice(0, checked.limit);
-      const until = data.rememberDryRun(counted.map(({ position }) => position));
-      const bounds = { most: counted.length, upTo: counted.at(-1)?.position ?? 0, until };
-      const more = fitting.length > counted.length;
-      return { count: counted.length, more, confirm: writeConfirmToken(checked, bounds) };
+    async reach(selection, limit) {
+      const fitting = selected(data.existingBox(selection.box), selection);
+      const positions = fitting.slice(0, limit).map(({ position }) => position);
+      const count = Math.min(fitting.length, limit + 1);
+      return { count, upTo: positions.at(-1) ?? 0, until: data.rememberDryRun(positions) };
     },
 
-    retry: async (selection, options) => change(checkChange("retry", selection, options), (box, row) => box.retry(row)),
-    discard: async (selection, options) =>
-      change(checkChange("discard", selection, options), (box, row) => box.remove(row)),
-    replay: async (selection, options) =>
-      change({ perSecond: 1000, ...checkChange("replay", selection, options) }, (box, row) => box.appendAgain(row)),
+    change: async (change, step) => changeRows(data, change, step),
 
-    async pause(options) {
-      setPaused(data, true, checkOperator("pause", options));
-    },
-    async resume(options) {
-      setPaused(data, false, checkOperator("resume", options));
+    async setPaused(paused, { box: name, ...operator }) {
+      const box = data.existingBox(name);
+      if (box.paused === paused) return;
+      box.pausedAt = paused ? box.now : undefined;
+      data.audit.write(name, box.now, { action: paused ? "pause" : "resume", ...operator, count: 0, ids: [] });
     },
 
-    async release(givenKey, options) {
-      const { key, box: name, ...operator } = checkRelease(givenKey, options);
+    async release(key, { box: name, ...operator }) {
       const box = data.existingBox(name);
       const released = box.letGo(key);
       const entry = { action: "release", ...operator, selection: { key }, count: 0, ids: [] } as const;
       if (released) data.audit.write(name, box.now, entry);
       return released;
     },
+  });
+}
+
+function viewOf(box: MemoryBox): BoxView {
+  return {
+    page: async ({ status, filter, before = Number.POSITIVE_INFINITY, limit }) =>
+      box
+        .rows(status)
+        .filter((row) => row.position < before && fits(row, filter))
+        .reverse()
+        .slice(0, limit)
+        .map(shown),
+    details: async (status, id) =>
+      box
+        .rows(status)
+        .filter(({ message }) => message.id === id)
+        .reverse()
+        .map(detailed),
   };
 }
 
-function setPaused(data: MemoryData, paused: boolean, { box: name, ...operator }: Operator & { readonly box: string }) {
-  const box = data.existingBox(name);
-  if (box.paused === paused) return;
-  box.pausedAt = paused ? box.now : undefined;
-  data.audit.write(name, box.now, { action: paused ? "pause" : "resume", ...operator, count: 0, ids: [] });
-}
+const applied: Readonly<Record<ChangeAction, (box: MemoryBox, row: StatusRow) => void>> = {
+  retry: (box, row) => box.retry(row),
+  discard: (box, row) => box.remove(row),
+  replay: (box, row) => box.appendAgain(row),
+};
 
-async function changeRows(
-  data: MemoryData,
-  change: CheckedChange,
-  apply: (box: MemoryBox, row: StatusRow) => void,
-): Promise<Changed> {
-  const { action, status, selection, by, reason } = change;
+function changeRows(data: MemoryData, change: CheckedChange, { after, upTo, until, limit }: BoundedStep): ChangedStep {
+  const { action, selection, by, reason } = change;
   const box = data.existingBox(change.box);
-  // What a change by ids brings back, and what comes back by itself meanwhile, lies beyond this.
-  const last = box.rows(status).at(-1)?.position ?? 0;
-  const bounds = { ...change.bounds, upTo: Math.min(change.bounds.upTo, last) };
-  const counted = data.dryRun(bounds.until);
-  return changeInBatches({ ...change, bounds }, data.runtime, async ({ after, upTo, limit }) => {
-    const done = action === "replay" ? data.audit.lastOf(change.confirm) : 0;
-    const rows = selected(box, change)
-      .filter(({ position }) => position > Math.max(after, done) && position <= upTo)
-      .filter(({ position }) => counted?.has(position) ?? true)
-      .slice(0, limit);
-    for (const row of rows) apply(box, row);
-    const ids = rows.map(({ message }) => message.id);
-    const who = reason === undefined ? { by } : { by, reason };
-    const last = rows.at(-1)?.position ?? after;
-    const entry = { action, ...who, selection, count: ids.length, ids };
-    if (ids.length > 0) data.audit.write(change.box, box.now, entry, change.confirm, last);
-    return { found: ids.length, count: ids.length, last };
-  });
+  const counted = data.dryRun(until);
+  const done = action === "replay" ? data.audit.lastOf(change.confirm) : 0;
+  const rows = selected(box, change)
+    .filter(({ position }) => position > Math.max(after, done) && position <= upTo)
+    .filter(({ position }) => counted?.has(position) ?? true)
+    .slice(0, limit);
+  for (const row of rows) applied[action](box, row);
+  const ids = rows.map(({ message }) => message.id);
+  const who = reason === undefined ? { by } : { by, reason };
+  const last = rows.at(-1)?.position ?? after;
+  const entry = { action, ...who, selection, count: ids.length, ids };
+  if (ids.length > 0) data.audit.write(change.box, box.now, entry, change.confirm, last);
+  return { found: ids.length, count: ids.length, last };
 }
 
 /** A replay takes each message once, however often it was replayed before. */

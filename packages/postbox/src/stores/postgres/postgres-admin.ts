@@ -4,22 +4,9 @@ import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
 import { runtimeWith } from "../../internal/runtime.js";
 import type { TransactionLibrary } from "../../store.js";
-import {
-  type CheckedChange,
-  type CheckedSelection,
-  checkAudit,
-  checkChange,
-  checkDryRun,
-  checkGet,
-  checkList,
-  checkOperator,
-  checkRelease,
-  checkStats,
-  statuses,
-} from "../admin-options.js";
-import { changeInBatches } from "../change-batches.js";
-import { writeConfirmToken } from "../confirm-token.js";
-import { writePageCursor } from "../page-cursor.js";
+import type { CheckedChange, CheckedSelection } from "../admin-options.js";
+import type { ChangedStep } from "../change-batches.js";
+import { type BoundedStep, createAdmin, type Reach } from "../create-admin.js";
 import {
   advanceKeysSql,
   auditSql,
@@ -61,10 +48,7 @@ async function replayedUpTo(client: ClientBase, t: BoxTables, confirm: string | 
 /** A row as the driver gives it. */
 type Row = Readonly<Record<string, unknown>>;
 
-/** More than there can be. */
-const all = 0x7ffffffe;
-
-/** The operator's side of a store in Postgres. Looking is one statement at a time; each batch of a change is a transaction. */
+/** What a store in Postgres does for its operators. Reads are one statement at a time; each step of a change is a transaction. */
 export function postgresAdmin(
   schema: string,
   boxes: BoxFinder,
@@ -72,8 +56,6 @@ export function postgresAdmin(
   onPool: TransactionLibrary<ClientBase>,
   checkSchema: SchemaCheck,
 ): Admin {
-  const runtime = runtimeWith(undefined);
-
   const tablesOf = (box: string): Promise<BoxTables> => guarded("find the box", () => boxes.existing(box));
 
   async function guarded<R>(what: string, work: () => Promise<R>): Promise<R> {
@@ -108,13 +90,18 @@ export function postgresAdmin(
   const look = (what: string, text: string, params: readonly unknown[]): Promise<readonly Row[]> =>
     looking(what, (query) => query(text, params));
 
-  /** How many fit, at most `limit`, and the last of them. */
-  async function reachOf({ action, box, status, filter }: CheckedSelection, limit: number) {
+  async function reach({ action, box, status, filter }: CheckedSelection, limit: number): Promise<Reach> {
     const statement = new Statement();
     const once = action === "replay";
     // One more tells whether there are more.
-    const reach = { limit: limit + 1 };
-    const picked = selectSql(statement, await tablesOf(box), { status, filter, reach, list: "m.position", once });
+    const first = { limit: limit + 1 };
+    const picked = selectSql(statement, await tablesOf(box), {
+      status,
+      filter,
+      reach: first,
+      list: "m.position",
+      once,
+    });
     const until = "(extract(epoch FROM statement_timestamp()) * 1000000::numeric)::bigint AS until";
     const [row] = await look(
       "count messages",
@@ -122,60 +109,55 @@ export function postgresAdmin(
        FROM (SELECT position, row_number() OVER (ORDER BY position) AS place FROM (${picked}) AS picked) AS picked`,
       statement.params,
     );
-    const count = Number(row?.count);
-    const bounds = { most: Math.min(count, limit), upTo: Number(row?.last ?? 0), until: Number(row?.until) };
-    return { ...bounds, more: count > limit };
+    return { count: Number(row?.count), upTo: Number(row?.last ?? 0), until: Number(row?.until) };
   }
 
-  async function change(checked: CheckedChange): Promise<{ readonly count: number }> {
-    const { box, status, filter, by, reason, selection, action } = checked;
-    const t = await tablesOf(box);
-    const { bounds } = checked;
-    // What has one of these ids later on, by a replay, is not meant.
-    const upTo = filter.ids === undefined ? bounds.upTo : Math.min(bounds.upTo, (await reachOf(checked, all)).upTo);
-    const audit = [by, reason ?? null, JSON.stringify(selection), checked.confirm ?? null];
-    return guarded(`${action} messages`, () =>
-      changeInBatches({ ...checked, bounds: { ...bounds, upTo } }, runtime, async (step) => {
-        const left: { lanes: readonly unknown[]; keys: readonly unknown[] } = { lanes: [], keys: [] };
-        const changed = await inTransaction(async (client) => {
-          const statement = new Statement();
-          const reach = bounds.until === Number.MAX_SAFE_INTEGER ? step : { ...step, until: bounds.until };
-          if (action === "replay") {
-            const after = Math.max(reach.after, await replayedUpTo(client, t, checked.confirm));
-            const picked = selectSql(statement, t, {
-              status,
-              filter,
-              reach: { ...reach, after },
-              list: replayed,
-              once: true,
-            });
-            const text = replaySql(t, picked, statement.params.length + 1);
-            const { rows } = await client.query(text, [...statement.params, ...audit]);
-            const count = Number(rows[0].count);
-            return { found: count, count, last: Number(rows[0].last) };
-          }
-          const text = selectSql(statement, t, { status, filter, reach, list: "m.lane, m.position, m.hold_key" });
-          const { rows } = await client.query(text, statement.params);
-          const column = (name: string) => rows.map((row) => row[name]);
-          const [lanes, positions, keys] = [column("lane"), column("position"), column("hold_key")];
-          await client.query(lockLanesSql(t), [[...new Set(lanes)]]);
-          const changing = action === "retry" ? retryFrom(t, status) : discardSql(t, status as Exclude<Status, "done">);
-          const changed = await client.query(changing, [lanes, positions, ...audit]);
-          if (action === "retry" && status === "pending") await client.query(disownSql(t), [[...new Set(lanes)]]);
-          if (action === "retry" && status !== "parked")
-            return { found: rows.length, count: Number(changed.rows[0].count), last: Number(positions.at(-1) ?? 0) };
-          if (status === "parked") await client.query(freeKeysSql(t), [lanes, keys]);
-          if (status === "waiting") await client.query(advanceKeysSql(t), [lanes, keys, positions]);
-          if (status === "parked" || status === "waiting") {
-            await client.query(endHoldsSql(t), [lanes, keys]);
-            Object.assign(left, { lanes, keys });
-          }
-          return { found: rows.length, count: Number(changed.rows[0].count), last: Number(positions.at(-1) ?? 0) };
-        });
-        await endHolds(t, left.lanes, left.keys);
-        return changed;
-      }),
-    );
+  /** Appends the rows of one step of a replay anew. */
+  async function replayStep(t: BoxTables, { status, filter, confirm, ...change }: CheckedChange, step: BoundedStep) {
+    return inTransaction(async (client): Promise<ChangedStep> => {
+      const statement = new Statement();
+      const after = Math.max(step.after, await replayedUpTo(client, t, confirm));
+      const picked = selectSql(statement, t, {
+        status,
+        filter,
+        reach: { ...reachOf(step), after },
+        list: replayed,
+        once: true,
+      });
+      const text = replaySql(t, picked, statement.params.length + 1);
+      const { rows } = await client.query(text, [...statement.params, ...auditOf({ ...change, confirm })]);
+      const count = Number(rows[0].count);
+      return { found: count, count, last: Number(rows[0].last) };
+    });
+  }
+
+  /** Retries or discards the rows of one step. */
+  async function changeStep(t: BoxTables, change: CheckedChange, step: BoundedStep): Promise<ChangedStep> {
+    const { action, status, filter } = change;
+    const mayEndHolds = status === "parked" || (status === "waiting" && action === "discard");
+    const [changed, lanes, keys] = await inTransaction(async (client) => {
+      const statement = new Statement();
+      const text = selectSql(statement, t, {
+        status,
+        filter,
+        reach: reachOf(step),
+        list: "m.lane, m.position, m.hold_key",
+      });
+      const { rows } = await client.query(text, statement.params);
+      const column = (name: string) => rows.map((row) => row[name]);
+      const [lanes, positions, keys] = [column("lane"), column("position"), column("hold_key")];
+      await client.query(lockLanesSql(t), [[...new Set(lanes)]]);
+      const changing = action === "retry" ? retryFrom(t, status) : discardSql(t, status as Exclude<Status, "done">);
+      const changed = await client.query(changing, [lanes, positions, ...auditOf(change)]);
+      if (action === "retry" && status === "pending") await client.query(disownSql(t), [[...new Set(lanes)]]);
+      if (status === "parked") await client.query(freeKeysSql(t), [lanes, keys]);
+      else if (mayEndHolds) await client.query(advanceKeysSql(t), [lanes, keys, positions]);
+      if (mayEndHolds) await client.query(endHoldsSql(t), [lanes, keys]);
+      const done = { found: rows.length, count: Number(changed.rows[0].count), last: Number(positions.at(-1) ?? 0) };
+      return [done, lanes, keys] as const;
+    });
+    if (mayEndHolds) await endHolds(t, lanes, keys);
+    return changed;
   }
 
   /**
@@ -191,85 +173,58 @@ export function postgresAdmin(
     });
   }
 
-  return {
-    async stats(options) {
-      const { box, done } = checkStats(options);
+  return createAdmin({
+    runtime: runtimeWith(undefined),
+    boxes: () => boxes.names(),
+    reach,
+
+    async stats(box, withDone) {
       const t = await tablesOf(box);
       // It counts everything: let the planner say how.
-      const { rows } = await guarded("count messages", () => run(statsSql(t), [done]));
+      const { rows } = await guarded("count messages", () => run(statsSql(t), [withDone]));
       const [row] = rows;
-      return statsFrom(JSON.parse(String(row?.stats)), done);
+      return statsFrom(JSON.parse(String(row?.stats)), withDone);
     },
 
-    async list(options) {
-      const { box, filter, limit, after, ...asked } = checkList(options);
+    async look(box, work) {
       const t = await tablesOf(box);
-      const found: StoredMessage[] = [];
-      const from = after === undefined ? 0 : asked.statuses.indexOf(after.status);
-      await looking("list messages", async (query) => {
-        for (const status of asked.statuses.slice(from)) {
-          const before = after?.status === status ? { before: after.position } : {};
-          const statement = new Statement();
-          // One more tells whether there is another page.
-          const reach = { ...before, limit: limit - found.length + 1 };
-          const text = selectSql(statement, t, { status, filter, reach, list: summary, newest: true });
-          for (const row of await query(text, statement.params)) found.push(storedFrom(status, row, t));
-          if (found.length > limit) break;
-        }
-      });
-      const messages = found.slice(0, limit);
-      const last = messages.at(-1);
-      return found.length > limit && last !== undefined
-        ? { messages, next: writePageCursor({ status: last.status, position: last.position }) }
-        : { messages };
+      return looking("read messages", (query) =>
+        work({
+          async page({ status, filter, before, limit }) {
+            const statement = new Statement();
+            const reach = before === undefined ? { limit } : { before, limit };
+            const text = selectSql(statement, t, { status, filter, reach, list: summary, newest: true });
+            return (await query(text, statement.params)).map((row) => storedFrom(status, row, t));
+          },
+          async details(status, id) {
+            const statement = new Statement();
+            const asked = { status, filter: { ids: [id] }, reach: { limit: 1000 }, list: details, newest: true };
+            return (await query(selectSql(statement, t, asked), statement.params)).map((row) =>
+              detailsFrom(status, row, t),
+            );
+          },
+        }),
+      );
     },
 
-    async get(given, options) {
-      const { id, box } = checkGet(given, options);
-      const t = await tablesOf(box);
-      const found: StoredMessageDetails[] = [];
-      await looking("get a message", async (query) => {
-        for (const status of statuses) {
-          const statement = new Statement();
-          const filter = { ids: [id] };
-          const text = selectSql(statement, t, { status, filter, reach: { limit: 1000 }, list: details, newest: true });
-          for (const row of await query(text, statement.params)) found.push(detailsFrom(status, row, t));
-        }
-      });
-      return found;
-    },
-
-    boxes: () => boxes.names(),
-
-    async audit(options) {
-      const { box, limit, before } = checkAudit(options);
+    async audit({ box, limit, before }) {
       const params = [limit, String(before ?? "9223372036854775807")];
       const text = auditSql(await tablesOf(box ?? "outbox"), box === undefined ? "all" : "this");
       return (await look("read the audit", text, params)).map(auditFrom);
     },
 
-    retry: async (selection, options) => change(checkChange("retry", selection, options)),
-    discard: async (selection, options) => change(checkChange("discard", selection, options)),
-    replay: async (selection, options) => change({ perSecond: 1000, ...checkChange("replay", selection, options) }),
-
-    async dryRun(action: "retry" | "replay" | "discard", selection: object, options?: object) {
-      const checked = checkDryRun(action, selection, options);
-      const { more, ...bounds } = await reachOf(checked, checked.limit);
-      return { count: bounds.most, more, confirm: writeConfirmToken(checked, bounds) };
+    async change(change, step) {
+      const t = await tablesOf(change.box);
+      const inStep = change.action === "replay" ? replayStep : changeStep;
+      return guarded(`${change.action} messages`, () => inStep(t, change, step));
     },
 
-    async pause(options) {
-      const { box, by, reason } = checkOperator("pause", options);
-      await look("pause the box", pauseSql(await tablesOf(box), "pause"), [by, reason ?? null]);
+    async setPaused(paused, { box, by, reason }) {
+      const verb = paused ? "pause" : "resume";
+      await look(`${verb} the box`, pauseSql(await tablesOf(box), verb), [by, reason ?? null]);
     },
 
-    async resume(options) {
-      const { box, by, reason } = checkOperator("resume", options);
-      await look("resume the box", pauseSql(await tablesOf(box), "resume"), [by, reason ?? null]);
-    },
-
-    async release(given, options) {
-      const { key, box, by, reason } = checkRelease(given, options);
+    async release(key, { box, by, reason }) {
       const t = await tablesOf(box);
       const lane = t.firstLane + laneOf(key);
       return guarded("release a key", async () => {
@@ -283,7 +238,17 @@ export function postgresAdmin(
         return released;
       });
     },
-  };
+  });
+}
+
+/** What a statement reads within a step. */
+function reachOf({ after, upTo, limit, until }: BoundedStep) {
+  return until === Number.MAX_SAFE_INTEGER ? { after, upTo, limit } : { after, upTo, limit, until };
+}
+
+/** What a statement writes into the audit. */
+function auditOf({ by, reason, selection, confirm }: Pick<CheckedChange, "by" | "reason" | "selection" | "confirm">) {
+  return [by, reason ?? null, JSON.stringify(selection), confirm ?? null];
 }
 
 function retryFrom(t: BoxTables, status: Status): string {
