@@ -1,4 +1,4 @@
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import type pg from "pg";
 import {
   createMessaging,

@@ -1,6 +1,6 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { connect } from "amqplib";
 import { afterAll, beforeAll, expect, it } from "vitest";
 

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import pg from "pg";
 import { expect, it, onTestFinished, vi } from "vitest";
 import { story } from "../examples/02-transactions/src/story.js";

@@ -9,7 +9,7 @@ test("the library's imports point one way", () => {
   const paths = readdirSync(library, { recursive: true, encoding: "utf8" })
     .map((path) => path.replaceAll("\\", "/"))
     .filter((path) => path.endsWith(".ts") && !path.endsWith(".test.ts"));
-  expect(paths).toContain("index.ts");
+  expect(paths).toContain("exports/index.ts");
   const modules = new Map(paths.map((path) => [path, readFileSync(join(library, path), "utf8")]));
   expect(importViolations(modules)).toEqual([]);
 });
@@ -25,8 +25,9 @@ describe("the check itself finds", () => {
     ["a store and a transport", "stores/a/a.ts", 'import { x } from "../../transports/a/b.js";', "know each other"],
     ["a driver in the core", "router/router.ts", 'import pg from "pg";', "drivers"],
     ["a driver without a name", "router/router.ts", 'import "reflect-metadata";', "drivers"],
-    ["internals for everybody", "index.ts", 'export * from "./internal/lane.js";', "wholesale"],
-    ["a door used from within", "router/router.ts", 'import { x } from "../index.js";', "doors"],
+    ["internals for everybody", "exports/index.ts", 'export * from "../internal/lane.js";', "wholesale"],
+    ["a door used from within", "router/router.ts", 'import { x } from "../exports/index.js";', "doors"],
+    ["a file in the root", "more.ts", 'export { x } from "./errors.js";', "no place"],
     ["a way out", "errors.ts", 'import { x } from "../../testkit/src/index.js";', "leaves"],
     ["a new folder", "helping/h.ts", 'import { x } from "../errors.js";', "no place"],
     ["an import of a new folder", "outbox/outbox.ts", 'import { x } from "../helping/h.js";', "no place"],
@@ -41,7 +42,11 @@ describe("the check itself finds", () => {
     ["telemetry/events from below", "message/m.ts", 'import type { X } from "../telemetry/events.js";'],
     ["a driver in a store", "stores/postgres/store.ts", 'import type { Pool } from "pg";'],
     ["Node itself", "internal/uuid.ts", 'import { randomBytes } from "node:crypto";'],
-    ["a door that opens on both", "memory.ts", 'export * from "./stores/m.js";\nexport * from "./transports/m.js";'],
+    [
+      "a door that opens on both",
+      "exports/memory.ts",
+      'export * from "../stores/m.js";\nexport * from "../transports/m.js";',
+    ],
     ["an example in a comment", "errors.ts", '/**\n * ```ts\nimport pg from "pg";\n * ```\n */'],
   ];
   test.each(innocent)("nothing wrong with %s", (_, path, source) => {

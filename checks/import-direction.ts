@@ -3,7 +3,7 @@ import { importsOf } from "./module-text.js";
 
 /**
  * The library from its ground to its roof. A module imports from its own layer or from those before it, never from
- * those after it. What is not listed here is a door: a file in the root, such as `index.ts`, that only re-exports.
+ * those after it. A file in `exports/` is a door: it only re-exports.
  */
 const layers: readonly (readonly string[])[] = [
   ["internal/", "errors.ts", "backoff.ts", "options.ts", "telemetry/events.ts"],
@@ -63,5 +63,5 @@ function layerOf(path: string): number | undefined {
 }
 
 function isDoor(path: string): boolean {
-  return !path.includes("/") && layerOf(path) === undefined;
+  return path.startsWith("exports/");
 }

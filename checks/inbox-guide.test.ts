@@ -1,4 +1,4 @@
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import type pg from "pg";
 import {
   createPublisher,
@@ -9,8 +9,8 @@ import {
   inboxOf,
   type RunsReceiver,
   type Store,
-  type StoredMessage,
 } from "postbox";
+import type { StoredMessage } from "postbox/admin";
 import { memoryBroker, memoryStore } from "postbox/memory";
 import { describe, expect, it, vi } from "vitest";
 import { guideDatabases } from "./guide-database.js";

@@ -13,7 +13,8 @@ let project: string;
 
 // A project that has installed postbox, @postbox/protobuf with the one peer that it must have, @postbox/testkit without any of what its suites need, and nothing else. In a temporary folder, where no other node_modules is near.
 beforeAll(() => {
-  if (!existsSync(join(library, "dist", "index.js"))) throw new Error("packages/postbox is not built: npm run build");
+  if (!existsSync(join(library, "dist", "exports/index.js")))
+    throw new Error("packages/postbox is not built: npm run build");
   project = mkdtempSync(join(tmpdir(), "postbox-no-driver-"));
   for (const part of ["dist", "package.json"]) {
     cpSync(join(library, part), join(project, "node_modules", "postbox", part), { recursive: true });

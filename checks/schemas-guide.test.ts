@@ -2,16 +2,8 @@ import { randomBytes } from "node:crypto";
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { recordingSender, telemetryLog } from "@postbox/testkit";
-import {
-  type AsyncApiDocument,
-  type Catalog,
-  createPublisher,
-  createRouter,
-  type EventDefinition,
-  type JsonSchema,
-  type Publisher,
-  type RunsReceiver,
-} from "postbox";
+import { createPublisher, createRouter, type EventDefinition, type Publisher, type RunsReceiver } from "postbox";
+import type { AsyncApiDocument, Catalog, JsonSchema } from "postbox/catalog";
 import { memoryBroker } from "postbox/memory";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { z } from "zod";

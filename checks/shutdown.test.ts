@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { type AddressInfo, createServer, type Socket } from "node:net";
-import { describeOnEach, freePort } from "@postbox/testkit";
+import { describeOnEach, freePort } from "@postbox/testkit/servers";
 import { expect, inject, it } from "vitest";
 
 /*

@@ -2,7 +2,8 @@ import { randomBytes } from "node:crypto";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { describeOnEach, settlesWithin } from "@postbox/testkit";
+import { settlesWithin } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import pg from "pg";
 import {
   createOutbox,

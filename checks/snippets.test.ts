@@ -1,17 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import pg from "pg";
-import {
-  createRouter,
-  defineEvent,
-  type defineMiddleware,
-  type InTransaction,
-  type Relay,
-  type RunsReceiver,
-  transaction,
-} from "postbox";
+import { createRouter, defineEvent, type Relay, type RunsReceiver, transaction } from "postbox";
+import type { defineMiddleware, InTransaction } from "postbox/middleware";
 import { postgresStore } from "postbox/postgres";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { z } from "zod";

@@ -1,14 +1,9 @@
-import {
-  describeOn,
-  describeOnEach,
-  manualRuntime,
-  memoryStoreHarness,
-  postgresTestData,
-  type StoreHarness,
-} from "@postbox/testkit";
+import { manualRuntime } from "@postbox/testkit";
+import { describeOn, describeOnEach, postgresTestData } from "@postbox/testkit/servers";
+import { memoryStoreHarness, type StoreHarness } from "@postbox/testkit/suites";
 import pg from "pg";
-import { type Failpoint, failpoints } from "postbox";
 import { pgTransactions } from "postbox/postgres";
+import { type Failpoint, failpoints } from "postbox/store";
 import { afterAll, it } from "vitest";
 import { type Crash, crashRun, expectNothingLost, roleOf } from "../packages/testkit/src/crash-suite/crash-run.js";
 

@@ -1,15 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import {
-  type DisposableServer,
-  disposable,
-  gate,
-  type PostgresTestData,
-  postgresTestData,
-  recordingSender,
-  type StoreHarness,
-  telemetryLog,
-  testMessage,
-} from "@postbox/testkit";
+import { gate, recordingSender, telemetryLog, testMessage } from "@postbox/testkit";
+import { type DisposableServer, disposable, type PostgresTestData, postgresTestData } from "@postbox/testkit/servers";
+import type { StoreHarness } from "@postbox/testkit/suites";
 import pg, { type ClientBase } from "pg";
 import {
   constant,

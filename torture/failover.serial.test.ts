@@ -1,7 +1,8 @@
 import { execFile } from "node:child_process";
 import { rename, writeFile } from "node:fs/promises";
 import { promisify } from "node:util";
-import { disposable, gate, recordingSender, telemetryLog, testMessages } from "@postbox/testkit";
+import { gate, recordingSender, telemetryLog, testMessages } from "@postbox/testkit";
+import { disposable } from "@postbox/testkit/servers";
 import pg from "pg";
 import { createRelay } from "postbox";
 import { postgresStore } from "postbox/postgres";

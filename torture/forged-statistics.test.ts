@@ -1,4 +1,4 @@
-import { describeOnEach, postgresTestData } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { pgTransactions } from "postbox/postgres";
 import { afterAll, beforeAll, expect, it } from "vitest";

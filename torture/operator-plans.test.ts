@@ -1,4 +1,4 @@
-import { describeOnEach, postgresTestData } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg, { type ClientBase } from "pg";
 import { inboxOf, type Store } from "postbox";
 import { pgTransactions, postgresStore } from "postbox/postgres";

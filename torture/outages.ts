@@ -1,4 +1,4 @@
-import type { DisposableServer } from "@postbox/testkit";
+import type { DisposableServer } from "@postbox/testkit/servers";
 import pg from "pg";
 import { expect } from "vitest";
 

@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { beforeAll, expect, inject, it } from "vitest";
 import { endToEnd, type RunReport } from "./rabbitmq/end-to-end.js";
 

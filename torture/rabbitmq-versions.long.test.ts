@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { type DebianRoot, debianRoot } from "@postbox/testkit";
+import { type DebianRoot, debianRoot } from "@postbox/testkit/servers";
 import { describe, expect, it } from "vitest";
 
 /** RabbitMQ as other releases of Debian have it: every test of the transport runs against each. */

@@ -1,7 +1,10 @@
-import { describeOnEach, postgresTestData, remember, testMessage, testMessages } from "@postbox/testkit";
+import { testMessage, testMessages } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
+import { remember } from "@postbox/testkit/suites";
 import pg, { type ClientBase } from "pg";
-import { type Box, inboxOf, type Lane, type Row, type Settlement, type Store } from "postbox";
+import { inboxOf, type Store } from "postbox";
 import { pgTransactions, postgresStore } from "postbox/postgres";
+import type { Box, Lane, Row, Settlement } from "postbox/store";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { crowdedLane, fillBox, laterLane, queueLane, type Size } from "./filled-box.js";
 import { forgedStatistics, forgeStatistics, hostileSettings, watchedPool } from "./forged-statistics.js";

@@ -1,41 +1,10 @@
 import type { NodePgDatabase } from "drizzle-orm/node-postgres";
 import type { PgTransaction } from "drizzle-orm/pg-core";
 import type { Client, ClientBase, Pool, PoolClient } from "pg";
-import {
-  type BaseContext,
-  type Codec,
-  correlation,
-  createMessaging,
-  createOutbox,
-  createPublisher,
-  createRouter,
-  deadline,
-  defineCatalog,
-  defineEvent,
-  defineMiddleware,
-  type Handlers,
-  type InTransaction,
-  inbox,
-  type Messaging,
-  messagingOptionsFromEnv,
-  type Next,
-  outboxOutputs,
-  type Published,
-  type Publisher,
-  publishOutputs,
-  type Receiver,
-  type Registration,
-  type RouterOptions,
-  recover,
-  retry,
-  type Sender,
-  type Store,
-  timeout,
-  transaction,
-  upcastFrom,
-  withUpcast,
-} from "postbox";
+import { type BaseContext, type Codec, correlation, createMessaging, createOutbox, createPublisher, createRouter, deadline, defineEvent, type Handlers, inbox, type Messaging, messagingOptionsFromEnv, outboxOutputs, type Published, type Publisher, publishOutputs, type Receiver, type Registration, type RouterOptions, recover, retry, type Sender, type Store, timeout, transaction, upcastFrom, withUpcast } from "postbox";
+import { defineCatalog } from "postbox/catalog";
 import { drizzle } from "postbox/drizzle";
+import { defineMiddleware, type InTransaction, type Next } from "postbox/middleware";
 import { postgresStore } from "postbox/postgres";
 import { createSchedule } from "postbox/schedule";
 import * as v from "valibot";

@@ -2,27 +2,8 @@
 import { testMessaging } from "@postbox/testkit/app";
 import type { NodePgDatabase } from "drizzle-orm/node-postgres";
 import type { Pool, PoolClient } from "pg";
-import {
-  type Codec,
-  createMessaging,
-  createOutbox,
-  createRelay,
-  createRouter,
-  defineCatalog,
-  defineEvent,
-  inbox,
-  outboxOutputs,
-  outboxReceiver,
-  publishOutputs,
-  type Registration,
-  recover,
-  retry,
-  type Sender,
-  timeout,
-  transaction,
-  upcastFrom,
-  withUpcast,
-} from "postbox";
+import { type Codec, createMessaging, createOutbox, createRelay, createRouter, defineEvent, inbox, outboxOutputs, outboxReceiver, publishOutputs, type Registration, recover, retry, type Sender, timeout, transaction, upcastFrom, withUpcast } from "postbox";
+import { defineCatalog } from "postbox/catalog";
 import { memoryBroker } from "postbox/memory";
 import { createSchedule } from "postbox/schedule";
 import { z } from "zod";

@@ -1,5 +1,7 @@
 import { EntitySchema, MikroORM, type SqlEntityManager } from "@mikro-orm/postgresql";
-import { describeOnEach, librarySuite, testMessage } from "@postbox/testkit";
+import { testMessage } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
+import { librarySuite } from "@postbox/testkit/suites";
 import pg from "pg";
 import type { Store } from "postbox";
 import { mikroOrm } from "postbox/mikro-orm";

@@ -1,4 +1,6 @@
-import { describeOnEach, librarySuite, testMessage } from "@postbox/testkit";
+import { testMessage } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
+import { librarySuite } from "@postbox/testkit/suites";
 import pg from "pg";
 import type { Store } from "postbox";
 import { postgresStore } from "postbox/postgres";

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
 import { type MessagePort, parentPort, Worker, workerData } from "node:worker_threads";
-import { failpoints } from "postbox";
+import { failpoints } from "postbox/store";
 import { type Plan, planOf } from "./plan.js";
 import { emptyTally, merge, runSeeds, type Tally, unmet } from "./run-seeds.js";
 import { shrink } from "./shrink.js";

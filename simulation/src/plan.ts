@@ -1,4 +1,5 @@
-import { type Failpoint, failpoints, type Order } from "postbox";
+import type { Order } from "postbox";
+import { type Failpoint, failpoints } from "postbox/store";
 import { type Chance, createChance } from "./chance.js";
 import type { Weather } from "./link.js";
 import type { BrokerWeather, Poison } from "./simulated-broker.js";

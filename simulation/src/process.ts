@@ -1,4 +1,4 @@
-import type { Failpoint, Runtime } from "postbox";
+import type { Failpoint, Runtime } from "postbox/store";
 import type { Chance } from "./chance.js";
 import type { World } from "./world.js";
 

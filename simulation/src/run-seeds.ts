@@ -1,4 +1,4 @@
-import { type Failpoint, failpoints } from "postbox";
+import { type Failpoint, failpoints } from "postbox/store";
 import { planOf } from "./plan.js";
 import { simulate } from "./simulate.js";
 import { type Situation, situations } from "./situations.js";

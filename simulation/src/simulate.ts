@@ -1,5 +1,6 @@
 import { checkHistory, type Violation } from "@postbox/testkit/history";
-import { createOutbox, type Failpoint, inboxOf } from "postbox";
+import { createOutbox, inboxOf } from "postbox";
+import type { Failpoint } from "postbox/store";
 import { type Actor, startActor } from "./actors.js";
 import { operate } from "./operator.js";
 import { consumers, Placed } from "./orders.js";

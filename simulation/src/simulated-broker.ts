@@ -1,13 +1,6 @@
-import {
-  type Delivery,
-  type Message,
-  type Outcome,
-  PostboxError,
-  type Receiver,
-  type Sender,
-  TransportDownError,
-} from "postbox";
+import { type Message, PostboxError, type Receiver, type Sender } from "postbox";
 import { type Binding, type MemoryBroker, memoryBroker } from "postbox/memory";
+import { type Delivery, type Outcome, TransportDownError } from "postbox/transport";
 import type { Chance } from "./chance.js";
 import type { Link } from "./link.js";
 import { never } from "./process.js";

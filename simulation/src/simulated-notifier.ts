@@ -1,4 +1,5 @@
-import type { NotificationListener, Notifier } from "postbox";
+import type { Notifier } from "postbox";
+import type { NotificationListener } from "postbox/store";
 import type { Chance } from "./chance.js";
 import type { Link } from "./link.js";
 import type { Recorder } from "./recorder.js";

@@ -1,5 +1,6 @@
-import { type Box, inboxOf, type Row, type Settlement, type Store } from "postbox";
+import { inboxOf, type Store } from "postbox";
 import { type MemoryDatabase, type MemoryTransaction, memoryStore } from "postbox/memory";
+import type { Box, Row, Settlement } from "postbox/store";
 import type { Chance } from "./chance.js";
 import type { Link } from "./link.js";
 import { consumers } from "./orders.js";

@@ -1,5 +1,6 @@
-import { exponential, type Failpoint } from "postbox";
+import { exponential } from "postbox";
 import { memoryDatabase } from "postbox/memory";
+import type { Failpoint } from "postbox/store";
 import { type Chance, createChance } from "./chance.js";
 import type { Weather } from "./link.js";
 import { Handled, Placed } from "./orders.js";

@@ -1,5 +1,5 @@
 import { nextTick } from "node:process";
-import type { Runtime } from "postbox";
+import type { Runtime } from "postbox/store";
 import type { Chance } from "./chance.js";
 
 /** Something that happens at a time. */

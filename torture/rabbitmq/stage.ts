@@ -3,7 +3,7 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { type Cuttable, cuttable } from "@postbox/testkit";
+import { type Cuttable, cuttable } from "@postbox/testkit/servers";
 import { type Actor, createActor } from "./actor.js";
 import { billingQueue, ledgerQueue, makeQueues, type RunQueues } from "./broker.js";
 import { makeTables, type RunTables } from "./database.js";

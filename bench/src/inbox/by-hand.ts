@@ -1,6 +1,7 @@
 import type { ClientBase, QueryConfig } from "pg";
-import type { Message, TransactionLibrary } from "postbox";
+import type { Message } from "postbox";
 import { pgTransactions, postgresStore } from "postbox/postgres";
+import type { TransactionLibrary } from "postbox/store";
 import { businessInsert, businessRows } from "../business.js";
 import { handMadeRow } from "../outbox/by-hand.js";
 import { consume } from "./consume.js";

@@ -1,4 +1,5 @@
-import type { Delivery, Message, Receiver } from "postbox";
+import type { Message, Receiver } from "postbox";
+import type { Delivery } from "postbox/transport";
 
 /** A receiver that has all its messages at hand, and hands them over as fast as they are taken. */
 export interface Feed extends Receiver {

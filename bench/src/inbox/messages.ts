@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { createMessage, type Message } from "postbox";
+import type { Message } from "postbox";
+import { createMessage } from "postbox/store";
 import { Placed, randomOrder } from "../outbox/placed.js";
 
 /** Messages as an outbox makes them: of now, with ids that begin with the time, made before anything is measured. */

@@ -1,4 +1,4 @@
-import type { PurgeOptions } from "postbox";
+import type { PurgeOptions } from "postbox/admin";
 import { compared } from "../figure.js";
 import type { Benchmark, Run } from "../part.js";
 import { alternate } from "../rounds.js";

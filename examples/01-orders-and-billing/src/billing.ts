@@ -1,14 +1,6 @@
 import type { Pool } from "pg";
-import {
-  type BaseContext,
-  createOutbox,
-  createRouter,
-  defineMiddleware,
-  inbox,
-  type Next,
-  outboxOutputs,
-  transaction,
-} from "postbox";
+import { type BaseContext, createOutbox, createRouter, inbox, outboxOutputs, transaction } from "postbox";
+import { defineMiddleware, type Next } from "postbox/middleware";
 import { InvoiceIssued, OrderPlaced } from "./events.js";
 import { type Database, openDatabase } from "./service.js";
 

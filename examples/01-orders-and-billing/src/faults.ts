@@ -1,4 +1,5 @@
-import type { Runtime, Sender } from "postbox";
+import type { Sender } from "postbox";
+import type { Runtime } from "postbox/store";
 
 /**
  * A relay with this runtime stops dead when it has sent something and not yet settled it, as if its process had been

@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { disposable } from "@postbox/testkit";
+import { disposable } from "@postbox/testkit/servers";
 import pg from "pg";
 import { story } from "./story.js";
 

@@ -1,6 +1,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { connect } from "amqplib";
-import { createPublisher, createRouter, type PublishMiddleware } from "postbox";
+import { createPublisher, createRouter } from "postbox";
+import type { PublishMiddleware } from "postbox/middleware";
 import { rabbitmqReceiver, rabbitmqSender } from "postbox/rabbitmq";
 import { BookCreatedEventSchema } from "./gen/example/books/v1/books_pb.js";
 import { BookCreated, books, createBooksPublisher, onBookCreated } from "./gen/example/books/v1/books_postbox.js";

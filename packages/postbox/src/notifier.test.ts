@@ -1,4 +1,4 @@
-import { notifierSuite } from "@postbox/testkit";
+import { notifierSuite } from "@postbox/testkit/suites";
 import { expect, it } from "vitest";
 import { defaultNotifier, inProcessNotifier } from "./notifier.js";
 

@@ -1,5 +1,6 @@
 import { recordingSender, telemetryLog } from "@postbox/testkit";
-import { createOutbox, createPublisher, createRelay, createRouter, defineCatalog, publishOutputs } from "postbox";
+import { createOutbox, createPublisher, createRelay, createRouter, publishOutputs } from "postbox";
+import { defineCatalog } from "postbox/catalog";
 import { memoryBroker, memoryStore } from "postbox/memory";
 import { describe, expect, it } from "vitest";
 import { EventService } from "../fixtures/gen/fixtures/names/v1/delete_postbox.js";

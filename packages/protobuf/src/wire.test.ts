@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { create, type JsonObject, type JsonValue, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { anyPack } from "@bufbuild/protobuf/wkt";
-import { describeOnEach, recordingSender, telemetryLog } from "@postbox/testkit";
+import { recordingSender, telemetryLog } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { connect } from "amqplib";
 import { type CloudEvent, HTTP, type Message as HttpMessage } from "cloudevents";
 import fc from "fast-check";
@@ -11,15 +12,14 @@ import {
   createPublisher,
   createRelay,
   createRouter,
-  fromCloudEventJson,
   type Message,
   type Store,
   type TelemetryEvent,
-  toCloudEventJson,
 } from "postbox";
 import { memoryBroker, memoryStore } from "postbox/memory";
 import { postgresStore } from "postbox/postgres";
 import { rabbitmqReceiver, rabbitmqSender } from "postbox/rabbitmq";
+import { fromCloudEventJson, toCloudEventJson } from "postbox/transport";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { fromAmqp, toAmqp } from "../../postbox/src/transports/rabbitmq/amqp-message.js";
 import { Colour, PartSchema, type WideEvent, WideEventSchema } from "../fixtures/gen/fixtures/wide/v1/wide_pb.js";

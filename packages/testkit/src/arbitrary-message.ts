@@ -1,5 +1,6 @@
 import fc from "fast-check";
-import { createMessage, type Message } from "postbox";
+import type { Message } from "postbox";
+import { createMessage } from "postbox/store";
 
 /** What the envelope refuses in text: control characters, noncharacters and halves of surrogate pairs. */
 const carried = /^[^\p{Cc}\p{Cs}\u{fdd0}-\u{fdef}\u{fffe}\u{ffff}]+$/u;

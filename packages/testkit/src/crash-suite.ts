@@ -1,4 +1,4 @@
-import { type Failpoint, failpoints } from "postbox";
+import { type Failpoint, failpoints } from "postbox/store";
 import { describe, expect } from "vitest";
 import { crashRun, expectNothingLost, type InboxMode, roleOf } from "./crash-suite/crash-run.js";
 import { storeFacts } from "./store-suite/store-facts.js";

@@ -1,5 +1,5 @@
-import type { Outcome } from "postbox";
 import { memoryBroker } from "postbox/memory";
+import type { Outcome } from "postbox/transport";
 import { describe, expect, it } from "vitest";
 import { type FaultPlan, faultySender } from "./faulty-sender.js";
 import { testMessage } from "./messages.js";

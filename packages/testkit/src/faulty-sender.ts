@@ -1,4 +1,5 @@
-import { type Message, type Outcome, PostboxError, type Sender, TransportDownError } from "postbox";
+import { type Message, PostboxError, type Sender } from "postbox";
+import { type Outcome, TransportDownError } from "postbox/transport";
 
 /** What happens to one message, where something does. */
 export type SendFault =

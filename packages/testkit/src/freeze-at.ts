@@ -1,4 +1,4 @@
-import type { Failpoint, Runtime } from "postbox";
+import type { Failpoint, Runtime } from "postbox/store";
 import { gate } from "./gate.js";
 
 export interface FreezeOptions {

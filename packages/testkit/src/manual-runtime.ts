@@ -1,5 +1,5 @@
 import { setImmediate } from "node:timers/promises";
-import type { Runtime } from "postbox";
+import type { Runtime } from "postbox/store";
 
 export interface ManualRuntimeOptions {
   /** Where the clock stands at first. Defaults to the start of 2026. */

@@ -1,4 +1,5 @@
-import { createMessage, type Message, type MessageInput } from "postbox";
+import type { Message } from "postbox";
+import { createMessage, type MessageInput } from "postbox/store";
 
 /** A small valid message with this id; anything else can be set. */
 export function testMessage(id: string, more: Partial<MessageInput> = {}): Message {

@@ -1,8 +1,9 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Socket } from "node:net";
 import type { Client, ClientConfig, Pool } from "pg";
-import { inboxOf, laneCount, type TransactionLibrary } from "postbox";
+import { inboxOf } from "postbox";
 import { postgresStore } from "postbox/postgres";
+import { laneCount, type TransactionLibrary } from "postbox/store";
 import type { StoreFeatures, StoreHarness, StoreHarnessContents, StoreProcess } from "./store-suite/store-harness.js";
 
 export const postgresStoreFeatures: StoreFeatures = {

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { describeOn, describeOnEach } from "@postbox/testkit";
+import { describeOn, describeOnEach } from "@postbox/testkit/servers";
 import { createOutbox, defineEvent } from "postbox";
 import { connectStore, connectTransport } from "postbox/connect";
 import { describe, expect, it } from "vitest";

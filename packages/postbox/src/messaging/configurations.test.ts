@@ -1,11 +1,6 @@
-import {
-  describeOn,
-  describeOnEach,
-  memoryStoreHarness,
-  postgresTestData,
-  type StoreHarness,
-  telemetryLog,
-} from "@postbox/testkit";
+import { telemetryLog } from "@postbox/testkit";
+import { describeOn, describeOnEach, postgresTestData } from "@postbox/testkit/servers";
+import { memoryStoreHarness, type StoreHarness } from "@postbox/testkit/suites";
 import pg from "pg";
 import {
   createMessaging,

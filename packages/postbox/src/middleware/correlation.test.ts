@@ -1,5 +1,6 @@
 import { gate } from "@postbox/testkit";
-import { type BaseContext, correlation, createMessage, defineEvent, type Extensions, type Message } from "postbox";
+import { type BaseContext, correlation, defineEvent, type Extensions, type Message } from "postbox";
+import { createMessage } from "postbox/store";
 import { expect, it } from "vitest";
 import { z } from "zod";
 import { publisherTo } from "../publisher/publisher.js";

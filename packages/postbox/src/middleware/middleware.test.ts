@@ -8,7 +8,6 @@ import {
   currentTransaction,
   deadline,
   defineEvent,
-  defineMiddleware,
   inbox,
   type Message,
   outboxOutputs,
@@ -20,6 +19,7 @@ import {
   transaction,
 } from "postbox";
 import { memoryBroker, memoryStore } from "postbox/memory";
+import { defineMiddleware } from "postbox/middleware";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 

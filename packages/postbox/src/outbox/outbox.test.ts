@@ -1,6 +1,7 @@
 import { gate, settlesWithin, telemetryLog } from "@postbox/testkit";
-import { createOutbox, defineEvent, type OutboxOptions, type PublishMiddleware } from "postbox";
+import { createOutbox, defineEvent, type OutboxOptions } from "postbox";
 import { memoryStore } from "postbox/memory";
+import type { PublishMiddleware } from "postbox/middleware";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 

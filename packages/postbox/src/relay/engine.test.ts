@@ -1,6 +1,8 @@
 import { faultySender, gate, recordingSender, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
-import { type Box, constant, type Lane, type Message, type Outcome, type Runtime, type Sender } from "postbox";
+import { constant, type Message, type Sender } from "postbox";
 import { memoryStore } from "postbox/memory";
+import type { Box, Lane, Runtime } from "postbox/store";
+import type { Outcome } from "postbox/transport";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
 import { createEngine } from "./engine.js";

@@ -1,14 +1,7 @@
 import { manualRuntime, recordingSender, telemetryLog } from "@postbox/testkit";
-import {
-  createOutbox,
-  createRelay,
-  defineEvent,
-  inProcessNotifier,
-  type NotificationListener,
-  type Notifier,
-  type Store,
-} from "postbox";
+import { createOutbox, createRelay, defineEvent, inProcessNotifier, type Notifier, type Store } from "postbox";
 import { memoryDatabase, memoryStore } from "postbox/memory";
+import type { NotificationListener } from "postbox/store";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 

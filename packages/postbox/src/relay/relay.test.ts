@@ -1,17 +1,16 @@
 import { faultySender, gate, recordingSender, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
 import {
-  type Box,
   constant,
   createRelay,
   exponential,
   outboxReceiver,
   PostboxError,
   type RelayOptions,
-  type Row,
   type Sender,
   type Store,
 } from "postbox";
 import { type MemoryStore, memoryBroker, memoryStore } from "postbox/memory";
+import type { Box, Row } from "postbox/store";
 import { describe, expect, it } from "vitest";
 
 const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, backoff: constant(1) };

@@ -1,4 +1,5 @@
-import { describeOnEach, postgresTestData, telemetryLog, testMessages } from "@postbox/testkit";
+import { telemetryLog, testMessages } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import {
   constant,

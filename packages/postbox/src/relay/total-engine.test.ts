@@ -1,6 +1,7 @@
 import { gate, recordingSender, testMessage } from "@postbox/testkit";
-import { type Box, constant, type Sender } from "postbox";
+import { constant, type Sender } from "postbox";
 import { memoryStore } from "postbox/memory";
+import type { Box } from "postbox/store";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
 import { targetTo } from "./sending/dispatch.js";

@@ -4,7 +4,7 @@ import { z } from "zod";
 import { constant } from "../backoff.js";
 import { PermanentError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
-import { type MemoryBroker, memoryBroker } from "../memory.js";
+import { type MemoryBroker, memoryBroker } from "../exports/memory.js";
 import { recover } from "../middleware/recover.js";
 import { retry } from "../middleware/retry.js";
 import { createPublisher } from "../publisher/create-publisher.js";

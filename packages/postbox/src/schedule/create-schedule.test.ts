@@ -1,7 +1,8 @@
 import { type ManualRuntime, manualRuntime, telemetryLog } from "@postbox/testkit";
-import { createOutbox, defineEvent, type Failpoint } from "postbox";
+import { createOutbox, defineEvent } from "postbox";
 import { type MemoryTransaction, memoryDatabase, memoryStore } from "postbox/memory";
 import { createSchedule, type ScheduleEntry } from "postbox/schedule";
+import type { Failpoint } from "postbox/store";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 

@@ -1,4 +1,6 @@
-import { describeOnEach, gate, librarySuite, postgresTestData, testMessage } from "@postbox/testkit";
+import { gate, testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
+import { librarySuite } from "@postbox/testkit/suites";
 import { sql } from "drizzle-orm";
 import { drizzle as drizzleOrm, type NodePgDatabase } from "drizzle-orm/node-postgres";
 import { pgTable, text } from "drizzle-orm/pg-core";

@@ -1,4 +1,6 @@
-import { cuttable, describeOnEach, postgresTestData, remember, testMessage } from "@postbox/testkit";
+import { testMessage } from "@postbox/testkit";
+import { cuttable, describeOnEach, postgresTestData } from "@postbox/testkit/servers";
+import { remember } from "@postbox/testkit/suites";
 import pg from "pg";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { postgresStore } from "../stores/postgres/postgres-store.js";

@@ -1,4 +1,6 @@
-import { describeOnEach, librarySuite, testMessage } from "@postbox/testkit";
+import { testMessage } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
+import { librarySuite } from "@postbox/testkit/suites";
 import { Kysely, PostgresDialect, sql, type Transaction } from "kysely";
 import pg from "pg";
 import { afterAll, describe, expect, expectTypeOf, it } from "vitest";

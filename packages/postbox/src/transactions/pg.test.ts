@@ -1,4 +1,6 @@
-import { describeOnEach, gate, librarySuite, postgresTestData, testMessage } from "@postbox/testkit";
+import { gate, testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
+import { librarySuite } from "@postbox/testkit/suites";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import type { Store } from "../store.js";

@@ -1,4 +1,5 @@
-import { cuttable, describeOnEach, gate, postgresTestData } from "@postbox/testkit";
+import { gate } from "@postbox/testkit";
+import { cuttable, describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import { drizzle as drizzleOrm } from "drizzle-orm/node-postgres";
 import { Kysely, PostgresDialect, sql } from "kysely";
 import pg from "pg";

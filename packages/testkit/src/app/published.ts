@@ -1,12 +1,5 @@
-import {
-  type Codec,
-  type DataOut,
-  dataOf,
-  type EventDefinition,
-  type Message,
-  type Store,
-  type StoredMessage,
-} from "postbox";
+import { type Codec, type DataOut, dataOf, type EventDefinition, type Message, type Store } from "postbox";
+import type { StoredMessage } from "postbox/admin";
 
 /** Reads what was published, in the order in which it was stored. Only what is committed is there to read. */
 export interface ReadPublished {

@@ -1,4 +1,5 @@
-import { inboxOf, PostboxError, type Store, type StoredMessage } from "postbox";
+import { inboxOf, PostboxError, type Store } from "postbox";
+import type { StoredMessage } from "postbox/admin";
 import type { MemoryBroker } from "postbox/memory";
 import type { UnhandledMessage } from "./not-settled-error.js";
 import type { Standing } from "./settle.js";

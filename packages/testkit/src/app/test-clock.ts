@@ -1,4 +1,4 @@
-import type { Runtime } from "postbox";
+import type { Runtime } from "postbox/store";
 import { type ManualRuntime, manualRuntime } from "../manual-runtime.js";
 
 /** The time of the store, the broker and the handlers. It stands still until a test moves it. */

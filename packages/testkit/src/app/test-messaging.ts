@@ -10,11 +10,11 @@ import {
   PostboxError,
   type Published,
   type Receiver,
-  type Runtime,
   type Store,
   silent,
 } from "postbox";
 import { type Binding, type MemoryBroker, type MemoryStore, memoryBroker, memoryStore } from "postbox/memory";
+import type { Runtime } from "postbox/store";
 import { createActivity } from "./activity.js";
 import { NotSettledError } from "./not-settled-error.js";
 import { type PublishedBy, publishedBy, publishedTo, type ReadPublished } from "./published.js";

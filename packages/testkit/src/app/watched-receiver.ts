@@ -1,5 +1,6 @@
-import type { Delivery, Message, Receiver } from "postbox";
+import type { Message, Receiver } from "postbox";
 import type { MemoryBroker } from "postbox/memory";
+import type { Delivery } from "postbox/transport";
 
 /** A delivery that failed and that the broker brings again. */
 interface Retry {

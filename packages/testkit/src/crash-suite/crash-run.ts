@@ -5,19 +5,18 @@ import {
   createRouter,
   defineEvent,
   durableInbox,
-  type Failpoint,
   inbox,
   inboxOf,
   outboxOutputs,
   type Relay,
   type RunsReceiver,
-  type Runtime,
   type StandardSchema,
   type Store,
   type Telemetry,
   transaction,
 } from "postbox";
 import { type MemoryBroker, type MemoryReceiver, memoryBroker } from "postbox/memory";
+import type { Failpoint, Runtime } from "postbox/store";
 import { expect } from "vitest";
 import { freezeAt } from "../freeze-at.js";
 import { gate } from "../gate.js";

@@ -1,6 +1,7 @@
 import fc from "fast-check";
-import { createMessage, createRouter, durableInbox, type Message, type Store, transaction } from "postbox";
+import { createRouter, durableInbox, type Message, type Store, transaction } from "postbox";
 import { memoryBroker } from "postbox/memory";
+import { createMessage } from "postbox/store";
 import { describe, expect, onTestFinished } from "vitest";
 import { arbitraryMessage } from "../arbitrary-message.js";
 import { gate } from "../gate.js";

@@ -1,15 +1,13 @@
 import {
   type BaseContext,
   createOutbox,
-  defineMiddleware,
   type Message,
-  type Middleware,
-  type Next,
   PermanentError,
   type Receiver,
   type Store,
   timeout,
 } from "postbox";
+import { defineMiddleware, type Middleware, type Next } from "postbox/middleware";
 import { describe, expect } from "vitest";
 import { gate } from "../gate.js";
 import { testMessage } from "../messages.js";

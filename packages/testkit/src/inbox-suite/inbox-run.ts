@@ -5,13 +5,10 @@ import {
   createPublisher,
   createRouter,
   defineEvent,
-  defineMiddleware,
   durableInbox,
   type InboxOptions,
   inbox,
   inboxOf,
-  type Middleware,
-  type Next,
   outboxOutputs,
   type Receiver,
   type RouterOptions,
@@ -21,6 +18,7 @@ import {
   transaction,
 } from "postbox";
 import { memoryBroker } from "postbox/memory";
+import { defineMiddleware, type Middleware, type Next } from "postbox/middleware";
 import { onTestFinished } from "vitest";
 import type { StoreHarness } from "../store-suite/store-harness.js";
 import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";

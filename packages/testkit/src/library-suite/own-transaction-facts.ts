@@ -1,6 +1,7 @@
 import { inspect } from "node:util";
-import { createOutbox, defineEvent, type Outbox, type Publisher, type Store, type TransactionLibrary } from "postbox";
+import { createOutbox, defineEvent, type Outbox, type Publisher, type Store } from "postbox";
 import { postgresStore } from "postbox/postgres";
+import type { TransactionLibrary } from "postbox/store";
 import { describe, expect, it } from "vitest";
 import { gate } from "../gate.js";
 import type { PostgresTestData } from "../postgres-store-harness.js";

@@ -1,4 +1,5 @@
-import { constant, type Failpoint, type Message, type Sender } from "postbox";
+import { constant, type Message, type Sender } from "postbox";
+import type { Failpoint } from "postbox/store";
 import { describe, expect } from "vitest";
 import { faultySender } from "../faulty-sender.js";
 import { freezeAt } from "../freeze-at.js";

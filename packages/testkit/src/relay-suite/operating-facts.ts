@@ -1,6 +1,5 @@
 import {
   createRouter,
-  type Delivery,
   defineEvent,
   inbox,
   type Message,
@@ -10,6 +9,7 @@ import {
   transaction,
 } from "postbox";
 import { memoryBroker } from "postbox/memory";
+import type { Delivery } from "postbox/transport";
 import { describe, expect } from "vitest";
 import { faultySender } from "../faulty-sender.js";
 import { testMessage } from "../messages.js";

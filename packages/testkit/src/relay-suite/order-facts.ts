@@ -1,4 +1,5 @@
-import { constant, laneCount } from "postbox";
+import { constant } from "postbox";
+import { laneCount } from "postbox/store";
 import { describe, expect } from "vitest";
 import { faultySender } from "../faulty-sender.js";
 import { gate } from "../gate.js";

@@ -1,4 +1,6 @@
-import { type Delivery, type OutboxReceiverOptions, outboxReceiver, type Runtime, type Store } from "postbox";
+import { type OutboxReceiverOptions, outboxReceiver, type Store } from "postbox";
+import type { Runtime } from "postbox/store";
+import type { Delivery } from "postbox/transport";
 import { onTestFinished } from "vitest";
 import { gate } from "../gate.js";
 import { patiently } from "../patience.js";

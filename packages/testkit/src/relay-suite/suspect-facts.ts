@@ -1,4 +1,6 @@
-import { constant, type Message, type RelayOptions, type Runtime, type Sender, TransportDownError } from "postbox";
+import { constant, type Message, type RelayOptions, type Sender } from "postbox";
+import type { Runtime } from "postbox/store";
+import { TransportDownError } from "postbox/transport";
 import { describe, expect } from "vitest";
 import { faultySender } from "../faulty-sender.js";
 import { gate } from "../gate.js";

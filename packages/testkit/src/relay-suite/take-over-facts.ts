@@ -1,4 +1,4 @@
-import { laneCount } from "postbox";
+import { laneCount } from "postbox/store";
 import { describe, expect } from "vitest";
 import { freezeAt } from "../freeze-at.js";
 import { gate } from "../gate.js";

@@ -1,14 +1,14 @@
+import type { Message } from "postbox";
 import {
   type Box,
   type Lane,
   laneCount,
-  type Message,
   type Row,
   type Settled,
   type Settlement,
   type SettleOptions,
   type TakenLane,
-} from "postbox";
+} from "postbox/store";
 import type { StoreHarness } from "./store-harness.js";
 
 /** The box that facts about one box use. */

@@ -1,4 +1,4 @@
-import type { Settlement } from "postbox";
+import type { Settlement } from "postbox/store";
 import { describe, expect } from "vitest";
 import { comparable, testMessage, testMessages } from "../messages.js";
 import { commit, ids, join, outbox, readAll, rowOf } from "./box-access.js";

@@ -1,5 +1,6 @@
-import type { Health, HealthOptions, HealthProblem } from "postbox";
-import { laneCount } from "postbox";
+import type { Health, HealthProblem } from "postbox";
+import type { HealthOptions } from "postbox/admin";
+import { laneCount } from "postbox/store";
 import { describe, expect } from "vitest";
 import { testMessage, testMessages } from "../messages.js";
 import { commit, join, leaseMs, outbox } from "./box-access.js";

@@ -1,4 +1,5 @@
-import { type Aside, inboxOf, laneCount, type Message, type Row, type Store } from "postbox";
+import { inboxOf, type Message, type Store } from "postbox";
+import { type Aside, laneCount, type Row } from "postbox/store";
 import { describe, expect } from "vitest";
 import { gate } from "../gate.js";
 import { testMessage, testMessages } from "../messages.js";

@@ -1,4 +1,4 @@
-import { laneCount } from "postbox";
+import { laneCount } from "postbox/store";
 import { describe, expect } from "vitest";
 import { comparable, testMessage, testMessages } from "../messages.js";
 import { commit, leaseMs, outbox, rowOf } from "./box-access.js";

@@ -1,4 +1,5 @@
-import type { Message, Settlement } from "postbox";
+import type { Message } from "postbox";
+import type { Settlement } from "postbox/store";
 import { testMessage } from "../messages.js";
 import { commit, type OwnedBox, ownBox, type What } from "./box-access.js";
 import type { StoreHarness } from "./store-harness.js";

@@ -1,4 +1,4 @@
-import { type Lane, laneCount, type Settlement } from "postbox";
+import { type Lane, laneCount, type Settlement } from "postbox/store";
 import { describe, expect } from "vitest";
 import { testMessage } from "../messages.js";
 import { commit, join, leaseMs, outbox, readAll, type What } from "./box-access.js";

@@ -1,4 +1,5 @@
-import type { Arrival, Message, Remembered, RememberOptions, Store } from "postbox";
+import type { Message, Store } from "postbox";
+import type { Arrival, Remembered, RememberOptions } from "postbox/store";
 
 /** As long as an inbox remembers by default, and longer than any test waits. */
 export const remembering: RememberOptions = { retentionMs: 30 * 24 * 3_600_000, waitMs: 4_000 };

@@ -1,4 +1,4 @@
-import type { Row, WriterRange } from "postbox";
+import type { Row, WriterRange } from "postbox/store";
 import { describe, expect } from "vitest";
 import { gate } from "../gate.js";
 import { testMessage, testMessages } from "../messages.js";

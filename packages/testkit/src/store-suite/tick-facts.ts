@@ -1,5 +1,6 @@
-import { createOutbox, defineEvent, type Store, silent, type TickClaim } from "postbox";
+import { createOutbox, defineEvent, type Store, silent } from "postbox";
 import { createSchedule } from "postbox/schedule";
+import type { TickClaim } from "postbox/store";
 import { describe, expect } from "vitest";
 import { gate, settlesWithin } from "../gate.js";
 import { telemetryLog } from "../telemetry-log.js";

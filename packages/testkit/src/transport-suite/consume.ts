@@ -1,4 +1,5 @@
-import type { Delivery, Receiver, Subscription } from "postbox";
+import type { Receiver } from "postbox";
+import type { Delivery, Subscription } from "postbox/transport";
 import { patienceMs } from "../patience.js";
 
 /** A consumer in a test's hands: it settles nothing by itself. */

@@ -1,4 +1,5 @@
-import type { EventDefinition, Message, MessageInput } from "postbox";
+import type { EventDefinition, Message } from "postbox";
+import type { MessageInput } from "postbox/transport";
 import type { Consumer } from "./consume.js";
 import { type ConsumeOptions, type Stage, testEvent } from "./transport-facts.js";
 

@@ -1,4 +1,5 @@
-import { type Delivery, type Message, type Outcome, type Receiver, type Sender, TransportDownError } from "postbox";
+import type { Message, Receiver, Sender } from "postbox";
+import { type Delivery, type Outcome, TransportDownError } from "postbox/transport";
 import { describe, expect } from "vitest";
 import { settlesWithin } from "../gate.js";
 import { patienceMs } from "../patience.js";

@@ -1,5 +1,6 @@
 import fc from "fast-check";
-import { createMessage, type Message } from "postbox";
+import type { Message } from "postbox";
+import { createMessage } from "postbox/transport";
 import { describe, expect } from "vitest";
 import { arbitraryMessage } from "../arbitrary-message.js";
 import { comparable } from "../messages.js";

@@ -1,4 +1,4 @@
-import { type Outcome, TransportDownError } from "postbox";
+import { type Outcome, TransportDownError } from "postbox/transport";
 import { describe, expect } from "vitest";
 import { settlesWithin } from "../gate.js";
 import { patienceMs } from "../patience.js";

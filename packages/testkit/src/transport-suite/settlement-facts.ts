@@ -1,4 +1,5 @@
-import { type Delivery, PostboxError } from "postbox";
+import { PostboxError } from "postbox";
+import type { Delivery } from "postbox/transport";
 import { describe, expect } from "vitest";
 import { comparable } from "../messages.js";
 import { patienceMs } from "../patience.js";

@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import type { Delivery } from "postbox";
+import type { Delivery } from "postbox/transport";
 import { describe, expect } from "vitest";
 import { gate } from "../gate.js";
 import { patienceMs } from "../patience.js";

@@ -1,13 +1,6 @@
 import { randomUUID } from "node:crypto";
-import {
-  type Delivery,
-  defineEvent,
-  type EventDefinition,
-  type Message,
-  type MessageInput,
-  type Outcome,
-  type Upcaster,
-} from "postbox";
+import { defineEvent, type EventDefinition, type Message, type Upcaster } from "postbox";
+import type { Delivery, MessageInput, Outcome } from "postbox/transport";
 import { it } from "vitest";
 import { testMessage } from "../messages.js";
 import { type Consumer, consume } from "./consume.js";

@@ -1,6 +1,7 @@
 import { gate, telemetryLog } from "@postbox/testkit";
-import type { Box, Member, Order, TakenLane } from "postbox";
+import type { Order } from "postbox";
 import { memoryStore } from "postbox/memory";
+import type { Box, Member, TakenLane } from "postbox/store";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../../internal/runtime.js";
 import { createOwnership } from "./ownership.js";

@@ -1,6 +1,6 @@
 import { testMessages } from "@postbox/testkit";
-import { type LaneGap, laneCount, type Row, type Runtime, type WriterRange } from "postbox";
 import { memoryStore } from "postbox/memory";
+import { type LaneGap, laneCount, type Row, type Runtime, type WriterRange } from "postbox/store";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../../internal/runtime.js";
 import { createWindow } from "../ordering/window.js";

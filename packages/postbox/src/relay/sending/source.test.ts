@@ -1,6 +1,8 @@
 import { gate, manualRuntime, settlesWithin, telemetryLog, testMessage } from "@postbox/testkit";
-import { type Box, constant, type Delivery, type Order, outboxReceiver, type RelayOptions, type Store } from "postbox";
+import { constant, type Order, outboxReceiver, type RelayOptions, type Store } from "postbox";
 import { type MemoryStore, memoryDatabase, memoryStore } from "postbox/memory";
+import type { Box } from "postbox/store";
+import type { Delivery } from "postbox/transport";
 import { describe, expect, it } from "vitest";
 import { laneOf } from "../../internal/lane.js";
 

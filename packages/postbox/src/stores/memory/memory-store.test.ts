@@ -1,4 +1,5 @@
-import { remember, testMessage } from "@postbox/testkit";
+import { testMessage } from "@postbox/testkit";
+import { remember } from "@postbox/testkit/suites";
 import { describe, expect, it } from "vitest";
 import { memoryDatabase } from "./memory-database.js";
 import { memoryStore } from "./memory-store.js";

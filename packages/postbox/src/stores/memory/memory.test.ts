@@ -1,12 +1,12 @@
+import { describeOn } from "@postbox/testkit/servers";
 import {
   crashSuite,
-  describeOn,
   inboxSuite,
   memoryStoreFeatures,
   memoryStoreHarness,
   relaySuite,
   storeSuite,
-} from "@postbox/testkit";
+} from "@postbox/testkit/suites";
 
 const memory = { name: "memory", features: memoryStoreFeatures, create: memoryStoreHarness };
 

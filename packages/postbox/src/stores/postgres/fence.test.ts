@@ -1,4 +1,5 @@
-import { describeOnEach, gate, postgresTestData, settlesWithin, testMessage } from "@postbox/testkit";
+import { gate, settlesWithin, testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import type { Box, Executor, Lane, Row } from "../../store.js";

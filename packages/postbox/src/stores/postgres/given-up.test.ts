@@ -1,4 +1,5 @@
-import { cuttable, describeOnEach, postgresTestData, recordingSender, testMessage } from "@postbox/testkit";
+import { recordingSender, testMessage } from "@postbox/testkit";
+import { cuttable, describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { createRelay } from "postbox";
 import { afterAll, afterEach, beforeEach, expect, it } from "vitest";

@@ -1,4 +1,5 @@
-import { describeOnEach, gate, postgresTestData, settlesWithin, testMessage, testMessages } from "@postbox/testkit";
+import { gate, settlesWithin, testMessage, testMessages } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { afterAll, beforeEach, expect, it } from "vitest";
 import { pgTransactions } from "../../transactions/pg.js";

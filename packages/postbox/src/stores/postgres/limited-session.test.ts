@@ -1,9 +1,11 @@
-import { describeOnEach, postgresTestData, remember, telemetryLog, testMessage } from "@postbox/testkit";
+import { telemetryLog, testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
+import { remember } from "@postbox/testkit/suites";
 import pg from "pg";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { z } from "zod";
-import { constant, createPublisher, createRouter, defineEvent, inbox, transaction } from "../../index.js";
-import { memoryBroker } from "../../memory.js";
+import { constant, createPublisher, createRouter, defineEvent, inbox, transaction } from "../../exports/index.js";
+import { memoryBroker } from "../../exports/memory.js";
 import { pgTransactions, postgresStore } from "./index.js";
 
 const Placed = defineEvent({ type: "limited.Placed", schema: z.object({ n: z.number() }) });

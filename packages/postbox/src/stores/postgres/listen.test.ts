@@ -1,5 +1,6 @@
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
-import { describeOnEach, gate } from "@postbox/testkit";
+import { gate } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import pg from "pg";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../../internal/runtime.js";

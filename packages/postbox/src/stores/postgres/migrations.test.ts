@@ -1,5 +1,7 @@
 import { randomBytes } from "node:crypto";
-import { describeOnEach, remember, testMessage } from "@postbox/testkit";
+import { testMessage } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
+import { remember } from "@postbox/testkit/suites";
 import pg from "pg";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { migrationSql, postgresStore } from "./index.js";

@@ -1,4 +1,5 @@
-import { disposable, recordingSender, telemetryLog, testMessage } from "@postbox/testkit";
+import { recordingSender, telemetryLog, testMessage } from "@postbox/testkit";
+import { disposable } from "@postbox/testkit/servers";
 import pg from "pg";
 import { createRelay } from "postbox";
 import { afterAll, beforeAll, expect, it } from "vitest";

@@ -1,12 +1,5 @@
-import {
-  crashSuite,
-  describeOnEach,
-  inboxSuite,
-  postgresStoreFeatures,
-  postgresTestData,
-  relaySuite,
-  storeSuite,
-} from "@postbox/testkit";
+import { describeOnEach, postgresStoreFeatures, postgresTestData } from "@postbox/testkit/servers";
+import { crashSuite, inboxSuite, relaySuite, storeSuite } from "@postbox/testkit/suites";
 import pg from "pg";
 import { afterAll } from "vitest";
 import { pgTransactions } from "../../transactions/pg.js";

@@ -1,4 +1,5 @@
-import { describeOnEach, faultySender, gate, postgresTestData, recordingSender, testMessage } from "@postbox/testkit";
+import { faultySender, gate, recordingSender, testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { constant, createRelay } from "postbox";
 import { afterAll, expect, it } from "vitest";

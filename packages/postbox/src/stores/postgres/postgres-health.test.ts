@@ -1,4 +1,5 @@
-import { describeOnEach, postgresTestData, testMessage, testMessages } from "@postbox/testkit";
+import { testMessage, testMessages } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import type { Health, HealthProblem } from "../../health.js";

@@ -1,14 +1,7 @@
 import { setTimeout } from "node:timers/promises";
-import {
-  describeOnEach,
-  gate,
-  manualRuntime,
-  notifierSuite,
-  postgresTestData,
-  recordingSender,
-  telemetryLog,
-  testMessage,
-} from "@postbox/testkit";
+import { gate, manualRuntime, recordingSender, telemetryLog, testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
+import { notifierSuite } from "@postbox/testkit/suites";
 import pg from "pg";
 import { createOutbox, createRelay, defineEvent, type Notifier } from "postbox";
 import { afterAll, beforeAll, expect, it } from "vitest";

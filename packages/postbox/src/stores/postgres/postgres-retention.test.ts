@@ -1,4 +1,5 @@
-import { describeOnEach, gate, postgresTestData, testMessage, testMessages } from "@postbox/testkit";
+import { gate, testMessage, testMessages } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { afterAll, beforeEach, expect, it, onTestFinished, vi } from "vitest";
 import type { ArchivedMessage, PurgeOptions } from "../../admin.js";

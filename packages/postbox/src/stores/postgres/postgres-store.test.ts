@@ -1,4 +1,6 @@
-import { cuttable, describeOnEach, postgresTestData, remember, testMessage, testMessages } from "@postbox/testkit";
+import { testMessage, testMessages } from "@postbox/testkit";
+import { cuttable, describeOnEach, postgresTestData } from "@postbox/testkit/servers";
+import { remember } from "@postbox/testkit/suites";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { laneOf } from "../../internal/lane.js";

@@ -1,17 +1,13 @@
 import { PGlite } from "@electric-sql/pglite";
 import { createPgConfig } from "@electric-sql/pglite/node-postgres";
 import {
-  crashSuite,
   describeOn,
   describeOnEach,
-  inboxSuite,
   type PostgresTestDataOptions,
   postgresStoreFeatures,
   postgresTestData,
-  relaySuite,
-  type StoreFeatures,
-  storeSuite,
-} from "@postbox/testkit";
+} from "@postbox/testkit/servers";
+import { crashSuite, inboxSuite, relaySuite, type StoreFeatures, storeSuite } from "@postbox/testkit/suites";
 import pg from "pg";
 import { afterAll, describe } from "vitest";
 import { pgTransactions } from "../../transactions/pg.js";

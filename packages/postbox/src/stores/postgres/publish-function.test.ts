@@ -1,15 +1,7 @@
 import { PGlite } from "@electric-sql/pglite";
 import { createPgConfig } from "@electric-sql/pglite/node-postgres";
-import {
-  arbitraryMessage,
-  describeOn,
-  describeOnEach,
-  gate,
-  type PostgresTestData,
-  postgresTestData,
-  settlesWithin,
-  testMessage,
-} from "@postbox/testkit";
+import { arbitraryMessage, gate, settlesWithin, testMessage } from "@postbox/testkit";
+import { describeOn, describeOnEach, type PostgresTestData, postgresTestData } from "@postbox/testkit/servers";
 import fc from "fast-check";
 import pg from "pg";
 import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { describeOnEach, recordingSender, telemetryLog } from "@postbox/testkit";
+import { recordingSender, telemetryLog } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import pg from "pg";
 import { createOutbox, createRelay, createRouter, defineEvent, durableInbox, inbox, transaction } from "postbox";
 import { memoryBroker } from "postbox/memory";

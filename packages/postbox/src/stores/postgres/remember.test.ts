@@ -1,4 +1,6 @@
-import { describeOnEach, postgresTestData, remember, testMessage } from "@postbox/testkit";
+import { testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
+import { remember } from "@postbox/testkit/suites";
 import pg from "pg";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { TransactionLibrary } from "../../store.js";

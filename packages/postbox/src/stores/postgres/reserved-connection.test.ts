@@ -1,4 +1,5 @@
-import { describeOnEach, postgresTestData, recordingSender, telemetryLog } from "@postbox/testkit";
+import { recordingSender, telemetryLog } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { createRelay } from "postbox";
 import { afterAll, beforeEach, expect, it } from "vitest";

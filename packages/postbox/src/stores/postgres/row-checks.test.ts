@@ -1,4 +1,4 @@
-import { describeOnEach, postgresTestData } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { pgTransactions } from "../../transactions/pg.js";

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import pg from "pg";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { postgresStore } from "./index.js";

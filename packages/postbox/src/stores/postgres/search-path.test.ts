@@ -1,4 +1,5 @@
-import { describeOnEach, postgresTestData, testMessage } from "@postbox/testkit";
+import { testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { inboxOf } from "postbox";
 import { afterAll, beforeAll, expect, it } from "vitest";

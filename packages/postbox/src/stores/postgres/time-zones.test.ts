@@ -1,4 +1,5 @@
-import { describeOnEach, postgresTestData, testMessage } from "@postbox/testkit";
+import { testMessage } from "@postbox/testkit";
+import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { afterAll, expect, it } from "vitest";
 import { pgTransactions, postgresStore } from "./index.js";

@@ -1,4 +1,5 @@
-import { describeOn, memoryTransportFeatures, memoryTransportHarness, transportSuite } from "@postbox/testkit";
+import { describeOn } from "@postbox/testkit/servers";
+import { memoryTransportFeatures, memoryTransportHarness, transportSuite } from "@postbox/testkit/suites";
 
 describeOn({ title: "memory" }, () => {
   transportSuite({ name: "memory", features: memoryTransportFeatures, create: memoryTransportHarness });

@@ -1,5 +1,6 @@
 import { gate, testMessage, testMessages } from "@postbox/testkit";
-import type { Message, Outcome } from "postbox";
+import type { Message } from "postbox";
+import type { Outcome } from "postbox/transport";
 import { expect, it } from "vitest";
 import { createBatch } from "./batch.js";
 import type { Link } from "./link.js";

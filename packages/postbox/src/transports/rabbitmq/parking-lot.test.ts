@@ -1,4 +1,4 @@
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { expect, it } from "vitest";
 import { type RabbitmqStage, rabbitmqStages } from "../../../fixtures/rabbitmq-stage.js";
 import { rabbitmqParkingLot } from "./index.js";

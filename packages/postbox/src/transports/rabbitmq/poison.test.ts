@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { connect } from "amqplib";
 import { expect, it } from "vitest";
 import { eventHeaders, rabbitmqStages } from "../../../fixtures/rabbitmq-stage.js";

@@ -1,4 +1,4 @@
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import type { Channel } from "amqplib";
 import { createRouter, inbox, transaction } from "postbox";
 import { memoryStore } from "postbox/memory";

@@ -1,4 +1,5 @@
-import { describeOnEach, testMessage } from "@postbox/testkit";
+import { testMessage } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { expect, it, onTestFinished } from "vitest";
 import { rabbitmqStages, sending } from "../../../fixtures/rabbitmq-stage.js";
 import { TransportDownError } from "../../errors.js";

@@ -1,4 +1,5 @@
-import { type DisposableRabbitmq, disposable, freePort, settlesWithin, testMessage } from "@postbox/testkit";
+import { settlesWithin, testMessage } from "@postbox/testkit";
+import { type DisposableRabbitmq, disposable, freePort } from "@postbox/testkit/servers";
 import { connect } from "amqplib";
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { ConfigError, TransportDownError } from "../../errors.js";

@@ -1,4 +1,5 @@
-import { describeOnEach, telemetryLog } from "@postbox/testkit";
+import { telemetryLog } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { createMessaging, createRelay, createRouter } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { expect, it, onTestFinished } from "vitest";

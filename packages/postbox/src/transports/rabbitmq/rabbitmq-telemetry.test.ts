@@ -1,5 +1,6 @@
 import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
-import { describeOnEach, gate, settlesWithin } from "@postbox/testkit";
+import { gate, settlesWithin } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { createOutbox, createRelay, type Message, type TelemetryEvent } from "postbox";
 import { memoryStore } from "postbox/memory";
 import { describe, expect, it, onTestFinished } from "vitest";

@@ -1,12 +1,5 @@
-import {
-  type Cuttable,
-  cuttable,
-  type DisposableRabbitmq,
-  describeOnEach,
-  disposable,
-  type TransportHarness,
-  transportSuite,
-} from "@postbox/testkit";
+import { type Cuttable, cuttable, type DisposableRabbitmq, describeOnEach, disposable } from "@postbox/testkit/servers";
+import { type TransportHarness, transportSuite } from "@postbox/testkit/suites";
 import { type ChannelModel, connect, type GetMessage } from "amqplib";
 import { afterAll, beforeAll, describe } from "vitest";
 import { constant } from "../../backoff.js";

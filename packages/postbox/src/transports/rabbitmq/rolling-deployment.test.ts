@@ -1,4 +1,5 @@
-import { describeOnEach, type TelemetryLog, telemetryLog } from "@postbox/testkit";
+import { type TelemetryLog, telemetryLog } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { connect } from "amqplib";
 import {
   createOutbox,

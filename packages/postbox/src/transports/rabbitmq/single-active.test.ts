@@ -1,4 +1,5 @@
-import { describeOnEach, gate } from "@postbox/testkit";
+import { gate } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { connect } from "amqplib";
 import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
 import { rabbitmqStages } from "../../../fixtures/rabbitmq-stage.js";

@@ -1,4 +1,4 @@
-import { describeOnEach } from "@postbox/testkit";
+import { describeOnEach } from "@postbox/testkit/servers";
 import { expect, it } from "vitest";
 import { rabbitmqStages } from "../../../fixtures/rabbitmq-stage.js";
 
