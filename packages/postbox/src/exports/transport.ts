@@ -15,6 +15,10 @@ export type { TransportEnd } from "../telemetry/events.js";
 
 // What every transport does in the same way.
 export { settleOnce } from "../settle-once.js";
+export { type Attempt, stayConnected, type StayConnectedOptions } from "../transports/stay-connected.js";
+export { type ConnectionWatch, watchConnection, worst } from "../transports/connection-watch.js";
+export { Room, type RoomLimits } from "../transports/room.js";
+export { type Backoff, constant, exponential } from "../backoff.js";
 export { createWatermark, type Watermark } from "../transports/watermark.js";
 export { type OnUnroutable, onUnroutableRule, type Unroutable, unroutableOutcome } from "../transports/unroutable.js";
 export { ConfigError, type ErrorDetails, PostboxError, TransportDownError } from "../errors.js";

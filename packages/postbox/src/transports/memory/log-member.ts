@@ -1,13 +1,14 @@
 import type { Delivery, Subscription } from "../../transport.js";
+import type { RoomLimits } from "../room.js";
 import type { GroupMember, LogGroup, Progress } from "./log-group.js";
 import type { LogPartition } from "./log-partition.js";
-import { LogStream, type StreamLimits } from "./log-stream.js";
+import { LogStream } from "./log-stream.js";
 
 /** One run of a receiver: a member of its group, with a stream for each partition that is assigned to it. */
 export class LogMember implements GroupMember {
   readonly topics: ReadonlySet<string>;
   readonly #group: LogGroup;
-  readonly #limits: StreamLimits;
+  readonly #limits: RoomLimits;
   readonly #subscription: Subscription;
   readonly #streams = new Map<LogPartition, LogStream>();
   /** Revoked, while deliveries of them are not settled. */
@@ -17,7 +18,7 @@ export class LogMember implements GroupMember {
   #crashed = false;
   #changed = () => {};
 
-  constructor(group: LogGroup, limits: StreamLimits, subscription: Subscription) {
+  constructor(group: LogGroup, limits: RoomLimits, subscription: Subscription) {
     this.#group = group;
     this.#limits = limits;
     this.#subscription = subscription;

@@ -3,15 +3,11 @@ import { messageBytes } from "../../message/attributes.js";
 import type { Message } from "../../message/message.js";
 import { settleOnce } from "../../settle-once.js";
 import type { Delivery } from "../../transport.js";
+import { Room, type RoomLimits } from "../room.js";
 import { createWatermark, type Watermark } from "../watermark.js";
 import type { Progress } from "./log-group.js";
 import type { LogPartition } from "./log-partition.js";
 import { copyOf } from "./memory-queue.js";
-
-export interface StreamLimits {
-  readonly prefetch: number;
-  readonly prefetchBytes: number;
-}
 
 export interface StreamListener {
   deliver(delivery: Delivery): Promise<void>;
@@ -24,7 +20,7 @@ export interface StreamListener {
 export class LogStream {
   readonly #partition: LogPartition;
   readonly #progress: Progress;
-  readonly #limits: StreamLimits;
+  readonly #room: Room;
   readonly #listener: StreamListener;
   readonly #watermark: Watermark;
   /** What is below was handed over before this stream began. */
@@ -34,15 +30,13 @@ export class LogStream {
   #next: number;
   /** Released offsets in ascending order: they are handed over again before anything later. */
   readonly #released: number[] = [];
-  #unsettled = 0;
-  #unsettledBytes = 0;
   #handingOver = false;
   #stopped = false;
 
-  constructor(partition: LogPartition, progress: Progress, limits: StreamLimits, listener: StreamListener) {
+  constructor(partition: LogPartition, progress: Progress, limits: RoomLimits, listener: StreamListener) {
     this.#partition = partition;
     this.#progress = progress;
-    this.#limits = limits;
+    this.#room = new Room(limits);
     this.#listener = listener;
     this.#watermark = createWatermark(progress.committed);
     this.#flaggedBelow = progress.handedOver;
@@ -54,7 +48,7 @@ export class LogStream {
 
   /** Whether something that it handed over is not settled, or not taken. */
   get busy(): boolean {
-    return this.#unsettled > 0 || this.#handingOver;
+    return this.#room.taken > 0 || this.#handingOver;
   }
 
   /** Hands over nothing more. What is settled from now on still counts. */
@@ -73,15 +67,14 @@ export class LogStream {
     if (this.#handingOver || this.#stopped) return;
     const offset = this.#released[0] ?? this.#next;
     const message = this.#partition.at(offset);
-    if (message === undefined || !this.#hasRoom(messageBytes(message))) return;
+    if (message === undefined || !this.#room.fits(messageBytes(message))) return;
     if (this.#released.length > 0) this.#released.shift();
     else {
       this.#watermark.start(offset);
       this.#next = offset + 1;
       this.#progress.handedOver = Math.max(this.#progress.handedOver, this.#next);
     }
-    this.#unsettled++;
-    this.#unsettledBytes += messageBytes(message);
+    this.#room.take(messageBytes(message));
     this.#handingOver = true;
     const taken = (async () => this.#listener.deliver(this.#delivery(offset, message)))();
     taken
@@ -93,21 +86,13 @@ export class LogStream {
       });
   }
 
-  /** One message always fits, or one larger than the bound would never be delivered. */
-  #hasRoom(bytes: number): boolean {
-    if (this.#unsettled === 0) return true;
-    const { prefetch, prefetchBytes } = this.#limits;
-    return this.#unsettled < prefetch && this.#unsettledBytes + bytes <= prefetchBytes;
-  }
-
   #delivery(offset: number, message: Message): Delivery {
     const { name } = this.#partition;
     const { signal } = this.#revoked;
     const once = settleOnce(message.id);
     const settle = async (verb: string, effect: () => void): Promise<void> => {
       once(verb);
-      this.#unsettled--;
-      this.#unsettledBytes -= messageBytes(message);
+      this.#room.free(messageBytes(message));
       if (!signal.aborted) effect();
       this.#handOver();
       this.#listener.changed();

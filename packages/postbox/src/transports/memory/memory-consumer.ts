@@ -4,20 +4,15 @@ import { messageBytes } from "../../message/attributes.js";
 import { isNobodysFault } from "../../router/nobodys-fault.js";
 import { settleOnce } from "../../settle-once.js";
 import type { Delivery, Subscription } from "../../transport.js";
+import { Room, type RoomLimits } from "../room.js";
 import { copyOf, type MemoryQueue, type QueueEntry } from "./memory-queue.js";
-
-export interface ConsumerLimits {
-  readonly prefetch: number;
-  readonly prefetchBytes: number;
-}
 
 /** One run of a receiver on a queue: what it took and has not settled yet is its own until it crashes. */
 export class MemoryConsumer {
   readonly #queue: MemoryQueue;
-  readonly #limits: ConsumerLimits;
+  readonly #room: Room;
   readonly #runtime: Runtime;
   readonly #unsettled = new Map<QueueEntry, number>();
-  #unsettledBytes = 0;
   /** Of every delivery: aborted when they are taken back, all at once. */
   readonly #taken = new AbortController();
   #delivering = false;
@@ -26,9 +21,9 @@ export class MemoryConsumer {
   #woken = false;
   #resume = () => {};
 
-  constructor(queue: MemoryQueue, limits: ConsumerLimits, runtime: Runtime) {
+  constructor(queue: MemoryQueue, limits: RoomLimits, runtime: Runtime) {
     this.#queue = queue;
-    this.#limits = limits;
+    this.#room = new Room(limits);
     this.#runtime = runtime;
   }
 
@@ -39,7 +34,9 @@ export class MemoryConsumer {
     subscription.ready?.();
     try {
       while (!signal.aborted && !this.#over) {
-        const entry = this.#delivering ? undefined : this.#queue.take((candidate) => this.#hasRoom(candidate));
+        const entry = this.#delivering
+          ? undefined
+          : this.#queue.take(({ message }) => this.#room.fits(messageBytes(message)));
         if (entry === undefined) await this.#wait();
         else this.#handOver(entry, subscription);
       }
@@ -67,17 +64,10 @@ export class MemoryConsumer {
     return this.#crashed || this.#failure !== undefined;
   }
 
-  /** One message always fits, or one larger than the bound would never be delivered. */
-  #hasRoom({ message }: QueueEntry): boolean {
-    if (this.#unsettled.size === 0) return true;
-    const { prefetch, prefetchBytes } = this.#limits;
-    return this.#unsettled.size < prefetch && this.#unsettledBytes + messageBytes(message) <= prefetchBytes;
-  }
-
   #handOver(entry: QueueEntry, subscription: Subscription): void {
     const size = messageBytes(entry.message);
     this.#unsettled.set(entry, size);
-    this.#unsettledBytes += size;
+    this.#room.take(size);
     this.#delivering = true;
     const taken = (async () => subscription.deliver(this.#delivery(entry)))();
     taken
@@ -100,7 +90,7 @@ export class MemoryConsumer {
       // After a crash it is another consumer's.
       if (size === undefined) return;
       this.#unsettled.delete(entry);
-      this.#unsettledBytes -= size;
+      this.#room.free(size);
       effect();
       this.#wake();
     };

@@ -1,18 +1,20 @@
 import type { ChannelModel } from "amqplib";
-import { type Backoff, exponential, reliable } from "../../backoff.js";
-import { ConfigError, PostboxError } from "../../errors.js";
-import { runtimeWith, sleep } from "../../internal/runtime.js";
+import { type Backoff, exponential } from "../../backoff.js";
+import { ConfigError } from "../../errors.js";
+import { runtimeWith } from "../../internal/runtime.js";
 import type { Message } from "../../message/message.js";
 import { callback, checkOptions, count, flag, oneOf, positive, text } from "../../options.js";
 import type { Telemetry } from "../../telemetry/events.js";
 import { telling } from "../../telemetry/telling.js";
 import type { Receiver, Subscription, TransportHealth } from "../../transport.js";
+import { worst } from "../connection-watch.js";
+import { type Attempt, stayConnected } from "../stay-connected.js";
 import { close, connectionRules, openConnection, placeOf, type RabbitmqConnectionOptions } from "./connection.js";
 import { consume } from "./consume.js";
 import { createLinks } from "./link.js";
 import { checkedRoute, type Route, routeOf } from "./route.js";
 import { bindQueue, prepareQueue, type Topology } from "./topology.js";
-import { createWatch, type Watch, worst } from "./watch.js";
+import { createWatch, type Watch } from "./watch.js";
 
 export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   /** Receivers of one queue share its messages; every queue gets its own copy. Defaults to the consumer's name. */
@@ -96,52 +98,31 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
     return { queue, make };
   }
 
-  /** One connection after the other, until the signal is aborted. Rejects for what no retry can mend. */
-  async function keepReceiving(watch: Watch, subscription: Subscription, signal: AbortSignal): Promise<void> {
-    const { queue, make } = queuesOf(subscription);
+  /** One connection: what it needs at the broker, and consuming, until it is lost or the signal is aborted. */
+  async function receiveOnce(
+    { queue, make }: ReturnType<typeof queuesOf>,
+    watch: Watch,
+    subscription: Subscription,
+    signal: AbortSignal,
+    attempt: Attempt,
+  ): Promise<void> {
+    const connection = await openConnection(options, signal);
+    const links = createLinks(
+      { ...options, connectionName: `${options.connectionName ?? "postbox"} aside` },
+      { connected: watch.beside, lost: () => {}, closed: () => {} },
+    );
     const consumeOptions = { queue, topology, prefetch, prefetchBytes, unprefixed, maxMessageBytes };
-    const pauseAfter = reliable(backoff, (error) => watch.lost(PostboxError.from(error)));
-    let failures = 0;
-    while (!signal.aborted) {
-      let pauseMs: number | undefined;
-      let readyAt = Number.POSITIVE_INFINITY;
-      // A loss is told at once, and thrown when what was handed over is settled.
-      const lost = (thrown: unknown): number => {
-        if (pauseMs === undefined) {
-          // One that ends as soon as it stands would begin anew for ever, and at once.
-          if (runtime.now() - readyAt >= standsMs) failures = 0;
-          pauseMs = pauseAfter(++failures, runtime.random);
-          watch.lost(PostboxError.from(thrown, "transport-down"), pauseMs);
-        }
-        return pauseMs;
-      };
-      try {
-        const connection = await openConnection(options, signal);
-        const links = createLinks(
-          { ...options, connectionName: `${options.connectionName ?? "postbox"} aside` },
-          { connected: watch.beside, lost: () => {}, closed: () => {} },
-        );
-        try {
-          await make(connection);
-          const ready = () => {
-            readyAt = runtime.now();
-            watch.connected(connection);
-            subscription.ready?.();
-          };
-          await consume(connection, links, consumeOptions, subscription, signal, { ready, lost, telemetry });
-        } finally {
-          await Promise.all([links.close(), close(connection).catch(() => {})]);
-        }
-      } catch (error) {
-        if (signal.aborted) break;
-        if (error instanceof ConfigError) {
-          watch.lost(error);
-          throw error;
-        }
-        await sleep(runtime, lost(error), signal);
-      }
+    const ready = () => {
+      attempt.ready();
+      watch.connected(connection);
+      subscription.ready?.();
+    };
+    try {
+      await make(connection);
+      await consume(connection, links, consumeOptions, subscription, signal, { ready, lost: attempt.lost, telemetry });
+    } finally {
+      await Promise.all([links.close(), close(connection).catch(() => {})]);
     }
-    watch.closed();
   }
 
   return {
@@ -161,9 +142,14 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
     async receive(subscription, signal) {
       const whose = `${options.connectionName ?? "postbox"} on ${options.queue ?? subscription.consumer}`;
       const watch = createWatch({ end: "receiver", whose, place: placeOf(options.url) }, telemetry);
+      // What 'route' throws is no loss of a connection.
+      const queues = queuesOf(subscription);
       watches.add(watch);
       try {
-        await keepReceiving(watch, subscription, signal);
+        await stayConnected({ backoff, runtime, lost: watch.lost }, signal, (attempt) =>
+          receiveOnce(queues, watch, subscription, signal, attempt),
+        );
+        watch.closed();
       } finally {
         watches.delete(watch);
         atRest = watch.health();
@@ -181,6 +167,3 @@ function bound(route: NonNullable<RabbitmqReceiverOptions["route"]>, event: Pick
     throw new ConfigError("option-invalid", (cause as Error).message, { cause, path: "route" });
   }
 }
-
-/** A connection that stood for so long was well. */
-const standsMs = 5000;

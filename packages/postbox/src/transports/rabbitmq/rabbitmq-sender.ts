@@ -87,8 +87,8 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     signal.throwIfAborted();
     const link = links.current ?? (await within(signal, links.get()));
     // A publish would only wait in the socket's buffer.
-    if (watch.blocked === undefined) return link;
-    throw new TransportDownError("connect", `${place} takes no messages at the moment: ${watch.blocked}`);
+    if (watch.blockedBy === undefined) return link;
+    throw new TransportDownError("connect", `${place} takes no messages at the moment: ${watch.blockedBy}`);
   }
 
   /** The exchanges first: to publish to one that is not there would cost the channel, and all that is on its way there. */
@@ -149,7 +149,7 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
       if (batch.unreported === 0) return;
       // One that is blocked says when it is not any more. Another one would not know, and take the same messages again.
       const isLate = !link.lost;
-      if (isLate && watch.blocked === undefined) link.giveUp("it did not answer in time");
+      if (isLate && watch.blockedBy === undefined) link.giveUp("it did not answer in time");
       // Only the channel was closed, and the broker is well: for an exchange that was deleted or may not be written to, or for what it will not take.
       const { code, message: said = "" } = link.reason ?? {};
       if (code === 404 || code === 403) return batch.failAt(code, said);
@@ -159,10 +159,10 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
         return batch.rejectLarger(mostBytes);
       }
       if (code === 406 && messages.length === 1) return batch.rejectOnly(said);
-      const why = watch.blocked ?? link.reason?.message ?? "no answer";
+      const why = watch.blockedBy ?? link.reason?.message ?? "no answer";
       const text = `${place} has not confirmed ${batch.unreported} of ${messages.length} messages: ${why}`;
       // Slow is no death, nor is blocked: nothing that was on its way is suspected of it.
-      if (watch.blocked !== undefined) throw new TransportDownError("connect", text);
+      if (watch.blockedBy !== undefined) throw new TransportDownError("connect", text);
       if (isLate && batch.begun) throw new PostboxError("publish-timeout", `${text} within ${publishTimeoutMs} ms`);
       throw new TransportDownError(batch.begun ? "send" : "connect", text);
     } finally {

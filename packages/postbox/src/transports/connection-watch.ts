@@ -1,0 +1,67 @@
+import type { PostboxError } from "../errors.js";
+import { scrub } from "../internal/scrub.js";
+import type { Telemetry, TransportEnd } from "../telemetry/events.js";
+import type { TransportHealth } from "../transport.js";
+
+/** Knows the state of one connection after the other, and reports every change. */
+export interface ConnectionWatch {
+  connected(): void;
+  /** The broker takes no messages on it, for this reason. */
+  blocked(reason: string): void;
+  unblocked(): void;
+  /** It was lost, or could not be opened. */
+  lost(error: PostboxError, retryInMs?: number): void;
+  /** It was ended on purpose. */
+  closed(): void;
+  /** Why the broker takes no messages at the moment. */
+  readonly blockedBy: string | undefined;
+  health(): TransportHealth;
+}
+
+export function watchConnection(about: TransportEnd, telemetry: Telemetry): ConnectionWatch {
+  let blockedBy: string | undefined;
+  let health: TransportHealth = { status: "idle", since: new Date() };
+
+  function become(status: TransportHealth["status"], failure?: PostboxError): void {
+    const at = new Date();
+    const lastFailure = failure ? { code: failure.code, text: scrub(failure.message), at } : health.lastFailure;
+    blockedBy = undefined;
+    // A connection that fails again and again has been down since the first failure.
+    const since = status === health.status ? health.since : at;
+    health = { status, since, ...(lastFailure && { lastFailure }) };
+  }
+
+  return {
+    connected() {
+      become("connected");
+      telemetry({ name: "transport.connected", ...about });
+    },
+    blocked(reason) {
+      if (blockedBy !== undefined) return;
+      become("blocked");
+      blockedBy = reason;
+      telemetry({ name: "transport.blocked", ...about, reason });
+    },
+    unblocked() {
+      if (blockedBy === undefined) return;
+      become("connected");
+      telemetry({ name: "transport.unblocked", ...about });
+    },
+    lost(error, retryInMs) {
+      become("down", error);
+      telemetry({ name: "transport.lost", ...about, error, ...(retryInMs !== undefined && { retryInMs }) });
+    },
+    closed: () => become("idle"),
+    get blockedBy() {
+      return blockedBy;
+    },
+    health: () => health,
+  };
+}
+
+const badness = ["idle", "connected", "blocked", "down"] as const;
+
+/** The worst of several connections. */
+export function worst(all: readonly TransportHealth[]): TransportHealth | undefined {
+  return all.toSorted((a, b) => badness.indexOf(b.status) - badness.indexOf(a.status))[0];
+}
