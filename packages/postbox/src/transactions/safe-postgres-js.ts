@@ -32,7 +32,8 @@ export async function beginSafely<Tx extends object>(
         try {
           return await work(refusing(tx, state));
         } catch (error) {
-          if (state.over === undefined && !(error instanceof Abandoned)) throw error;
+          const isEnded = error instanceof Abandoned && error.byForce;
+          if (state.over === undefined && !isEnded) throw error;
           return await never();
         } finally {
           state.over ??= ended;

@@ -82,8 +82,8 @@ export function surroundingTransactions<Tx>(
       const begin = (bounded?: Bounded) =>
         library.begin(
           (tx) => {
-            // Given up on while it began.
-            if (bounded?.over) return Promise.reject(new Abandoned(signal?.reason));
+            // Given up on while it waited for a connection, which is as good as any: the library rolls back and gives it back.
+            if (bounded?.over) return Promise.reject(new Abandoned(signal?.reason, false));
             const held = { tx, open: true, afterCommit };
             const ended = () => {
               held.open = false;

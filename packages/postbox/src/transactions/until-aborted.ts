@@ -5,10 +5,14 @@ const graceMs = 250;
 /** How long COMMIT, ROLLBACK and the forced end may take after that. */
 const limitMs = 6_000;
 
-/** Why a transaction ends whose work still runs, or whose connection no longer answers: it was ended by force. */
+/** Why a transaction ends whose work still runs, whose connection no longer answers, or whose caller has been told that it failed. */
 export class Abandoned extends Error {
-  constructor(readonly reason: unknown) {
-    super("the transaction was ended by force");
+  /** `byForce`: its session was ended, so nothing can be written to its connection, not even a ROLLBACK. */
+  constructor(
+    readonly reason: unknown,
+    readonly byForce = true,
+  ) {
+    super("the transaction was given up");
   }
 }
 

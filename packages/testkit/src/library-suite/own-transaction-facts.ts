@@ -350,6 +350,36 @@ export function ownTransactionFacts<Tx>(
     },
   );
 
+  fact(
+    "a transaction that is aborted while it waits for a connection gives that connection back when it comes",
+    async ({ store }) => {
+      // More than any pool has: as many wait as it has connections, and one leak each would leave none.
+      const many = 24;
+      const begun = gate();
+      const held = gate();
+      const holders = Array.from({ length: many }, () =>
+        store.transaction(async (tx) => {
+          await run(tx, "SELECT 1");
+          begun.open();
+          await held.opened;
+        }),
+      );
+      await begun.opened;
+      const stop = new AbortController();
+      const reason = new Error("no time left");
+      let worked = 0;
+      const waiting = Array.from({ length: many }, () =>
+        store.transaction(async () => void worked++, { signal: stop.signal }),
+      );
+      stop.abort(reason);
+      for (const each of waiting) await expect(each).rejects.toBe(reason);
+      held.open();
+      await Promise.all(holders);
+      expect(worked).toBe(0);
+      expect(await store.transaction(async (tx) => void (await run(tx, "SELECT 1")))).toBeUndefined();
+    },
+  );
+
   describe("outbox.publish without a handle", () => {
     fact("is in the transaction of the store that surrounds it", async (harness) => {
       const { store } = harness;
