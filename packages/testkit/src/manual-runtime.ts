@@ -6,6 +6,8 @@ export interface ManualRuntimeOptions {
   readonly now?: number;
   /** The same seed gives the same chance. Defaults to 1. */
   readonly seed?: number;
+  /** Awaited after each task that falls due: until what it began has gone on as far as it can. Defaults to a turn of the event loop. */
+  readonly idle?: () => Promise<unknown>;
 }
 
 /** A runtime whose time stands still until it is moved. */
@@ -17,6 +19,7 @@ export interface ManualRuntime extends Runtime {
 export function manualRuntime(options: ManualRuntimeOptions = {}): ManualRuntime {
   const start = options.now ?? Date.UTC(2026, 0, 1);
   const random = seeded(options.seed ?? 1);
+  const idle = options.idle ?? (() => setImmediate());
   let elapsed = 0;
   let tasks: { readonly dueAt: number; readonly task: () => void }[] = [];
   return {
@@ -34,12 +37,12 @@ export function manualRuntime(options: ManualRuntimeOptions = {}): ManualRuntime
     },
     async advance(ms) {
       const until = elapsed + ms;
-      await setImmediate();
+      await idle();
       for (let next = tasks[0]; next !== undefined && next.dueAt <= until; next = tasks[0]) {
         tasks = tasks.slice(1);
         elapsed = Math.max(elapsed, next.dueAt);
         next.task();
-        await setImmediate();
+        await idle();
       }
       elapsed = until;
     },

@@ -23,8 +23,9 @@ export interface TestTime {
   poll(ms: number): Promise<void>;
 }
 
-export function testTime(): TestTime {
-  const storage: ManualRuntime = manualRuntime();
+/** `idle` is awaited whenever something has fallen due by the test's clock. */
+export function testTime(idle: () => Promise<void>): TestTime {
+  const storage: ManualRuntime = manualRuntime({ idle });
   const polling: ManualRuntime = manualRuntime();
   return {
     clock: {

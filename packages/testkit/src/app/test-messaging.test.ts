@@ -405,6 +405,26 @@ it("moves a schedule by the clock of the test", async () => {
   await schedule.stop();
 });
 
+it("publishes each tick that one step of the clock passes, at its time", async () => {
+  await using app = testMessaging({ handledElsewhere: [Paid] });
+  const failures: string[] = [];
+  const minutely = { everyMs: 60_000, message: (tick: Date) => Paid.message({ n: tick.getTime() - start }) };
+  const start = app.clock.now();
+  const schedule = createSchedule(
+    app.messaging.outbox,
+    { minutely },
+    { runtime: app.runtime, telemetry: ({ name }) => name === "schedule.failed" && failures.push(name) },
+  );
+  await schedule.start();
+  await app.clock.advance(600_000);
+  await app.settled();
+  expect((await app.published(Paid)).map(({ n }) => n)).toEqual(
+    Array.from({ length: 10 }, (_, tick) => 60_000 * (tick + 1)),
+  );
+  expect(failures).toEqual([]);
+  await schedule.stop();
+});
+
 describe("on PGlite", () => {
   let connected: Extract<ConnectedStore, { kind: "postgres" }>;
   beforeAll(async () => {

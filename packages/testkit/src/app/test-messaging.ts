@@ -96,9 +96,10 @@ export function testMessaging(
   options: TestMessagingOptions & { readonly store?: AnyStore } = {},
 ): TestMessaging & { readonly clock?: TestClock; readonly runtime?: Partial<Runtime> } {
   const { service = "app", store: given, handledElsewhere = [], inbox = true, telemetry = silent, ...more } = options;
-  const time = given === undefined ? testTime() : undefined;
+  const appends = createAppends();
+  const time = given === undefined ? testTime(appends.idle) : undefined;
   const now = () => time?.clock.now() ?? Date.now();
-  const store: AnyStore = given ?? answersLater(memoryStore(time && { runtime: time.storage }));
+  const store: AnyStore = given ?? appends.answeredLater(memoryStore(time && { runtime: time.storage }));
   const broker = memoryBroker(time && { runtime: time.storage });
   broker.bind("handled elsewhere", handledElsewhere);
 
@@ -190,13 +191,31 @@ export function testMessaging(
 /** Kept, since a test may replace the timers of its process. */
 const { setImmediate } = globalThis;
 
-/** As a database does, it answers in a later turn of the event loop: a publish that a handler does not wait for fails here, too. */
-function answersLater(store: MemoryStore): MemoryStore {
+/** An append may wait for a transaction that waits for time to pass. */
+const mostTurns = 100;
+
+/** The appends to a store in memory that have not been answered. */
+function createAppends() {
+  const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
+  let underWay = 0;
   return {
-    ...store,
-    async append(...args) {
-      await new Promise<void>((resolve) => setImmediate(resolve));
-      await store.append(...args);
+    /** As a database does, it answers in a later turn of the event loop: a publish that a handler does not wait for fails here, too. */
+    answeredLater: (store: MemoryStore): MemoryStore => ({
+      ...store,
+      async append(...args) {
+        underWay++;
+        try {
+          await turn();
+          await store.append(...args);
+        } finally {
+          underWay--;
+        }
+      },
+    }),
+    /** Resolves when each of them has been answered. */
+    async idle(): Promise<void> {
+      await turn();
+      for (let turns = 0; underWay > 0 && turns < mostTurns; turns++) await turn();
     },
   };
 }
