@@ -40,7 +40,8 @@ export { inProcessNotifier, type Notifier } from "../notifier.js";
 export type { Kept, Origin, Receiver, Sender } from "../transport.js";
 
 // Handle them.
-export { createRouter, type RouterOptions } from "../router/create-router.js";
+export { createRouter } from "../router/create-router.js";
+export type { RouterOptions } from "../router/router-options.js";
 export type { BaseContext, Outputs } from "../router/context.js";
 export type { Handler, Handlers, Registration, Router, RunsReceiver } from "../router/router.js";
 export type { DurableInboxOptions, InboxOptions } from "../inbox/inbox-options.js";

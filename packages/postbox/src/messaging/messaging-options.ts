@@ -7,7 +7,7 @@ import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, po
 import type { OutboxOptions } from "../outbox/outbox.js";
 import type { DirectPublisherOptions } from "../publisher/create-publisher.js";
 import type { RelayOptions } from "../relay/relay-options.js";
-import { type RouterOptions, routerRules } from "../router/create-router.js";
+import { type RouterOptions, routerRules } from "../router/router-options.js";
 import type { Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Receiver, Sender } from "../transport.js";

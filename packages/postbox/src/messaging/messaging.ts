@@ -13,8 +13,8 @@ import type {
   WithOutputs,
   WithoutOutputs,
 } from "../router/context.js";
-import type { RouterOptions } from "../router/create-router.js";
 import type { Router } from "../router/router.js";
+import type { RouterOptions } from "../router/router-options.js";
 import type { IsolationLevel, Store } from "../store.js";
 import type { AnyStore } from "./messaging-options.js";
 import type { NoOutbox } from "./without-outputs.js";

@@ -8,8 +8,9 @@ import { type MemoryBroker, memoryBroker } from "../exports/memory.js";
 import { recover } from "../middleware/recover.js";
 import { retry } from "../middleware/retry.js";
 import { createPublisher } from "../publisher/create-publisher.js";
-import { createRouter, type RouterOptions } from "./create-router.js";
+import { createRouter } from "./create-router.js";
 import { defineMiddleware } from "./middleware.js";
+import type { RouterOptions } from "./router-options.js";
 
 const Placed = defineEvent({
   type: "shop.Placed",

@@ -7,7 +7,7 @@ import type { Delivery } from "../transport.js";
 import type { BaseContext } from "./context.js";
 import type { Handled } from "./handle.js";
 import type { Keeper } from "./keeper.js";
-import { createSession, type SessionOptions } from "./session.js";
+import { Session, type SessionOptions } from "./session.js";
 
 type Handling = (context: Omit<BaseContext, "handler">) => Promise<Handled>;
 
@@ -15,7 +15,7 @@ const handled: Handling = async () => "by-handler";
 
 function session(handle: Handling, own: Partial<SessionOptions> = {}) {
   const [runtime, log] = [manualRuntime(), telemetryLog()];
-  const made = createSession(
+  const made = new Session(
     new Map([["shop.Placed", (context) => ({ result: handle(context), ended: () => undefined })]]),
     {
       consumer: "billing",

@@ -9,7 +9,7 @@ import type { Delivery, Subscription } from "../transport.js";
 import type { BaseContext, ManualAck } from "./context.js";
 import { createRouter } from "./create-router.js";
 import type { Handled } from "./handle.js";
-import { createSession, type SessionOptions } from "./session.js";
+import { Session, type SessionOptions } from "./session.js";
 
 const Placed = defineEvent({ type: "shop.Placed", schema: z.object({}) });
 
@@ -141,7 +141,7 @@ function session(
 ) {
   const runtime = manualRuntime();
   const log = telemetryLog();
-  const made = createSession(
+  const made = new Session(
     new Map([[Placed.type, (context) => ({ result: handle(context), ended: () => undefined })]]),
     {
       consumer: "billing",

@@ -1,0 +1,82 @@
+import { PermanentError, PostboxError } from "../errors.js";
+import { soundError } from "../internal/sound-error.js";
+import { createTurns } from "../internal/turns.js";
+import { aboutMessage } from "../telemetry/events.js";
+import { settlesAlone } from "./failures.js";
+import type { Handled, Running } from "./handle.js";
+import { isNobodysFault } from "./nobodys-fault.js";
+import { pauseOf } from "./pause.js";
+import type { SessionOptions } from "./session.js";
+import type { TrackedDelivery } from "./tracked-delivery.js";
+
+export type Outcome = { readonly handled: Handled } | { readonly error: unknown };
+
+/** The latest run of a handler, and what came of it. */
+export interface Attempted {
+  readonly running: Running<Handled>;
+  readonly outcome: Outcome;
+}
+
+/** Handles again, in place, what failed for a reason that no later delivery would change. */
+export type HandleInPlace = (
+  delivery: TrackedDelivery,
+  handle: () => Running<Handled>,
+  running: Running<Handled>,
+  error: unknown,
+) => Promise<Attempted>;
+
+/** How often the store may go away while a message is handled. */
+const mostLosses = 4;
+
+/**
+ * If the store cannot be reached, the message keeps its place and is handled again when the store answers. So does one that failed for
+ * another reason than itself, if its broker cannot deliver it later. But a message that was being handled each time the connection was
+ * lost may be the reason: such messages are tried one at a time, and not for ever.
+ */
+export function createHandleInPlace(options: SessionOptions, stopping: AbortSignal): HandleInPlace {
+  const { consumer, runtime, telemetry } = options;
+  const suspects = createTurns();
+
+  function keepsPlace(delivery: TrackedDelivery, error: unknown): error is PostboxError {
+    return isAway(error) || (!settlesAlone(delivery, options.settles) && isNobodysFault(error));
+  }
+
+  function tell({ message, attempt }: TrackedDelivery, retryInMs: number, error: PostboxError): void {
+    if (isAway(error)) telemetry({ name: "router.failed", consumer, error });
+    else telemetry({ name: "delivery.retried", consumer, ...aboutMessage(message), attempt, retryInMs, error });
+  }
+
+  return async (delivery, handle, first, thrown) => {
+    let [running, error] = [first, thrown];
+    for (let failures = 1, losses = 0; ; failures++) {
+      if (stopping.aborted || delivery.signal?.aborted || !keepsPlace(delivery, error)) {
+        return { running, outcome: { error } };
+      }
+      if (error.code === "transaction-lost") losses++;
+      if (losses === mostLosses) return { running, outcome: { error: suspect(error) } };
+      const retryInMs = options.backoff(failures, runtime.random);
+      tell(delivery, retryInMs, error);
+      await pauseOf(delivery, retryInMs, stopping, runtime);
+      // Never twice at once.
+      await running.ended();
+      const leave = losses > 0 ? await suspects.enter() : () => {};
+      running = handle();
+      try {
+        return { running, outcome: { handled: await running.result } };
+      } catch (again) {
+        error = soundError(again);
+      } finally {
+        leave();
+      }
+    }
+  };
+}
+
+function isAway(error: unknown): error is PostboxError {
+  return error instanceof PostboxError && (error.code === "store-unavailable" || error.code === "transaction-lost");
+}
+
+function suspect(error: PostboxError): PermanentError {
+  const text = `the store went away ${mostLosses} times while this message was handled, the last time with: ${error.message}`;
+  return new PermanentError(text, { code: "message-suspect", cause: error });
+}

@@ -1,0 +1,93 @@
+import { type Backoff, exponential, reliable } from "../backoff.js";
+import { ConfigError, PostboxError } from "../errors.js";
+import { type Runtime, runtimeWith } from "../internal/runtime.js";
+import { type Codec, codecList } from "../message/codec.js";
+import { callback, checkOptions, count, notNegative, object, oneOf, positive } from "../options.js";
+import type { Telemetry } from "../telemetry/events.js";
+import { telling } from "../telemetry/telling.js";
+import type { AckStrategyName } from "./ack-strategy.js";
+import type { SessionOptions } from "./session.js";
+
+export interface RouterOptions {
+  /**
+   * When a message is acked. `on-success`: when its handler and all middleware have succeeded. `manual`: by the handler,
+   * through `context.delivery`. `forward`: when everything that the handler returned is confirmed by the broker; the
+   * next message is handled meanwhile. Defaults to `on-success`.
+   */
+  readonly ack?: AckStrategyName;
+  /**
+   * How many messages are handled at the same time; those of one key never are. Each handler behind `transaction(store)`
+   * takes a connection: the pool must have more than this, or a handler that asks for another one waits for ever.
+   * Defaults to 10.
+   */
+  readonly concurrency?: number;
+  /**
+   * How many more wait here for a free place or for their key, of each stream (partition) of the receiver. When they all wait for one
+   * key, no other message of that stream is taken. Defaults to 100.
+   */
+  readonly maxBuffered?: number;
+  /** Total tries of a message before it is parked. Defaults to 10. */
+  readonly maxAttempts?: number;
+  /** The delay between tries. Defaults to `exponential()`. */
+  readonly backoff?: Backoff;
+  /**
+   * What becomes of a message that has no handler here. `park`: it is delivered again, to any instance of the consumer, and parked after
+   * `unknownWaitMs`. `ignore`: it is acknowledged, and so is what only a newer instance handles. Defaults to `park`; on a receiver that
+   * brings whole topics (`selects: "topic"`), to `ignore`.
+   */
+  readonly unknown?: "park" | "ignore";
+  /**
+   * With `unknown: "park"`, how long a message waits for an instance that handles its type, counted from when it was published, or from when
+   * this run first received the type, if that was later. Make it longer than a rolling deployment. It waits with growing delays and spends
+   * no attempts; 0 parks it at once. Defaults to 900,000.
+   */
+  readonly unknownWaitMs?: number;
+  /** How long handlers may take to finish after a stop; then their messages are given back. Defaults to 30,000. */
+  readonly shutdownTimeoutMs?: number;
+  /** Beside JSON and bytes, which are built in. Defaults to none. */
+  readonly codecs?: readonly Codec[];
+  /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
+  readonly telemetry?: Telemetry;
+  /** @experimental Time, chance and failpoints. Defaults to the system's. */
+  readonly runtime?: Partial<Runtime>;
+}
+
+export const routerRules = {
+  ack: oneOf("on-success", "manual", "forward"),
+  concurrency: count,
+  maxBuffered: count,
+  maxAttempts: count,
+  backoff: callback,
+  unknown: oneOf("park", "ignore"),
+  unknownWaitMs: notNegative,
+  shutdownTimeoutMs: positive,
+  codecs: codecList,
+  telemetry: callback,
+  runtime: object,
+};
+
+/** What every run of a router has in common. What becomes of unknown types depends on its receiver. */
+export type RunOptions = Omit<SessionOptions, "unknown" | "keeper" | "settles">;
+
+/** Checks the options and fills in the defaults. */
+export function runOptionsOf(consumer: string, options: RouterOptions): RunOptions {
+  if (typeof consumer !== "string" || consumer === "") {
+    throw new ConfigError("option-invalid", "createRouter: give the consumer's name, such as createRouter('billing')");
+  }
+  checkOptions("createRouter", options, routerRules);
+  const telemetry = telling(options.telemetry);
+  return {
+    consumer,
+    ack: options.ack ?? "on-success",
+    concurrency: options.concurrency ?? 10,
+    maxBuffered: options.maxBuffered ?? 100,
+    maxAttempts: options.maxAttempts ?? 10,
+    backoff: reliable(options.backoff ?? exponential(), (error) =>
+      telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) }),
+    ),
+    unknownWaitMs: options.unknownWaitMs ?? 900_000,
+    shutdownTimeoutMs: options.shutdownTimeoutMs ?? 30_000,
+    telemetry,
+    runtime: runtimeWith(options.runtime),
+  };
+}
