@@ -2,6 +2,14 @@ import { PostboxError } from "postbox";
 import { expect, it } from "vitest";
 import { logTo } from "./log.js";
 
+it("tells of a first suspicion for debugging, and warns of the next", () => {
+  const logged: string[] = [];
+  const at = (level: string) => () => logged.push(level);
+  const telemetry = logTo({ debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") });
+  for (const crashes of [1, 2]) telemetry({ name: "message.suspected", box: "outbox", id: "m1", crashes });
+  expect(logged).toEqual(["debug", "warn"]);
+});
+
 it("writes one line per event, at the level that it deserves", () => {
   const lines: string[] = [];
   const at = (level: string) => (text: string) => lines.push(`${level}: ${text}`);

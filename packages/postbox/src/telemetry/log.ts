@@ -47,14 +47,16 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "schedule.ticked": "debug",
   "schedule.skipped": "info",
   "schedule.failed": "error",
-  "breaker.opened": "warn",
+  // Reported with its cause and its delay as relay.failed.
+  "breaker.opened": "debug",
   "breaker.closed": "info",
   "message.sent": "debug",
   "message.failed": "warn",
   "message.held": "debug",
   "message.suspected": "warn",
   "message.parked": "error",
-  "message.dropped": "warn",
+  // What its user has chosen for it.
+  "message.dropped": "info",
   "publisher.dropped": "warn",
   "delivery.handled": "debug",
   "delivery.skipped": "debug",
@@ -86,6 +88,8 @@ export function levelOf(event: TelemetryEvent): Level {
   if (event.name === "delivery.abandoned" && codeOf(event.error) === "delivery-revoked") return "debug";
   // Left to an instance that has its handler: that of each type is reported once, as `consumer.types-differ`.
   if (event.name === "delivery.retried" && codeOf(event.error) === "no-handler") return "debug";
+  // After a crash, each message that may have been in flight is suspected once: only one that was there twice is worth a look.
+  if (event.name === "message.suspected" && event.crashes < 2) return "debug";
   const isRow = event.name === "message.failed" || event.name === "message.parked";
   if (isRow && event.box.startsWith(inboxes) && codeOf(event.error) !== "message-suspect") return "trace";
   return levels[event.name] ?? "trace";
