@@ -43,8 +43,8 @@ import {
   takeTokenSql,
   tokenReachSql,
 } from "./admin-sql.js";
+import type { BoxFinder } from "./box-numbers.js";
 import { planByKey } from "./by-key.js";
-import type { BoxFinder } from "./consumers.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
@@ -213,7 +213,7 @@ export function postgresAdmin(
           // One more tells whether there is another page.
           const reach = { ...before, limit: limit - found.length + 1 };
           const text = selectSql(statement, t, { status, filter, reach, list: summary, newest: true });
-          for (const row of await query(text, statement.params)) found.push(storedFrom(status, row, t));
+          for (const row of await query(text, statement.params)) found.push(storedFrom(status, row));
           if (found.length > limit) break;
         }
       });
@@ -233,7 +233,7 @@ export function postgresAdmin(
           const statement = new Statement();
           const filter = { ids: [id] };
           const text = selectSql(statement, t, { status, filter, reach: { limit: 1000 }, list: details, newest: true });
-          for (const row of await query(text, statement.params)) found.push(detailsFrom(status, row, t));
+          for (const row of await query(text, statement.params)) found.push(detailsFrom(status, row));
         }
       });
       return found;
@@ -271,7 +271,7 @@ export function postgresAdmin(
     async release(given, options) {
       const { key, box, by, reason } = checkRelease(given, options);
       const t = await tablesOf(box);
-      const lane = t.firstLane + laneOf(key);
+      const lane = laneOf(key);
       return guarded("release a key", async () => {
         const released = await inTransaction(async (client) => {
           await client.query(lockLanesSql(t), [[lane]]);
@@ -335,12 +335,12 @@ function statsFrom({ counts, held, paused, unowned, owners }: StatsRecord, done:
   };
 }
 
-function storedFrom(status: Status, row: Row, { firstLane }: BoxTables): StoredMessage {
+function storedFrom(status: Status, row: Row): StoredMessage {
   const { key, last_error: lastError, due_at: dueAt, schedule_key: scheduleKey, published_at: publishedAt } = row;
   return {
     status,
     position: Number(row.position),
-    lane: Number(row.lane) - firstLane,
+    lane: Number(row.lane),
     id: String(row.id),
     type: String(row.type),
     topic: String(row.topic),
@@ -358,10 +358,10 @@ function storedFrom(status: Status, row: Row, { firstLane }: BoxTables): StoredM
   };
 }
 
-function detailsFrom(status: Status, row: Row, t: BoxTables): StoredMessageDetails {
+function detailsFrom(status: Status, row: Row): StoredMessageDetails {
   const failures = JSON.parse(String(row.failures ?? "[]")) as { attempt: number; at: string; error: string }[];
   return {
-    ...storedFrom(status, row, t),
+    ...storedFrom(status, row),
     ...messageFrom(row as unknown as MessageRecord),
     failures: failures.map(({ attempt, at, error }): Failure => ({ attempt, at: new Date(at), error })),
   };
