@@ -68,7 +68,7 @@ describeOnEach("postgres", (server) => {
   const message = (id: string, seconds: number, key?: string) =>
     `'${id}', '/s', 't.T', 'application/json', 't', ${key === undefined ? "NULL" : `'${key}'`}, '{}', '{}', '1', ${ago(seconds)}`;
   const insert = (table: string, more: string, rows: readonly string[]) =>
-    `INSERT INTO postbox.${table} (lane, ${more}, ${columns}) VALUES ${rows.map((row) => `(${row})`).join(", ")};`;
+    `INSERT INTO postbox.${table} (box, lane, ${more}, ${columns}) VALUES ${rows.map((row) => `(${table.startsWith("outbox") ? 0 : 1}, ${row})`).join(", ")};`;
 
   beforeAll(async () => {
     await admin.query(`CREATE DATABASE ${name}`);
@@ -93,7 +93,7 @@ describeOnEach("postgres", (server) => {
           `0, 102, 0, NULL, 'k', ${message("wait-2", 60, "k")}`,
           `0, 103, 1, 'slow', 'j', ${message("wait-3", 60, "j")}`,
         ]),
-        "INSERT INTO postbox.outbox_hold VALUES (0, 'k', clock_timestamp() + interval '1 hour'), (0, 'j', 'infinity');",
+        "INSERT INTO postbox.outbox_hold VALUES (0, 0, 'k', clock_timestamp() + interval '1 hour'), (0, 0, 'j', 'infinity');",
         insert("outbox_parked", "position, attempts, reason, parked_at", [
           `0, 201, 10, 'down', ${ago(30)}, ${message("parked-1", 60)}`,
           `0, 202, 10, 'down', ${ago(20)}, ${message("parked-2", 60)}`,
@@ -114,8 +114,8 @@ describeOnEach("postgres", (server) => {
         ]),
         insert("inbox_parked", "position, attempts, reason", [`0, 201, 10, 'bug', ${message("in-parked", 3600)}`]),
         "UPDATE postbox.inbox_message SET processed_at = processed_at - interval '1 day' WHERE id = 'p3';",
-        `INSERT INTO postbox.outbox_member VALUES ('lives', 'key', 1, 15000, clock_timestamp() + interval '1 hour'),
-          ('dead', 'key', 1, 15000, clock_timestamp() - interval '1 hour');
+        `INSERT INTO postbox.outbox_member VALUES (0, 'lives', 'key', 1, 15000, clock_timestamp() + interval '1 hour'),
+          (0, 'dead', 'key', 1, 15000, clock_timestamp() - interval '1 hour');
         UPDATE postbox.outbox_lane SET owner = CASE WHEN lane < 2 THEN 'lives' ELSE 'dead' END WHERE lane < 10;`,
       ].join("\n"),
     );

@@ -46,31 +46,31 @@ export async function fillBox(pool: Pool, schema: string, of: Size = size): Prom
   await pool.query(`ALTER TABLE ${schema}.inbox_message SET (autovacuum_enabled = false)`);
 
   await pool.query(`
-    INSERT INTO ${box}_pending (lane, key, ${columns})
-    SELECT n % 64, 'k' || n % ${keys}, ${message} FROM generate_series(1, ${of.pending}) AS n`);
+    INSERT INTO ${box}_pending (box, lane, key, ${columns})
+    SELECT 0, n % 64, 'k' || n % ${keys}, ${message} FROM generate_series(1, ${of.pending}) AS n`);
   const wait = (lane: string, key: string, count: number, from: number) => `
-    INSERT INTO ${box}_wait (lane, position, attempts, key, hold_key, ${columns})
-    SELECT ${lane}, -n, 1, ${key}, ${key}, ${message}
+    INSERT INTO ${box}_wait (box, lane, position, attempts, key, hold_key, ${columns})
+    SELECT 0, ${lane}, -n, 1, ${key}, ${key}, ${message}
     FROM generate_series(${from + 1}, ${from + count}) AS n`;
   await pool.query(wait("n % 64", `'h' || n % ${of.holds}`, of.wait, 0));
   await pool.query(wait(`${crowdedLane}`, "'c' || n % 1000", of.crowd, 1_000_000));
   await pool.query(wait(`${queueLane}`, "'queue'", of.queue, 2_000_000));
   await pool.query(wait(`${laterLane}`, "'later' || n", of.later, 3_000_000));
   await pool.query(`
-    INSERT INTO ${box}_hold (lane, key, due_at)
-    SELECT lane, hold_key, now() + interval '1 minute' * CASE WHEN hold_key LIKE 'later%' THEN 60 ELSE -1 END
-    FROM ${box}_wait GROUP BY lane, hold_key`);
+    INSERT INTO ${box}_hold (box, lane, key, due_at)
+    SELECT box, lane, hold_key, now() + interval '1 minute' * CASE WHEN hold_key LIKE 'later%' THEN 60 ELSE -1 END
+    FROM ${box}_wait GROUP BY box, lane, hold_key`);
   for (const [table, more, values] of [
     ["parked", "attempts, reason", "10, 'refused'"],
     ["overflow", "attempts", "1"],
   ]) {
     await pool.query(`
-      INSERT INTO ${box}_${table} (lane, position, ${more}, key, ${columns})
-      SELECT n % 64, -10000000 - n, ${values}, 'k' || n, ${message} FROM generate_series(1, ${of.others}) AS n`);
+      INSERT INTO ${box}_${table} (box, lane, position, ${more}, key, ${columns})
+      SELECT 0, n % 64, -10000000 - n, ${values}, 'k' || n, ${message} FROM generate_series(1, ${of.others}) AS n`);
   }
   await pool.query(`
-    INSERT INTO ${box}_scheduled (lane, due_at, key, ${columns})
-    SELECT n % 64, now() + interval '1 second' * (n - 1000), 'k' || n, ${message} FROM generate_series(1, ${of.others}) AS n`);
+    INSERT INTO ${box}_scheduled (box, lane, due_at, key, ${columns})
+    SELECT 0, n % 64, now() + interval '1 second' * (n - 1000), 'k' || n, ${message} FROM generate_series(1, ${of.others}) AS n`);
   await pool.query(`
     INSERT INTO ${schema}.inbox_message (consumer, id, type, source, topic, since)
     SELECT 'billing', n::text, 'shop.orders.v1.OrderPlaced', '/orders', 'shop.orders.v1', now() - interval '1 second' * n

@@ -18,27 +18,32 @@ const lanes = 64;
 const slots = 20;
 
 /** Filled evenly over the lanes; `n` is part of every id, and positions are `n`. */
-async function fill(pool: pg.Pool, schema: string, box: "outbox" | "inbox"): Promise<void> {
+async function fill(pool: pg.Pool, schema: string, name: string, idSuffix = ""): Promise<void> {
+  const box = name === "outbox" ? name : "inbox";
   const columns = "id, source, type, content_type, topic, extensions, headers, data";
   const message = (name: string) =>
-    `'${name}-' || n, '/orders', 'shop.orders.v1.OrderPlaced', 'application/json', 'shop.orders.v1', '{}', '{}', '\\x7b7d'`;
-  const lane = `n % ${lanes} + ${box === "inbox" ? lanes : 0}`;
+    `'${name}-' || n || '${idSuffix}', '/orders', 'shop.orders.v1.OrderPlaced', 'application/json', 'shop.orders.v1', '{}', '{}', '\\x7b7d'`;
+  const number = `(SELECT number FROM ${schema}.box WHERE name = '${name}')`;
+  const lane = `${number}, n % ${lanes}`;
   const rows = `FROM generate_series(1, ${size}) AS n`;
   const t = (part: string) => `${schema}.${box}_${part}`;
   const parts = ["pending", "wait", "hold", "scheduled", "parked", "overflow"];
   await pool.query(`
     ${parts.map((part) => `ALTER TABLE ${t(part)} SET (autovacuum_enabled = false);`).join("")}
     ALTER TABLE ${t("pending")} DISABLE TRIGGER USER;
-    INSERT INTO ${t("pending")} (lane, key, ${columns}) SELECT ${lane}, 'k' || n, ${message("pending")} ${rows};
-    INSERT INTO ${t("wait")} (lane, position, attempts, key, hold_key, ${columns})
+    INSERT INTO ${t("pending")} (box, lane, key, ${columns}) SELECT ${lane}, 'k' || n, ${message("pending")} ${rows};
+    INSERT INTO ${t("wait")} (box, lane, position, attempts, key, hold_key, ${columns})
       SELECT ${lane}, n, 1, 'w' || n / 2, 'w' || n / 2, ${message("waiting")} ${rows};
-    INSERT INTO ${t("hold")} (lane, key, due_at) SELECT lane, hold_key, now() + interval '1 hour' FROM ${t("wait")} GROUP BY lane, hold_key;
-    INSERT INTO ${t("parked")} (lane, position, attempts, reason, key, holds, ${columns})
+    INSERT INTO ${t("hold")} (box, lane, key, due_at)
+      SELECT box, lane, hold_key, now() + interval '1 hour' FROM ${t("wait")} WHERE box = ${number}
+      GROUP BY box, lane, hold_key;
+    INSERT INTO ${t("parked")} (box, lane, position, attempts, reason, key, holds, ${columns})
       SELECT ${lane}, ${size} + n, 3, 'refused', 'p' || n, n % 2 = 0, ${message("parked")} ${rows};
-    INSERT INTO ${t("hold")} (lane, key, due_at) SELECT lane, key, 'infinity' FROM ${t("parked")} WHERE holds;
-    INSERT INTO ${t("scheduled")} (lane, due_at, key, ${columns})
+    INSERT INTO ${t("hold")} (box, lane, key, due_at) SELECT box, lane, key, 'infinity' FROM ${t("parked")}
+      WHERE box = ${number} AND holds;
+    INSERT INTO ${t("scheduled")} (box, lane, due_at, key, ${columns})
       SELECT ${lane}, now() + interval '1 second' * (n + 3600), 's' || n, ${message("scheduled")} ${rows};
-    INSERT INTO ${t("overflow")} (lane, position, attempts, done_at, ${columns})
+    INSERT INTO ${t("overflow")} (box, lane, position, attempts, done_at, ${columns})
       SELECT ${lane}, 2 * ${size} + n, 1, now() - interval '1 day' + interval '1 ms' * n, ${message("done")} ${rows}`);
 }
 
@@ -49,14 +54,16 @@ describeOnEach("postgres", ({ url }) => {
 
   beforeAll(async () => {
     await create();
-    await pool.query(`TRUNCATE ${schema}.inbox_lane, ${schema}.inbox_consumer`);
     const store = postgresStore({ pool, schema });
-    await store.box(inboxOf("billing")).release("nobody");
-    for (const box of ["outbox", "inbox"] as const) await fill(pool, schema, box);
+    // One consumer has as much as another one, in the same tables.
+    const [earlier, billing, later] = ["earlier", "billing", "later"].map(inboxOf) as [string, string, string];
+    for (const box of [earlier, billing, later]) await store.box(box).release("nobody");
+    for (const box of ["outbox", billing]) await fill(pool, schema, box);
+    for (const box of [earlier, later]) await fill(pool, schema, box, ` of ${box}`);
     await pool.query(`
       CREATE TABLE ${schema}.old PARTITION OF ${schema}.outbox_done FOR VALUES FROM ('2020-01-01') TO ('2020-01-02');
-      INSERT INTO ${schema}.outbox_done (lane, position, attempts, done_at, id, source, type, content_type, topic, extensions, headers, data)
-        SELECT n % 64, 3 * ${size} + n, 1, '2020-01-01 12:00', 'kept-' || n, '/s', 't', 'a/b', 't', '{}', '{}', '' FROM generate_series(1, ${size}) AS n;
+      INSERT INTO ${schema}.outbox_done (box, lane, position, attempts, done_at, id, source, type, content_type, topic, extensions, headers, data)
+        SELECT 0, n % 64, 3 * ${size} + n, 1, '2020-01-01 12:00', 'kept-' || n, '/s', 't', 'a/b', 't', '{}', '{}', '' FROM generate_series(1, ${size}) AS n;
       ALTER TABLE ${schema}.audit SET (autovacuum_enabled = false);
       INSERT INTO ${schema}.audit (box, action, actor, count, ids, confirm, last_position)
         SELECT CASE WHEN n % 1000 = 0 THEN 'outbox' ELSE 'inbox/other' END, 'replay', 'ann', 0, '{}', 'token ' || n, 1

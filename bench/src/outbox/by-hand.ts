@@ -34,7 +34,7 @@ export async function drainByHand(
   rows: number,
   publish?: (rows: readonly ReadRow[]) => Promise<void>,
 ): Promise<number> {
-  const select = `SELECT ${read} FROM ${pending} ORDER BY lane, position LIMIT ${readAtOnce}`;
+  const select = `SELECT ${read} FROM ${pending} WHERE box = 0 ORDER BY lane, position LIMIT ${readAtOnce}`;
   const client = await pool.connect();
   try {
     const started = performance.now();
@@ -58,7 +58,7 @@ export async function drainByHand(
 export async function drainBeyondCursors({ pool, pending }: Box, rows: number): Promise<Progress> {
   const select = `SELECT p.* FROM unnest($1::integer[], $2::bigint[]) AS l (lane, cursor)
     CROSS JOIN LATERAL (
-      SELECT ${read} FROM ${pending} WHERE lane = l.lane AND position > l.cursor ORDER BY position LIMIT $3
+      SELECT ${read} FROM ${pending} WHERE box = 0 AND lane = l.lane AND position > l.cursor ORDER BY position LIMIT $3
     ) p`;
   const lanes = Array.from({ length: 64 }, (_, lane) => lane);
   const cursors = new Map<number, string>();
@@ -82,7 +82,7 @@ export async function drainBeyondCursors({ pool, pending }: Box, rows: number): 
 async function removeByHand(client: ClientBase, pending: string, rows: readonly { lane: number; position: string }[]) {
   // As a join with the arrays it would be planned as a scan of the whole table, at two thirds of the rate.
   const text = `DELETE FROM ${pending}
-    WHERE (lane, position) IN (SELECT * FROM unnest($1::integer[], $2::bigint[]))`;
+    WHERE box = 0 AND (lane, position) IN (SELECT * FROM unnest($1::integer[], $2::bigint[]))`;
   await client.query(text, [rows.map(({ lane }) => lane), rows.map(({ position }) => position)]);
 }
 
@@ -90,7 +90,7 @@ async function removeByHand(client: ClientBase, pending: string, rows: readonly 
 export async function appendByHand(client: ClientBase, { pending }: Box): Promise<void> {
   const values = messageColumns.map(([, type], index) => `$${index + 2}::${type}`).join(", ");
   const row = handMadeRow();
-  await client.query(`INSERT INTO ${pending} (lane, ${names}) VALUES ($1::integer, ${values})`, [
+  await client.query(`INSERT INTO ${pending} (box, lane, ${names}) VALUES (0, $1::integer, ${values})`, [
     row.lane,
     ...messageColumns.map(([name]) => row[name]),
   ]);
@@ -105,8 +105,8 @@ export async function appendManyByHand(client: ClientBase, { pending }: Box, row
     return { ...row, data: row.data.toString("base64") };
   });
   await client.query(
-    `INSERT INTO ${pending} (lane, ${names})
-     SELECT lane, ${values}
+    `INSERT INTO ${pending} (box, lane, ${names})
+     SELECT 0, lane, ${values}
      FROM ROWS FROM (json_to_recordset($1::json) AS (lane integer, ${fields})) WITH ORDINALITY AS m (lane, ${names}, place)
      ORDER BY place`,
     [JSON.stringify(json)],

@@ -57,7 +57,7 @@ async function purge({ store }: Box, options: PurgeOptions): Promise<void> {
   if (removed === 0) throw new Error("nothing was removed: nothing was measured");
 }
 
-const columns = "lane, source, type, time, content_type, topic, key, extensions, headers, data";
+const columns = "box, lane, source, type, time, content_type, topic, key, extensions, headers, data";
 
 /** As if so many had been sent a month ago. */
 async function keepOld({ pool, schema }: Box, count: number, where: "a partition" | "the overflow"): Promise<void> {

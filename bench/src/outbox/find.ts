@@ -42,10 +42,10 @@ async function fillHaystack({ pool, pending, schema }: Box, count: number): Prom
     ALTER TABLE ${pending} DISABLE TRIGGER USER;
     ALTER TABLE ${pending} DROP CONSTRAINT outbox_pending_pkey;
     DROP INDEX "${schema}".outbox_pending_id_idx;
-    INSERT INTO ${pending} (lane, id, source, type, content_type, topic, extensions, headers, data)
-      SELECT n % 64, lpad(to_hex(n), 12, '0') || '-needle', '/bench', 'bench.Placed', 'application/json', 'bench', '{}', '{}', '\\x7b7d'
+    INSERT INTO ${pending} (box, lane, id, source, type, content_type, topic, extensions, headers, data)
+      SELECT 0, n % 64, lpad(to_hex(n), 12, '0') || '-needle', '/bench', 'bench.Placed', 'application/json', 'bench', '{}', '{}', '\\x7b7d'
       FROM generate_series(1, ${count}) AS n;
-    ALTER TABLE ${pending} ADD PRIMARY KEY (lane, position);
+    ALTER TABLE ${pending} ADD PRIMARY KEY (box, lane, position);
     ${indexes.rows.map(({ indexdef }) => `${indexdef};`).join("\n")}
     ALTER TABLE ${pending} ENABLE TRIGGER USER`);
 }

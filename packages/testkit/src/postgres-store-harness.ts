@@ -102,12 +102,13 @@ async function endSessions(pool: Pool, name: string): Promise<void> {
 /** Much faster than making the schema anew for each fact. */
 async function empty(pool: Pool, schema: string): Promise<void> {
   const parts = ["pending", "wait", "hold", "member", "scheduled", "parked", "done", "overflow"];
-  const shared = ["inbox_message", "effect", "box", "audit", "schedule"];
+  const shared = ["inbox_message", "effect", "audit", "schedule"];
   const tables = [...boxes.flatMap((box) => parts.map((part) => `${box}_${part}`)), ...shared];
   await pool.query(
     tables.map((table) => `DELETE FROM ${schema}.${table};`).join("") +
       `UPDATE ${schema}.outbox_lane SET owner = NULL, clean = true;
-       DELETE FROM ${schema}.inbox_lane; DELETE FROM ${schema}.inbox_consumer`,
+       DELETE FROM ${schema}.inbox_lane; DELETE FROM ${schema}.box WHERE name <> 'outbox';
+       UPDATE ${schema}.box SET paused_at = NULL, cleaner = NULL, cleaner_until = NULL, forgotten_until = NULL`,
   );
 }
 
@@ -158,8 +159,7 @@ async function fingerprintOf(pool: Pool, schema: string): Promise<string> {
 
 async function contentsOf(pool: Pool, schema: string, name: string): Promise<StoreHarnessContents> {
   const [box, consumer] = name.split("/");
-  const number = `(SELECT number FROM ${schema}.inbox_consumer WHERE name = '${consumer}')`;
-  const own = consumer === undefined ? "true" : `lane / ${laneCount} = ${number}`;
+  const own = `box = (SELECT number FROM ${schema}.box WHERE name = '${name}')`;
   const idsIn = async (part: string) =>
     (await pool.query(`SELECT id FROM ${schema}.${box}_${part} WHERE ${own} ORDER BY position`)).rows.map(
       ({ id }) => id,

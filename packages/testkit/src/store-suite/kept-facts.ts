@@ -81,6 +81,25 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       }
     });
 
+    fact("for any number of consumers, whose instances may have one name", async ({ store, another }) => {
+      const names = Array.from({ length: 12 }, (_, index) => inboxOf(`consumer-${index}`));
+      const boxes = [...names, ...names].map((name) => another().box(name));
+      // Of each consumer two instances start at once.
+      await Promise.all(boxes.map((one) => one.renew("one name", 60_000, "key")));
+      const owned = await Promise.all(boxes.map((one) => one.own("one name", laneCount)));
+      const lanes = owned.flat();
+      expect(lanes).toHaveLength(names.length * laneCount);
+      expect(new Set(lanes.map(({ lane }) => lane))).toEqual(new Set(Array.from({ length: laneCount }, (_, n) => n)));
+      expect((await store.admin.boxes()).slice().sort()).toEqual(expect.arrayContaining([...names].sort()));
+      for (const name of names) {
+        expect((await store.box(name).renew("one name", 60_000, "key")).others).toEqual([]);
+        expect((await store.admin.stats({ box: name })).lanes).toEqual({
+          unowned: 0,
+          owners: [{ owner: "one name", lanes: laneCount, lives: true }],
+        });
+      }
+    });
+
     fact("a consumer of any name", async ({ store }) => {
       const odd = `it's "\\ / ünïcode; -- $1`;
       expect(await store.inbox.keep([arrivalOf(odd, testMessage("m"))], remembering)).toEqual(["new"]);

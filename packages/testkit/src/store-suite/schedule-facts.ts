@@ -1,3 +1,4 @@
+import { inboxOf } from "postbox";
 import { describe, expect } from "vitest";
 import { comparable, testMessage } from "../messages.js";
 import { commit, ids, outbox, ownBox, rowOf } from "./box-access.js";
@@ -34,6 +35,27 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, message, testMessage("n"));
       expect(await harness.contents(outbox)).toMatchObject({ pending: ["m", "n"], scheduled: [] });
       expect(comparable(rowOf(await read(), "m").message)).toEqual(comparable(withoutSchedule(message)));
+    });
+
+    fact("is of one box: the relays of no other one append its messages, or replace them", async (harness) => {
+      const { store, contents } = harness;
+      const boxes = [outbox, inboxOf("billing"), inboxOf("shipping")];
+      for (const name of boxes) {
+        expect(await store.box(name).promote(10)).toEqual({ count: 0 });
+        const keyed = { ...scheduledMessage(`keyed of ${name}`, hour), scheduleKey: "one" };
+        await store.transaction((tx) => store.append(tx, name, [scheduledMessage(`m of ${name}`, 2 * hour), keyed]));
+      }
+      for (const name of boxes) {
+        const inMs = (await store.box(name).promote(10)).nextInMs ?? Number.NaN;
+        expect(inMs).toBeGreaterThan(hour - 60_000);
+        expect(inMs).toBeLessThanOrEqual(hour);
+      }
+      await harness.advance(3 * hour);
+      for (const [index, name] of boxes.entries()) {
+        expect(await store.box(name).promote(10)).toEqual({ count: 2 });
+        for (const left of boxes.slice(index + 1)) expect((await contents(left)).scheduled).toHaveLength(2);
+        expect((await contents(name)).pending).toEqual([`keyed of ${name}`, `m of ${name}`]);
+      }
     });
 
     fact("is kept only if its transaction commits", async (harness) => {

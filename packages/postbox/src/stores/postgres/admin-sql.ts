@@ -2,7 +2,7 @@ import type { MessageFilter, Status } from "../../admin.js";
 import { laneCount, laneOf } from "../../internal/lane.js";
 import { isAmong, type Key, rowWith } from "./by-key.js";
 import { messageColumns, messageSelection } from "./message-columns.js";
-import { type BoxTables, isOfBox } from "./names.js";
+import type { BoxTables } from "./names.js";
 import { isMessage } from "./row-checks.js";
 import { numbered } from "./write-sql.js";
 
@@ -29,23 +29,23 @@ function messagesOf(t: BoxTables, status: Status, id?: string): string {
       return `
       SELECT ${row("p")}, p.attempts, p.last_error, p.failures,
              p.created_at AS updated_at, ${nothing} AS due_at, ${noKey}, ${nothing} AS published_at
-      FROM ${of(t.pending)} p WHERE ${isOfBox(t, "p.lane")}`;
+      FROM ${of(t.pending)} p WHERE p.box = ${t.box}`;
     case "waiting":
       return `
       SELECT ${row("w", "w.hold_key")}, w.attempts, w.last_error, w.failures,
-             w.updated_at, (${rowWith("x.due_at", holdKey(t), ["w.lane", "w.hold_key"])}) AS due_at, ${noKey},
+             w.updated_at, (${rowWith("x.due_at", holdKey(t), ["w.box", "w.lane", "w.hold_key"])}) AS due_at, ${noKey},
              ${nothing} AS published_at
-      FROM ${of(t.wait)} w WHERE ${isOfBox(t, "w.lane")}`;
+      FROM ${of(t.wait)} w WHERE w.box = ${t.box}`;
     case "scheduled":
       return `
       SELECT ${row("s")}, 0 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
              s.created_at AS updated_at, s.due_at, s.schedule_key, ${nothing} AS published_at
-      FROM ${of(t.scheduled)} s WHERE ${isOfBox(t, "s.lane")}`;
+      FROM ${of(t.scheduled)} s WHERE (s.box + 0) = ${t.box}`;
     case "parked":
       return `
       SELECT ${row("p")}, p.attempts, p.reason AS last_error, p.failures,
              p.parked_at AS updated_at, ${nothing} AS due_at, ${noKey}, ${nothing} AS published_at
-      FROM ${of(t.parked)} p WHERE ${isOfBox(t, "p.lane")}`;
+      FROM ${of(t.parked)} p WHERE p.box = ${t.box}`;
     case "done":
       if (t.consumer !== undefined) return remembered(t, t.consumer, id);
       return `${done(t.done)} UNION ALL ${done(t.overflow)}`;
@@ -69,7 +69,7 @@ function remembered(t: BoxTables, consumer: string, id?: string): string {
   const row = messageColumns.map(([name, type]) => `${given[name] ?? `NULL::${type}`} AS ${name}`);
   const byId = id === undefined ? "" : ` AND id = ${id}`;
   return `
-      SELECT ${t.firstLane} AS lane, (extract(epoch FROM r.received_at) * 1000000::numeric)::bigint AS position, ${row.join(", ")}, r.received_at AS created_at, NULL::text AS hold_key,
+      SELECT 0 AS lane, (extract(epoch FROM r.received_at) * 1000000::numeric)::bigint AS position, ${row.join(", ")}, r.received_at AS created_at, NULL::text AS hold_key,
              1 AS attempts, NULL::text AS last_error, NULL::jsonb AS failures,
              r.processed_at AS updated_at, ${nothing} AS due_at, ${noKey}, r.processed_at AS published_at
       FROM (SELECT * FROM ${t.memory} WHERE consumer = ${consumer}${byId} OFFSET 0) AS r WHERE r.processed_at IS NOT NULL`;
@@ -169,7 +169,7 @@ export function selectSql(
   const from = `(${messagesOf(t, status)}) AS m`;
   if (status === "done" || status === "scheduled") return `SELECT ${list} FROM ${from} WHERE ${all} ${order}`;
   const every = Array.from({ length: laneCount }, (_, lane) => lane);
-  const lanes = (filter.key === undefined ? every : [laneOf(filter.key)]).map((lane) => t.firstLane + lane);
+  const lanes = filter.key === undefined ? every : [laneOf(filter.key)];
   return `
     SELECT ${list} FROM unnest(${statement.add(lanes, "integer[]")}) AS l (lane)
     CROSS JOIN LATERAL (SELECT m.* FROM ${from} WHERE m.lane = l.lane AND ${all} ${order}) AS m
@@ -189,7 +189,7 @@ export function statsSql(t: BoxTables): string {
   const count = (status: Status, table: string, since: string, where = "true") => `
       SELECT '${status}' AS status, topic, count(*) AS count, min(${since}) AS first
       FROM ${table} WHERE ${where} GROUP BY topic`;
-  const own = isOfBox(t, "lane");
+  const own = `box = ${t.box}`;
   const done =
     t.consumer === undefined
       ? [t.done, t.overflow].map((table) => count("done", table, "done_at", "$1::boolean"))
@@ -214,13 +214,14 @@ export function statsSql(t: BoxTables): string {
                    'ageMs', extract(epoch FROM clock_timestamp() - first) * 1000::numeric)) FROM counted),
       'held', (SELECT json_build_object('count', count(*), 'forGood', count(*) FILTER (WHERE due_at = 'infinity'))
                FROM ${t.hold} h WHERE ${own} AND left(key, 1) <> chr(1) AND (due_at > clock_timestamp()
-                 OR EXISTS (SELECT FROM ${t.wait} w WHERE (w.lane + 0) = h.lane AND w.hold_key = h.key))),
-      'paused', EXISTS (SELECT FROM ${t.state} WHERE name = ${t.name} AND paused_at IS NOT NULL),
+                 OR EXISTS (SELECT FROM ${t.wait} w
+                           WHERE (w.box + 0) = h.box AND (w.lane + 0) = h.lane AND w.hold_key = h.key))),
+      'paused', EXISTS (SELECT FROM ${t.boxes} WHERE number = ${t.box} AND paused_at IS NOT NULL),
       'unowned', (SELECT count(*) FROM ${t.lane} k WHERE ${own} AND NOT EXISTS (
-                    SELECT FROM ${t.member} m WHERE m.owner = k.owner AND m.expires_at > clock_timestamp())),
+                    SELECT FROM ${t.member} m WHERE m.box = k.box AND m.owner = k.owner AND m.expires_at > clock_timestamp())),
       'owners', (SELECT json_agg(json_build_object('owner', owner, 'lanes', lanes, 'lives', lives))
                  FROM (SELECT owner, coalesce(lanes, 0) AS lanes, coalesce(expires_at > clock_timestamp(), false) AS lives
-                       FROM (SELECT * FROM ${t.member} WHERE first_lane = ${t.firstLane}) AS m
+                       FROM (SELECT * FROM ${t.member} WHERE ${own}) AS m
                        FULL JOIN (SELECT owner, count(*) AS lanes FROM ${t.lane} WHERE ${own} AND owner IS NOT NULL
                                   GROUP BY owner) AS o
                          USING (owner)) AS shares)
@@ -235,38 +236,38 @@ export function retryWaitingSql(t: BoxTables): string {
   const keys = "(SELECT DISTINCT lane, hold_key AS key FROM changed) AS i";
   return `
     WITH changed AS (
-      UPDATE ${t.wait} w SET attempts = 0 WHERE ${isItem(t.wait)}
+      UPDATE ${t.wait} w SET attempts = 0 WHERE ${isItem(t, t.wait)}
       RETURNING w.id, w.position, w.lane, w.hold_key
     ), due AS (
       UPDATE ${t.hold} h SET changes = changes + 1, due_at = least(due_at, clock_timestamp())
-      WHERE ${isAmong(keys, holdKey(t), ["i.lane", "i.key"])} AND h.due_at <> 'infinity'
+      WHERE ${isAmong(keys, holdKey(t), [`${t.box}`, "i.lane", "i.key"])} AND h.due_at <> 'infinity'
     ), ${audited(t, "retry", 3)}
     ${answer}`;
 }
 
 /** The rows ($1, $2). */
 const items = "unnest($1::integer[], $2::bigint[]) AS i (lane, position)";
-const itemPlace = ["i.lane", "i.position"];
+const itemPlace = (t: BoxTables) => [`${t.box}`, "i.lane", "i.position"];
 
 function place(table: string): Key {
-  return { table, columns: ["x.lane", "x.position"] };
+  return { table, columns: ["x.box", "x.lane", "x.position"] };
 }
 
 /** Whether a row of the table is one of the items. */
-function isItem(table: string): string {
-  return isAmong(items, place(table), itemPlace);
+function isItem(t: BoxTables, table: string): string {
+  return isAmong(items, place(table), itemPlace(t));
 }
 
 /** The holds ($1, $2). */
 const holds = "(SELECT DISTINCT * FROM unnest($1::integer[], $2::text[]) AS k (lane, key)) AS i";
 
 function holdKey(t: BoxTables): Key {
-  return { table: t.hold, columns: ["x.lane", "x.key"] };
+  return { table: t.hold, columns: ["x.box", "x.lane", "x.key"] };
 }
 
 /** What waits under a hold, the first of it. */
 export function waitKey(t: BoxTables): Key {
-  return { table: t.wait, columns: ["(x.lane + 0)", "x.hold_key"], last: "(x.position + 0)" };
+  return { table: t.wait, columns: ["(x.box + 0)", "(x.lane + 0)", "x.hold_key"], last: "(x.position + 0)" };
 }
 
 /** Writes down that the pending rows ($1, $2) are taken from whoever has them. From $3 on it is for the audit. */
@@ -274,19 +275,19 @@ export function retryPendingSql(t: BoxTables): string {
   return `
     WITH changed AS (
       SELECT p.id, p.position FROM ${items}
-      CROSS JOIN LATERAL (${rowWith("x.id, x.position", place(t.pending), itemPlace)}) AS p
+      CROSS JOIN LATERAL (${rowWith("x.id, x.position", place(t.pending), itemPlace(t))}) AS p
     ), ${audited(t, "retry", 3)}
     ${answer}`;
 }
 
 /** Takes the lanes $1 from their owners: whoever takes one next reads anew what was on its way there. They are locked. */
 export function disownSql(t: BoxTables): string {
-  return `UPDATE ${t.lane} SET epoch = epoch + 1, owner = NULL, clean = true WHERE lane = ANY ($1::integer[])`;
+  return `UPDATE ${t.lane} SET epoch = epoch + 1, owner = NULL, clean = true WHERE box = ${t.box} AND lane = ANY ($1::integer[])`;
 }
 
 /** Nothing is settled in these lanes until the transaction ends: what is read from now on stays so. */
 export function lockLanesSql(t: BoxTables): string {
-  return `SELECT FROM ${t.lane} WHERE lane = ANY ($1::integer[]) ORDER BY lane FOR UPDATE`;
+  return `SELECT FROM ${t.lane} WHERE box = ${t.box} AND lane = ANY ($1::integer[]) ORDER BY lane FOR UPDATE`;
 }
 
 /** Of `changed`, which has the messages' ids. From $`first` on: who, why, how they were selected, and by which token. */
@@ -307,17 +308,17 @@ const answer = "SELECT count(*) AS count FROM changed";
  * all others. From $3 on it is for the audit.
  */
 export function retrySql(t: BoxTables): string {
-  const isHeld = `coalesce((${rowWith("true", holdKey(t), ["c.lane", "c.key"])}), false)`;
+  const isHeld = `coalesce((${rowWith("true", holdKey(t), ["c.box", "c.lane", "c.key"])}), false)`;
   return `
     WITH changed AS (
-      DELETE FROM ${t.parked} p WHERE ${isItem(t.parked)} AND ${isMessage("p.")}
+      DELETE FROM ${t.parked} p WHERE ${isItem(t, t.parked)} AND ${isMessage("p.")}
       RETURNING p.*
     ), back AS (
-      INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, failures, hold_key, turn)
-      SELECT lane, position, ${columns}, created_at, 0, reason, failures, key, turn + 1 FROM changed c WHERE ${isHeld}
+      INSERT INTO ${t.wait} (box, lane, position, ${columns}, created_at, attempts, last_error, failures, hold_key, turn)
+      SELECT box, lane, position, ${columns}, created_at, 0, reason, failures, key, turn + 1 FROM changed c WHERE ${isHeld}
     ), anew AS (
-      INSERT INTO ${t.pending} (lane, ${columns}, last_error, failures)
-      SELECT lane, ${columns}, reason, failures FROM changed c WHERE NOT ${isHeld} AND ${numbered} ORDER BY position
+      INSERT INTO ${t.pending} (box, lane, ${columns}, last_error, failures)
+      SELECT box, lane, ${columns}, reason, failures FROM changed c WHERE NOT ${isHeld} AND ${numbered} ORDER BY position
     ), ${audited(t, "retry", 3)}
     ${answer}`;
 }
@@ -326,10 +327,10 @@ export function retrySql(t: BoxTables): string {
 export function discardSql(t: BoxTables, status: Exclude<Status, "done">): string {
   const table = { pending: t.pending, waiting: t.wait, scheduled: t.scheduled, parked: t.parked }[status];
   // What is scheduled is numbered by itself, across the lanes.
-  const scheduled = isAmong(items, { table, columns: ["x.position"] }, ["i.position"]);
+  const scheduled = isAmong(items, { table, columns: ["(x.box + 0)", "x.position"] }, [`${t.box}`, "i.position"]);
   return `
     WITH changed AS (
-      DELETE FROM ${table} m WHERE ${status === "scheduled" ? scheduled : isItem(table)}
+      DELETE FROM ${table} m WHERE ${status === "scheduled" ? scheduled : isItem(t, table)}
       RETURNING m.id, m.position
     ), ${audited(t, "discard", 3)}
     ${answer}`;
@@ -340,31 +341,31 @@ export function discardSql(t: BoxTables, status: Exclude<Status, "done">): strin
  * `changes` tells a settle that was about to end the hold that it is not the one it saw.
  */
 export function freeKeysSql(t: BoxTables): string {
-  const holding = { table: t.parked, columns: ["x.lane", "x.key"], where: "holds" };
+  const holding = { table: t.parked, columns: ["x.box", "x.lane", "x.key"], where: "holds" };
   return `
     UPDATE ${t.hold} h
     SET changes = changes + 1, due_at = CASE
-          WHEN h.due_at = 'infinity' AND (${rowWith("true", holding, ["h.lane", "h.key"])}) IS NULL THEN clock_timestamp()
+          WHEN h.due_at = 'infinity' AND (${rowWith("true", holding, ["h.box", "h.lane", "h.key"])}) IS NULL THEN clock_timestamp()
           ELSE h.due_at END
-    WHERE ${isAmong(holds, holdKey(t), ["i.lane", "i.key"])}`;
+    WHERE ${isAmong(holds, holdKey(t), [`${t.box}`, "i.lane", "i.key"])}`;
 }
 
 /** After waiting rows of the holds ($1, $2) at the positions $3 have left: those that stood behind the first are due. */
 export function advanceKeysSql(t: BoxTables): string {
   const firsts = `(SELECT lane, key, min(position) AS position
           FROM unnest($1::integer[], $2::text[], $3::bigint[]) AS k (lane, key, position) GROUP BY lane, key) AS i`;
-  const isFirst = `coalesce((${rowWith("x.position", waitKey(t), ["i.lane", "i.key"])}) > i.position, true)`;
+  const isFirst = `coalesce((${rowWith("x.position", waitKey(t), [`${t.box}`, "i.lane", "i.key"])}) > i.position, true)`;
   return `
     UPDATE ${t.hold} h SET changes = changes + 1, due_at = least(due_at, clock_timestamp())
-    WHERE ${isAmong(firsts, holdKey(t), ["i.lane", "i.key"], isFirst)} AND h.due_at <> 'infinity'`;
+    WHERE ${isAmong(firsts, holdKey(t), [`${t.box}`, "i.lane", "i.key"], isFirst)} AND h.due_at <> 'infinity'`;
 }
 
 /** Ends those of the holds ($1, $2) that nothing stands behind, in locked lanes. A settle makes them anew if it has to. */
 export function endHoldsSql(t: BoxTables): string {
   return `
     DELETE FROM ${t.hold} h
-    WHERE ${isAmong(holds, holdKey(t), ["i.lane", "i.key"])} AND h.due_at <> 'infinity'
-      AND (${rowWith("true", waitKey(t), ["h.lane", "h.key"])}) IS NULL`;
+    WHERE ${isAmong(holds, holdKey(t), [`${t.box}`, "i.lane", "i.key"])} AND h.due_at <> 'infinity'
+      AND (${rowWith("true", waitKey(t), ["h.box", "h.lane", "h.key"])}) IS NULL`;
 }
 
 /** Who has the same token waits for its turn, and goes on where that one ended: $1 is the token. */
@@ -377,8 +378,8 @@ export function tokenReachSql(t: BoxTables): string {
 export function replaySql(t: BoxTables, picked: string, first: number): string {
   return `
     WITH changed AS MATERIALIZED (${picked}), anew AS (
-      INSERT INTO ${t.pending} (lane, ${columns}, failures)
-      SELECT lane, ${columns}, failures FROM changed WHERE ${numbered} ORDER BY position
+      INSERT INTO ${t.pending} (box, lane, ${columns}, failures)
+      SELECT ${t.box}, lane, ${columns}, failures FROM changed WHERE ${numbered} ORDER BY position
     ), ${audited(t, "replay", first)}
     SELECT count(*) AS count, max(position) AS last FROM changed`;
 }
@@ -388,13 +389,11 @@ export const replayed = `m.lane, m.position, ${ofAlias("m")}, m.failures`;
 
 /** $1 and $2 say who and why. What is so already stays so, and nobody did anything. */
 export function pauseSql(t: BoxTables, action: "pause" | "resume"): string {
-  const pausing = `
-      INSERT INTO ${t.state} AS s (name, paused_at) VALUES (${t.name}, clock_timestamp())
-      ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at WHERE s.paused_at IS NULL RETURNING name`;
-  const resuming = `
-      UPDATE ${t.state} SET paused_at = NULL WHERE name = ${t.name} AND paused_at IS NOT NULL RETURNING name`;
+  const [pausedAt, was] = action === "pause" ? ["clock_timestamp()", "NULL"] : ["NULL", "NOT NULL"];
   return `
-    WITH changed AS (${action === "pause" ? pausing : resuming})
+    WITH changed AS (
+      UPDATE ${t.boxes} SET paused_at = ${pausedAt} WHERE number = ${t.box} AND paused_at IS ${was} RETURNING name
+    )
     INSERT INTO ${t.audit} (box, action, actor, reason, count, ids)
     SELECT name, '${action}', $1::text, $2::text, 0, '{}' FROM changed`;
 }
@@ -404,7 +403,7 @@ export function releaseKeySql(t: BoxTables): string {
   return `
     WITH due AS (
       UPDATE ${t.hold} SET due_at = least(due_at, clock_timestamp()), changes = changes + 1
-      WHERE ctid = (${rowWith("x.ctid", holdKey(t), ["$1::integer", "$2::text"])}) AND left(key, 1) <> chr(1)
+      WHERE ctid = (${rowWith("x.ctid", holdKey(t), [`${t.box}`, "$1::integer", "$2::text"])}) AND left(key, 1) <> chr(1)
       RETURNING key
     ), audited AS (
       INSERT INTO ${t.audit} (box, action, actor, reason, selection, count, ids)

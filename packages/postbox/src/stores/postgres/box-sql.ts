@@ -14,23 +14,22 @@ const columns = messageColumns.map(([name]) => name).join(", ");
 
 /*
  * Ownership of a box, and reading it. Locks are always taken in the same order, lanes ascending and then members, so
- * that no two of these statements and a settle wait for each other. A box's lanes begin at its `first_lane`.
+ * that no two of these statements and a settle wait for each other. The last parameter of each is the number of the box.
  */
 
 export type Tables = ReturnType<typeof tablesNamed>;
 
 const inMs = (ms: string) => `clock_timestamp() + (${ms})::double precision * interval '1 millisecond'`;
-const isPaused = (name: string) => `name = ${name} AND paused_at IS NOT NULL`;
-const ofBox = (lane: string, first: string) => `${lane} BETWEEN ${first} AND ${first} + ${laneCount - 1}`;
+const isPaused = (box: string) => `number = ${box} AND paused_at IS NOT NULL`;
 
 /**
  * Touches the member only, so that a renewal never waits for a settle. Answers with the owner's lanes and with the other
- * members; and with a row of NULLs when the box is paused. $4 is the box's first lane, $5 its name.
+ * members; and with a row of NULLs when the box is paused.
  */
 export function renewFunction(t: Tables): PlannedFunction {
   return plannedFunction({
     name: t.function("renew"),
-    params: ["text", "double precision", "text", "integer", "text"],
+    params: ["text", "double precision", "text", "integer"],
     returns: [
       "lane integer",
       "epoch bigint",
@@ -42,25 +41,25 @@ export function renewFunction(t: Tables): PlannedFunction {
       "shares boolean",
     ],
     body: `
-      INSERT INTO ${t.member} AS m (owner, relay_order, beat, lease_ms, expires_at, first_lane)
-      VALUES ($1, $3, 1, $2, ${inMs("$2")}, $4)
-      ON CONFLICT (owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at;
+      INSERT INTO ${t.member} AS m (box, owner, relay_order, beat, lease_ms, expires_at)
+      VALUES ($4, $1, $3, 1, $2, ${inMs("$2")})
+      ON CONFLICT (box, owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at;
       RETURN QUERY
         SELECT k.lane, k.epoch, NULL::text, NULL::text, NULL::bigint, NULL::double precision, NULL::boolean, NULL::boolean
-        FROM ${t.lane} k WHERE ${ofBox("k.lane", "$4")} AND k.owner = $1
+        FROM ${t.lane} k WHERE k.box = $4 AND k.owner = $1
         UNION ALL
         SELECT NULL, NULL, m.owner, m.relay_order, m.beat, m.lease_ms,
                m.expires_at > clock_timestamp(), m.expires_at > ${inMs("m.lease_ms / 2")}
-        FROM ${t.member} m WHERE m.first_lane = $4 AND m.owner <> $1
+        FROM ${t.member} m WHERE m.box = $4 AND m.owner <> $1
         UNION ALL
-        SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM ${t.state} WHERE ${isPaused("$5")};`,
+        SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM ${t.boxes} WHERE ${isPaused("$4")};`,
   });
 }
 
 /**
  * Takes up to $2 lanes for $1, beginning at lane $3, so that relays that start together do not all want the same. A member
  * among the owners $4 that has not renewed since the beats $5 counts as dead. With $6 it takes all lanes or none; it never
- * takes the lanes $7. $8 is the box's first lane, $9 its name.
+ * takes the lanes $7.
  *
  * It looks first and locks only lanes that seem free, so that a relay that stands by disturbs no other. A locked lane may
  * have changed while this waited, and a statement sees the other tables as they were when it began: a lane whose epoch has
@@ -74,36 +73,36 @@ export function ownFunction(t: Tables): PlannedFunction {
             SELECT FROM unnest($4, $5) AS d (owner, beat) WHERE d.owner = ${m}.owner AND d.beat = ${m}.beat)`;
   return plannedFunction({
     name: t.function("own"),
-    params: ["text", "integer", "integer", "text[]", "bigint[]", "boolean", "integer[]", "integer", "text"],
+    params: ["text", "integer", "integer", "text[]", "bigint[]", "boolean", "integer[]", "integer"],
     returns: ["lane integer", "epoch bigint", "clean boolean"],
     body: `
       RETURN QUERY
       WITH seen AS MATERIALIZED (
         SELECT k.lane, k.epoch FROM ${t.lane} k
-        WHERE ${ofBox("k.lane", "$8")} AND k.owner IS DISTINCT FROM $1 AND k.lane <> ALL ($7)
-          AND coalesce((SELECT false FROM ${t.member} m WHERE m.owner = k.owner AND ${lives("m")}), true)
-          AND (SELECT true FROM ${t.member} m WHERE m.owner = $1 AND m.expires_at > clock_timestamp())
-          AND coalesce((SELECT false FROM ${t.state} WHERE ${isPaused("$9")}), true)
+        WHERE k.box = $8 AND k.owner IS DISTINCT FROM $1 AND k.lane <> ALL ($7)
+          AND coalesce((SELECT false FROM ${t.member} m WHERE m.box = $8 AND m.owner = k.owner AND ${lives("m")}), true)
+          AND (SELECT true FROM ${t.member} m WHERE m.box = $8 AND m.owner = $1 AND m.expires_at > clock_timestamp())
+          AND coalesce((SELECT false FROM ${t.boxes} WHERE ${isPaused("$8")}), true)
         ORDER BY (k.lane + $3) % ${laneCount} LIMIT $2
       ), locked AS MATERIALIZED (
         SELECT k.lane, k.epoch, k.owner, k.clean FROM ${t.lane} k
-        WHERE k.lane = ANY (ARRAY(SELECT lane FROM seen)) ORDER BY k.lane FOR UPDATE
+        WHERE k.box = $8 AND k.lane = ANY (ARRAY(SELECT lane FROM seen)) ORDER BY k.lane FOR UPDATE
       ), rival AS MATERIALIZED (
         SELECT m.owner, m.expires_at, m.beat FROM ${t.member} m
-        WHERE m.owner = ANY (ARRAY(SELECT owner FROM locked)) ORDER BY m.owner FOR UPDATE
+        WHERE m.box = $8 AND m.owner = ANY (ARRAY(SELECT owner FROM locked)) ORDER BY m.owner FOR UPDATE
       ), free AS MATERIALIZED (
         SELECT l.lane, l.clean FROM locked l JOIN seen USING (lane, epoch)
         WHERE NOT EXISTS (SELECT FROM rival r WHERE r.owner = l.owner AND ${lives("r")})
       ), enough AS MATERIALIZED (
         SELECT NOT $6 OR (SELECT count(*) FROM free)
-          + (SELECT count(*) FROM ${t.lane} k WHERE ${ofBox("k.lane", "$8")} AND k.owner = $1) = ${laneCount} AS yes
+          + (SELECT count(*) FROM ${t.lane} k WHERE k.box = $8 AND k.owner = $1) = ${laneCount} AS yes
       ), left_behind AS (
         DELETE FROM ${t.member} m
-        WHERE m.owner = ANY (ARRAY(SELECT r.owner FROM rival r WHERE r.expires_at <= clock_timestamp()))
+        WHERE m.box = $8 AND m.owner = ANY (ARRAY(SELECT r.owner FROM rival r WHERE r.expires_at <= clock_timestamp()))
       ), taken AS (
         UPDATE ${t.lane} k
         SET epoch = greatest(k.epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000::numeric)::bigint), owner = $1, clean = false
-        WHERE k.lane = ANY (ARRAY(SELECT lane FROM free)) AND (SELECT yes FROM enough)
+        WHERE k.box = $8 AND k.lane = ANY (ARRAY(SELECT lane FROM free)) AND (SELECT yes FROM enough)
         RETURNING k.lane, k.epoch
       )
       SELECT taken.lane, taken.epoch, free.clean FROM taken JOIN free USING (lane);`,
@@ -114,32 +113,32 @@ export function ownFunction(t: Tables): PlannedFunction {
 export function releaseFunction(t: Tables): PlannedFunction {
   return plannedFunction({
     name: t.function("release"),
-    params: ["text", "integer[]", "bigint[]"],
+    params: ["text", "integer[]", "bigint[]", "integer"],
     returns: ["lane integer"],
     body: `
       RETURN QUERY
       WITH mine AS MATERIALIZED (
         SELECT k.lane, k.epoch FROM ${t.lane} k
-        WHERE k.lane = ANY ($2) AND k.owner = $1 ORDER BY k.lane FOR NO KEY UPDATE
+        WHERE k.box = $4 AND k.lane = ANY ($2) AND k.owner = $1 ORDER BY k.lane FOR NO KEY UPDATE
       )
       UPDATE ${t.lane} k SET owner = NULL, clean = true
-      WHERE k.lane = ANY (ARRAY(SELECT lane FROM mine JOIN unnest($2, $3) AS e (lane, epoch) USING (lane, epoch)))
+      WHERE k.box = $4 AND k.lane = ANY (ARRAY(SELECT lane FROM mine JOIN unnest($2, $3) AS e (lane, epoch) USING (lane, epoch)))
       RETURNING k.lane;`,
   });
 }
 
-/** Gives back everything, and leaves; removes members, too, that died long ago without a lane. $2 is the box's first lane. */
+/** Gives back everything, and leaves; removes members, too, that died long ago without a lane. */
 export function leaveFunction(t: Tables): PlannedFunction {
   return plannedFunction({
     name: t.function("leave"),
     params: ["text", "integer"],
     returns: ["owner text"],
     body: `
-      PERFORM FROM ${t.lane} k WHERE ${ofBox("k.lane", "$2")} AND k.owner = $1 ORDER BY k.lane FOR NO KEY UPDATE;
-      UPDATE ${t.lane} k SET owner = NULL, clean = true WHERE ${ofBox("k.lane", "$2")} AND k.owner = $1;
+      PERFORM FROM ${t.lane} k WHERE k.box = $2 AND k.owner = $1 ORDER BY k.lane FOR NO KEY UPDATE;
+      UPDATE ${t.lane} k SET owner = NULL, clean = true WHERE k.box = $2 AND k.owner = $1;
       RETURN QUERY
       DELETE FROM ${t.member} m
-      WHERE m.first_lane = $2 AND (m.owner = $1 OR m.expires_at < clock_timestamp() - interval '1 day')
+      WHERE m.box = $2 AND (m.owner = $1 OR m.expires_at < clock_timestamp() - interval '1 day')
       RETURNING m.owner;`,
   });
 }
@@ -157,11 +156,11 @@ const recordColumns = selectedColumns.map(([name, type]) => `${name} ${type === 
 
 /**
  * Whether a row's key is held: as a value, since an EXISTS would be answered by reading all holds into a hash. Mostly nothing is held in
- * the lanes $1, which is found out once.
+ * the lanes $1 of the box, which is found out once.
  */
-function isHeld(t: Tables, row: string): string {
-  return `CASE WHEN (SELECT true FROM ${t.hold} h WHERE (h.lane + 0) = ANY ($1) LIMIT 1)
-          THEN (SELECT true FROM ${t.hold} h WHERE h.lane = ${row}.lane AND h.key = ${row}.key)
+function isHeld(t: Tables, box: string, row: string): string {
+  return `CASE WHEN (SELECT true FROM ${t.hold} h WHERE (h.box + 0) = ${box} AND (h.lane + 0) = ANY ($1) LIMIT 1)
+          THEN (SELECT true FROM ${t.hold} h WHERE h.box = ${box} AND h.lane = ${row}.lane AND h.key = ${row}.key)
           END`;
 }
 
@@ -195,20 +194,21 @@ function statusRow(t: Tables, before: readonly string[], position: string): stri
 export function readFunction(t: Tables): PlannedFunction {
   return plannedFunction({
     name: t.function("read"),
-    params: ["integer[]", "integer[]", "bigint[]", "integer", "bigint"],
+    params: ["integer[]", "integer[]", "bigint[]", "integer", "bigint", "integer"],
     returns: [...rowColumns, ...recordColumns],
     declare: "drawn bigint;",
     body: `
       SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO drawn FROM ${t.positions} s
       WHERE (SELECT q.seqcache FROM pg_sequence q WHERE q.seqrelid = '${t.positions}'::regclass) = 1;
       RETURN QUERY
-        SELECT ${rowSelection("r", isHeld(t, "r"))}, ${recordSelection("r")}
+        SELECT ${rowSelection("r", isHeld(t, "$6", "r"))}, ${recordSelection("r")}
         FROM (
           SELECT p.*, sum(${bytesOf("p")}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
           FROM unnest($1, $2, $3) AS l (lane, n, after)
           CROSS JOIN LATERAL (
             SELECT * FROM (
-              SELECT x.* FROM ${t.pending} x WHERE x.lane = l.lane AND x.position > l.after ORDER BY x.position LIMIT $4
+              SELECT x.* FROM ${t.pending} x
+              WHERE x.box = $6 AND x.lane = l.lane AND x.position > l.after ORDER BY x.position LIMIT $4
             ) AS first LIMIT l.n
           ) AS p
         ) AS r
@@ -226,7 +226,7 @@ export function readFunction(t: Tables): PlannedFunction {
 export function dueFunction(t: Tables): PlannedFunction {
   return plannedFunction({
     name: t.function("due"),
-    params: ["integer[]", "integer[]", "integer", "bigint", "text[]"],
+    params: ["integer[]", "integer[]", "integer", "bigint", "text[]", "integer"],
     returns: [...rowColumns, "turn integer", ...recordColumns],
     body: `
       RETURN QUERY
@@ -237,14 +237,16 @@ export function dueFunction(t: Tables): PlannedFunction {
           CROSS JOIN LATERAL (
             SELECT h.key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
             FROM (SELECT h.key FROM ${t.hold} h
-                  WHERE (h.lane + 0) = l.lane AND h.due_at <= statement_timestamp()
+                  WHERE (h.box + 0) = $6 AND (h.lane + 0) = l.lane AND h.due_at <= statement_timestamp()
                     AND h.key NOT IN (SELECT k FROM unnest($5) AS k)
-                    AND (SELECT true FROM ${t.wait} x WHERE (x.lane + 0) = l.lane AND x.hold_key = h.key LIMIT 1)
+                    AND (SELECT true FROM ${t.wait} x
+                         WHERE (x.box + 0) = $6 AND (x.lane + 0) = l.lane AND x.hold_key = h.key LIMIT 1)
                   ORDER BY h.due_at LIMIT least(l.n, $3)) AS h
           ) AS due
           CROSS JOIN LATERAL (
             SELECT * FROM (
-              SELECT x.* FROM ${t.wait} x WHERE (x.lane + 0) = l.lane AND x.hold_key = due.key ORDER BY (x.position + 0) LIMIT $3
+              SELECT x.* FROM ${t.wait} x
+              WHERE (x.box + 0) = $6 AND (x.lane + 0) = l.lane AND x.hold_key = due.key ORDER BY (x.position + 0) LIMIT $3
             ) AS first LIMIT due.share
           ) AS w
         ) AS r
@@ -259,18 +261,19 @@ export function dueFunction(t: Tables): PlannedFunction {
 export function lateFunction(t: Tables): PlannedFunction {
   return plannedFunction({
     name: t.function("late"),
-    params: ["integer[]", "bigint[]", "bigint[]", "integer[]", "bigint[]", "integer", "bigint"],
+    params: ["integer[]", "bigint[]", "bigint[]", "integer[]", "bigint[]", "integer", "bigint", "integer"],
     returns: [...rowColumns, "age_ms double precision", ...recordColumns],
     body: `
       RETURN QUERY
-        SELECT ${rowSelection("r", isHeld(t, "r"))},
+        SELECT ${rowSelection("r", isHeld(t, "$8", "r"))},
                (extract(epoch FROM clock_timestamp() - r.created_at) * 1000::numeric)::double precision, ${recordSelection("r")}
         FROM (
           SELECT f.*, sum(${bytesOf("f")}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
           FROM (
             SELECT p.* FROM unnest($1, $2, $3) AS g (lane, after, up_to)
             CROSS JOIN LATERAL (
-              SELECT x.* FROM ${t.pending} x WHERE x.lane = g.lane AND x.position > g.after AND x.position <= g.up_to
+              SELECT x.* FROM ${t.pending} x
+              WHERE x.box = $8 AND x.lane = g.lane AND x.position > g.after AND x.position <= g.up_to
               ORDER BY x.position LIMIT $6 + cardinality($4)) AS p
             WHERE NOT EXISTS (
               SELECT FROM unnest($4, $5) AS k (lane, position) WHERE k.lane = p.lane AND k.position = p.position)
@@ -290,23 +293,23 @@ export function lateFunction(t: Tables): PlannedFunction {
 export function promoteFunction(t: Tables): PlannedFunction {
   return plannedFunction({
     name: t.function("promote"),
-    params: ["integer", "bigint"],
+    params: ["integer", "bigint", "integer"],
     returns: ["count bigint", "next_in_ms double precision"],
     declare: "appended bigint := 0; since timestamptz := statement_timestamp();",
     body: `
-      IF pg_try_advisory_xact_lock(hashtextextended('postbox schedule ${t.scheduled}', 0::bigint)) THEN
+      IF pg_try_advisory_xact_lock(hashtextextended('postbox schedule ${t.scheduled} ' || $3, 0::bigint)) THEN
         WITH due AS (
           DELETE FROM ${t.scheduled}
           WHERE ctid = ANY (ARRAY(
             SELECT r.tid FROM (
               SELECT s.tid, sum(s.bytes) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
               FROM (SELECT x.ctid AS tid, ${bytesOf("x")} AS bytes FROM ${t.scheduled} x
-                    WHERE x.due_at <= statement_timestamp() ORDER BY x.due_at, x.position LIMIT $1 FOR UPDATE SKIP LOCKED) AS s
+                    WHERE x.box = $3 AND x.due_at <= statement_timestamp() ORDER BY x.due_at, x.position LIMIT $1 FOR UPDATE SKIP LOCKED) AS s
             ) AS r WHERE coalesce(r.bytes_before < $2, true)))
           RETURNING due_at, position, lane, ${columns}
         ), anew AS (
-          INSERT INTO ${t.pending} (lane, ${columns})
-          SELECT lane, ${columns} FROM due WHERE ${numbered} ORDER BY due_at, position
+          INSERT INTO ${t.pending} (box, lane, ${columns})
+          SELECT $3, lane, ${columns} FROM due WHERE ${numbered} ORDER BY due_at, position
           RETURNING lane
         )
         SELECT count(*) INTO appended FROM anew;
@@ -316,7 +319,7 @@ export function promoteFunction(t: Tables): PlannedFunction {
         END IF;
       END IF;
       RETURN QUERY SELECT appended, (extract(epoch FROM (
-        SELECT s.due_at FROM ${t.scheduled} s WHERE s.due_at > since ORDER BY s.due_at LIMIT 1) - clock_timestamp()) * 1000::numeric
+        SELECT s.due_at FROM ${t.scheduled} s WHERE s.box = $3 AND s.due_at > since ORDER BY s.due_at LIMIT 1) - clock_timestamp()) * 1000::numeric
         )::double precision;`,
   });
 }

@@ -1,5 +1,5 @@
 import { laneCount } from "../../internal/lane.js";
-import { tablesNamed } from "./names.js";
+import { outboxNumber, tablesNamed } from "./names.js";
 import { checkRows } from "./row-checks.js";
 import { createScheduleKeyIndex } from "./schedule-sql.js";
 
@@ -35,6 +35,8 @@ const vacuumSoon = ["", "toast."]
 /**
  * The tables of the outbox, or of the inboxes of all consumers.
  *
+ * - `box` is the number of the box, the same in all rows of the outbox. The column takes no room there: the position is aligned to
+ *   eight bytes.
  * - `hold_key` is the key that a waiting row is held under; a row that waits alone is held under chr(1) and its id.
  * - `failures` has the last failed tries, as an array of `attempt`, `at` and `error`.
  * - `turn` counts how often an operator has put a row back to its place: a relay settles the row of the turn that it read.
@@ -42,8 +44,8 @@ const vacuumSoon = ["", "toast."]
  * - `schedule_key` names what is scheduled: a later row of the same type replaces it. Then the statement draws the position itself,
  *   since it writes rows in another order than that of their positions.
  * - `holds` marks the parked rows that hold their key.
- * - `(lane + 0)` and `(position + 0)` keep an index from serving a condition on `lane` or `position`: of two indexes that could,
- *   stale statistics choose the wrong one.
+ * - `(box + 0)`, `(lane + 0)` and `(position + 0)` keep an index from serving a condition on `box`, `lane` or `position`: of two
+ *   indexes that could, stale statistics choose the wrong one.
  * - `id` has an index in every table, for operators. Ids begin with the time by default, so that an append writes to its last page.
  * - The database checks rows when they are appended, and only then: any row of `pending` can be parked.
  * - `done` has no unique index, since a replay keeps the id. It is partitioned by time; rows without a partition go to `overflow`.
@@ -51,24 +53,33 @@ const vacuumSoon = ["", "toast."]
 export function createBox(schema: string, box: "outbox" | "inbox"): string {
   const t = tablesNamed(schema, box);
   const done = `
+      box integer NOT NULL,
       lane integer NOT NULL,
       position bigint NOT NULL,${message},
       attempts integer NOT NULL,
       done_at timestamptz NOT NULL DEFAULT clock_timestamp(),
       failures jsonb`;
+  // Those of an inbox are made with its number.
+  const outboxLanes =
+    box === "inbox"
+      ? ""
+      : `
+    INSERT INTO ${t.lane} (box, lane) SELECT ${outboxNumber}, generate_series(0, ${laneCount - 1});`;
   return `
     CREATE TABLE ${t.pending} (
+      box integer NOT NULL,
       lane integer NOT NULL,
       position bigint GENERATED ALWAYS AS IDENTITY,${message},
       attempts integer NOT NULL DEFAULT 0,
       crashes integer NOT NULL DEFAULT 0,
       last_error text,
       failures jsonb,
-      PRIMARY KEY (lane, position)
+      PRIMARY KEY (box, lane, position)
     ) WITH (${vacuumSoon});
     CREATE INDEX ON ${t.pending} (id);
 
     CREATE TABLE ${t.wait} (
+      box integer NOT NULL,
       lane integer NOT NULL,
       position bigint NOT NULL,${message},
       attempts integer NOT NULL,
@@ -78,52 +89,56 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       hold_key text NOT NULL,
       failures jsonb,
       turn integer NOT NULL DEFAULT 0,
-      PRIMARY KEY (lane, position)
+      PRIMARY KEY (box, lane, position)
     ) WITH (${vacuumSoon});
-    CREATE INDEX ON ${t.wait} ((lane + 0), hold_key, (position + 0));
+    CREATE INDEX ON ${t.wait} ((box + 0), (lane + 0), hold_key, (position + 0));
     CREATE INDEX ON ${t.wait} (id);
 
     CREATE TABLE ${t.hold} (
+      box integer NOT NULL,
       lane integer NOT NULL,
       key text NOT NULL,
       due_at timestamptz NOT NULL,
       changes integer NOT NULL DEFAULT 0,
-      PRIMARY KEY (lane, key)
+      PRIMARY KEY (box, lane, key)
     );
-    CREATE INDEX ON ${t.hold} ((lane + 0), due_at);
+    CREATE INDEX ON ${t.hold} ((box + 0), (lane + 0), due_at);
 
-    -- A settle locks (lane, epoch) as a foreign key would. Only because both are unique together does a change of the
+    -- A settle locks (box, lane, epoch) as a foreign key would. Only because these are unique together does a change of the
     -- epoch wait for it.
     CREATE TABLE ${t.lane} (
-      lane integer PRIMARY KEY,
+      box integer NOT NULL,
+      lane integer NOT NULL,
       epoch bigint NOT NULL DEFAULT 0,
       owner text,
       clean boolean NOT NULL DEFAULT true,
-      UNIQUE (lane, epoch)
-    );
-    INSERT INTO ${t.lane} (lane) SELECT generate_series(0, ${laneCount - 1});
+      PRIMARY KEY (box, lane),
+      UNIQUE (box, lane, epoch)
+    );${outboxLanes}
 
     CREATE TABLE ${t.member} (
-      owner text PRIMARY KEY,
+      box integer NOT NULL,
+      owner text NOT NULL,
       relay_order text NOT NULL,
       beat bigint NOT NULL,
       lease_ms double precision NOT NULL,
       expires_at timestamptz NOT NULL,
-      first_lane integer NOT NULL DEFAULT 0
+      PRIMARY KEY (box, owner)
     ) WITH (fillfactor = 50);
-    CREATE INDEX ON ${t.member} (first_lane);
 
     CREATE TABLE ${t.scheduled} (
       due_at timestamptz NOT NULL,
       position bigint GENERATED BY DEFAULT AS IDENTITY,
+      box integer NOT NULL,
       lane integer NOT NULL,${message},
       schedule_key text,
-      PRIMARY KEY (due_at, position)
+      PRIMARY KEY (box, due_at, position)
     ) WITH (${vacuumSoon});
-    CREATE INDEX ON ${t.scheduled} (position);
+    CREATE INDEX ON ${t.scheduled} ((box + 0), position);
     CREATE INDEX ON ${t.scheduled} (id);${createScheduleKeyIndex(t.scheduled)}
 
     CREATE TABLE ${t.parked} (
+      box integer NOT NULL,
       lane integer NOT NULL,
       position bigint NOT NULL,${message},
       attempts integer NOT NULL,
@@ -132,9 +147,9 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       failures jsonb,
       turn integer NOT NULL DEFAULT 0,
       holds boolean NOT NULL DEFAULT false,
-      PRIMARY KEY (lane, position)
+      PRIMARY KEY (box, lane, position)
     );
-    CREATE INDEX ON ${t.parked} (lane, key) WHERE holds;
+    CREATE INDEX ON ${t.parked} (box, lane, key) WHERE holds;
     CREATE INDEX ON ${t.parked} (id);
 
     CREATE TABLE ${t.overflow} (${done}

@@ -46,7 +46,7 @@ function partitionName(box: "outbox", from: number): string {
 export const plainTimes = "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'";
 
 /** The partitions of `done`, with their bounds in ms. Behind `plainTimes`. */
-export function partitionsSql(t: BoxTables): string {
+export function partitionsSql(t: Pick<BoxTables, "done">): string {
   const ms = (time: string) => `extract(epoch FROM ${time}) * 1000::numeric`;
   return `SELECT name, ${ms("begins")} AS from_ms, ${ms("ends")} AS to_ms FROM (${boundsSql(t)}) AS p`;
 }
@@ -55,13 +55,13 @@ export function partitionsSql(t: BoxTables): string {
  * For how many ms `done` has a partition from now on; no row where it has none. Not behind `plainTimes`: what a session
  * writes it can nearly always read, and a settle finds out when it could not.
  */
-export function openPartitionSql(t: BoxTables): string {
+export function openPartitionSql(t: Pick<BoxTables, "done">): string {
   return `
     SELECT extract(epoch FROM ends - clock_timestamp()) * 1000::numeric AS left_ms FROM (${boundsSql(t)}) AS p
     WHERE begins <= clock_timestamp() AND ends > clock_timestamp()`;
 }
 
-function boundsSql(t: BoxTables): string {
+function boundsSql(t: Pick<BoxTables, "done">): string {
   const bound = (which: "FROM" | "TO") =>
     `substring(pg_get_expr(c.relpartbound, c.oid) FROM '${which} \\(''([^'']+)''\\)')::timestamptz`;
   return `

@@ -4,7 +4,7 @@ import pg from "pg";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import type { Box, Executor, Lane, Row } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
-import { boxTables } from "./names.js";
+import { boxTables, outboxNumber } from "./names.js";
 import { postgresBox } from "./postgres-box.js";
 import { postgresStore } from "./postgres-store.js";
 
@@ -40,7 +40,17 @@ describeOnEach("postgres", ({ url }) => {
         await go.opened;
         return { rows, rowCount: rowCount ?? 0 };
       });
-    return { box: postgresBox(schema, tables, "outbox", run, async () => {}), ran, go };
+    return {
+      box: postgresBox(
+        schema,
+        "outbox",
+        () => outboxNumber,
+        run,
+        async () => {},
+      ),
+      ran,
+      go,
+    };
   }
 
   const expireLease = () =>

@@ -1,7 +1,7 @@
 import { waitKey } from "./admin-sql.js";
 import { rowWith } from "./by-key.js";
 import { partitionsSql } from "./done-partitions.js";
-import { type BoxTables, isOfBox } from "./names.js";
+import type { BoxTables } from "./names.js";
 
 /*
  * What a look at the health of a box asks. Each answers with one JSON text, in which times are ms, and reads a few rows
@@ -22,31 +22,31 @@ export function boxSightSql(t: BoxTables): string {
   return `
     WITH lanes AS MATERIALIZED (
       SELECT l.lane, m.owner
-      FROM ${t.lane} l LEFT JOIN ${t.member} m ON m.owner = l.owner AND m.expires_at > ${now}
-      WHERE ${isOfBox(t, "l.lane")}
+      FROM ${t.lane} l LEFT JOIN ${t.member} m ON m.box = l.box AND m.owner = l.owner AND m.expires_at > ${now}
+      WHERE l.box = ${t.box}
     ), unsent AS MATERIALIZED (
       SELECT l.owner, 'pending' AS status, p.id, p.topic, p.created_at AS since
       FROM lanes l CROSS JOIN LATERAL (
-        SELECT id, topic, created_at FROM ${t.pending} WHERE lane = l.lane ORDER BY position LIMIT 1) AS p
+        SELECT id, topic, created_at FROM ${t.pending} WHERE box = ${t.box} AND lane = l.lane ORDER BY position LIMIT 1) AS p
       UNION ALL
       SELECT l.owner, 'waiting', w.id, w.topic, w.due_at
       FROM lanes l CROSS JOIN LATERAL (
         SELECT h.due_at, w.id, w.topic
-        FROM ${t.hold} h CROSS JOIN LATERAL (${rowWith("x.id, x.topic", waitKey(t), ["h.lane", "h.key"])}) AS w
-        WHERE (h.lane + 0) = l.lane AND h.due_at <= ${now} ORDER BY h.due_at LIMIT 1) AS w
+        FROM ${t.hold} h CROSS JOIN LATERAL (${rowWith("x.id, x.topic", waitKey(t), ["h.box", "h.lane", "h.key"])}) AS w
+        WHERE (h.box + 0) = ${t.box} AND (h.lane + 0) = l.lane AND h.due_at <= ${now} ORDER BY h.due_at LIMIT 1) AS w
     ), retried AS MATERIALIZED (
       SELECT w.* FROM lanes l CROSS JOIN LATERAL (
         SELECT x.* FROM (
           SELECT lane, hold_key, id, topic, created_at, attempts, last_error
-          FROM ${t.wait} WHERE lane = l.lane ORDER BY position LIMIT ${looksAt}) AS x
+          FROM ${t.wait} WHERE box = ${t.box} AND lane = l.lane ORDER BY position LIMIT ${looksAt}) AS x
         CROSS JOIN LATERAL (
-          SELECT FROM ${t.hold} h WHERE h.lane = x.lane AND h.key = x.hold_key AND h.due_at < 'infinity') AS h
+          SELECT FROM ${t.hold} h WHERE h.box = ${t.box} AND h.lane = x.lane AND h.key = x.hold_key AND h.due_at < 'infinity') AS h
         WHERE x.last_error IS NOT NULL LIMIT 1) AS w
     ), late AS MATERIALIZED (
-      SELECT lane, id, topic, due_at FROM ${t.scheduled} WHERE due_at <= ${now} AND ${isOfBox(t, "lane")} ORDER BY due_at, position LIMIT 1
+      SELECT lane, id, topic, due_at FROM ${t.scheduled} WHERE box = ${t.box} AND due_at <= ${now} ORDER BY due_at, position LIMIT 1
     ), held AS MATERIALIZED (
       SELECT h.key FROM lanes l CROSS JOIN LATERAL (
-        SELECT key FROM ${t.hold} WHERE (lane + 0) = l.lane AND due_at >= 'infinity' AND left(key, 1) <> chr(1)
+        SELECT key FROM ${t.hold} WHERE (box + 0) = ${t.box} AND (lane + 0) = l.lane AND due_at >= 'infinity' AND left(key, 1) <> chr(1)
         ORDER BY due_at LIMIT $2::integer) AS h
       LIMIT $2::integer
     )
@@ -61,10 +61,10 @@ export function boxSightSql(t: BoxTables): string {
                          OR EXISTS (SELECT FROM late JOIN lanes USING (lane) WHERE owner IS NULL),
       'relays', (SELECT json_agg(json_build_object('owner', m.owner, 'order', m.relay_order,
                    'lanes', (SELECT count(*) FROM lanes l WHERE l.owner = m.owner)))
-                 FROM ${t.member} m WHERE m.expires_at > ${now} AND m.first_lane = ${t.firstLane}),
+                 FROM ${t.member} m WHERE m.expires_at > ${now} AND m.box = ${t.box}),
       'paused', (SELECT json_build_object('at', extract(epoch FROM paused_at) * 1000::numeric, 'forMs', ${since("paused_at")})
-                 FROM ${t.state} WHERE name = ${t.name} AND paused_at IS NOT NULL),
-      'parked', (SELECT count(*) FROM (SELECT FROM ${t.parked} WHERE ${isOfBox(t, "lane")} LIMIT $1::integer) AS p),
+                 FROM ${t.boxes} WHERE number = ${t.box} AND paused_at IS NOT NULL),
+      'parked', (SELECT count(*) FROM (SELECT FROM ${t.parked} WHERE box = ${t.box} LIMIT $1::integer) AS p),
       'heldForGood', (SELECT count(*) FROM held),
       'heldKeys', (SELECT json_agg(key) FROM (SELECT key FROM held LIMIT 10) AS h)
     )::text AS sight`;

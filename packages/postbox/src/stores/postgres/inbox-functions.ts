@@ -54,34 +54,35 @@ function remember(schema: string): string {
 }
 
 /**
- * Takes the row $3 of lane $1 out of the box, as handled, if $2 is still the lane's epoch: as in a settle, the lane is locked against
+ * Takes the row $3 of lane $1 out of the box $9, as handled, if $2 is still the lane's epoch: as in a settle, the lane is locked against
  * a take-over until the transaction ends. $4 is its turn, if it waits; $5 to $7 say whose message was handled, which, and by what handler; $8 is the
  * message's own id, since its position may be another's after a failover.
  * A hold that only this row can stand under goes with it; that of a key is for a settle to end, which sees who else waits.
  */
 function handled(schema: string): string {
   const t = tablesNamed(schema, "inbox");
+  const read = "r.box = $9 AND r.lane = $1 AND r.position = $3 AND r.id IS NOT DISTINCT FROM $8";
   return `
-    CREATE FUNCTION "${schema}".inbox_handled(integer, bigint, bigint, integer, text, text, text, text)
+    CREATE FUNCTION "${schema}".inbox_handled(${handledTypes.join(", ")})
       RETURNS boolean ${body}
     DECLARE
       held text;
     BEGIN
-      PERFORM FROM ${t.lane} l WHERE l.lane = $1 AND l.epoch = $2 FOR KEY SHARE;
+      PERFORM FROM ${t.lane} l WHERE l.box = $9 AND l.lane = $1 AND l.epoch = $2 FOR KEY SHARE;
       IF NOT FOUND THEN
         RETURN false;
       END IF;
       IF $4 IS NULL THEN
-        DELETE FROM ${t.pending} r WHERE r.lane = $1 AND r.position = $3 AND r.id IS NOT DISTINCT FROM $8;
+        DELETE FROM ${t.pending} r WHERE ${read};
       ELSE
-        DELETE FROM ${t.wait} r WHERE r.lane = $1 AND r.position = $3 AND r.id IS NOT DISTINCT FROM $8 AND r.turn = $4
+        DELETE FROM ${t.wait} r WHERE ${read} AND r.turn = $4
         RETURNING r.hold_key INTO held;
       END IF;
       IF NOT FOUND THEN
         RETURN false;
       END IF;
       IF left(held, 1) = chr(1) THEN
-        DELETE FROM ${t.hold} h WHERE h.lane = $1 AND h.key = held;
+        DELETE FROM ${t.hold} h WHERE h.box = $9 AND h.lane = $1 AND h.key = held;
       END IF;
       UPDATE ${inboxTable(schema)} m SET processed_at = clock_timestamp(), handler = $7 WHERE m.consumer = $5 AND m.id = $6;
       RETURN true;
@@ -97,9 +98,10 @@ export function rememberSql(schema: string): string {
 }
 
 export function handledSql(schema: string): string {
-  const types = ["integer", "bigint", "bigint", "integer", "text", "text", "text", "text"];
-  return `SELECT "${schema}".inbox_handled(${params(types)}) AS handled WHERE ${sameTransaction}`;
+  return `SELECT "${schema}".inbox_handled(${params(handledTypes)}) AS handled WHERE ${sameTransaction}`;
 }
+
+const handledTypes = ["integer", "bigint", "bigint", "integer", "text", "text", "text", "text", "integer"];
 
 function params(types: readonly string[]): string {
   return types.map((type, index) => `$${index + 1}::${type}`).join(", ");

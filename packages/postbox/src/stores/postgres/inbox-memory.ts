@@ -1,7 +1,7 @@
-import { consumerTable, inboxTable } from "./names.js";
+import { inboxTable } from "./names.js";
 
 /**
- * Which consumers there are, and which messages each has taken over. One unique index over (consumer, id), and nothing else, decides
+ * Which messages each consumer has taken over. One unique index over (consumer, id), and nothing else, decides
  * what a duplicate is: a key that also held a time, as every partition by time needs, would let two copies of an id in.
  *
  * `since` is the later of arrival and the message's own time: retention counts from there.
@@ -9,11 +9,6 @@ import { consumerTable, inboxTable } from "./names.js";
 export function createInboxMemory(schema: string): string {
   const memory = inboxTable(schema);
   return `
-    CREATE TABLE ${consumerTable(schema)} (
-      name text PRIMARY KEY,
-      number integer NOT NULL UNIQUE
-    );
-
     -- A row that is marked as processed later finds room beside itself. Retention deletes a few rows at a time, for ever:
     -- with the usual share of a large table, vacuum would come too late for the index that retention reads.
     CREATE TABLE ${memory} (

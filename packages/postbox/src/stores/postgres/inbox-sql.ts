@@ -1,5 +1,5 @@
 import { messageColumns } from "./message-columns.js";
-import { type BoxTables, boxStateTable, inboxTable } from "./names.js";
+import { type BoxTables, boxTable, inboxTable } from "./names.js";
 import { numbered } from "./write-sql.js";
 
 const columns = messageColumns.map(([name]) => name).join(", ");
@@ -39,7 +39,7 @@ export function since(time: string): string {
 
 /** Older than its consumer remembers, or than what was forgotten for whatever reason. A message without a time never is. */
 export function isOld(schema: string, consumer: string, time: string, retention: string): string {
-  const forgotten = `(SELECT forgotten_until FROM ${boxStateTable(schema)} WHERE name = 'inbox/' || ${consumer})`;
+  const forgotten = `(SELECT forgotten_until FROM ${boxTable(schema)} WHERE name = 'inbox/' || ${consumer})`;
   const since = `greatest(statement_timestamp() - ${retention} * interval '1 millisecond', ${forgotten})`;
   return `coalesce(${time} < ${since}, false)`;
 }
@@ -94,8 +94,8 @@ function tooOld(t: BoxTables): string {
 export function keepSql(schema: string, t: BoxTables): string {
   return `
     WITH ${remembered(schema, t)}, appended AS (
-      INSERT INTO ${t.pending} (lane, ${columns})
-      SELECT lane, ${messageValues.join(", ")} FROM given JOIN new ON new.id = r_id WHERE ${numbered} ORDER BY place
+      INSERT INTO ${t.pending} (box, lane, ${columns})
+      SELECT ${t.box}, lane, ${messageValues.join(", ")} FROM given JOIN new ON new.id = r_id WHERE ${numbered} ORDER BY place
       RETURNING 1
     )
     SELECT place, ${tooOld(t)} AS old, new.id IS NOT NULL AS new, ${impatient}
@@ -112,8 +112,8 @@ export function adoptSql(schema: string, t: BoxTables): string {
 /** Gives a message, a JSON array of one as above, its position, as if it were to be handled now. */
 export function placeSql(t: BoxTables): string {
   return `
-    INSERT INTO ${t.pending} (lane, ${columns})
-    SELECT lane, ${messageValues.join(", ")} FROM json_to_recordset($1::json) AS m (${fields.join(", ")})
+    INSERT INTO ${t.pending} (box, lane, ${columns})
+    SELECT ${t.box}, lane, ${messageValues.join(", ")} FROM json_to_recordset($1::json) AS m (${fields.join(", ")})
     RETURNING position`;
 }
 
@@ -125,21 +125,21 @@ export function setAsideSql(t: BoxTables, to: "wait" | "parked"): string {
   const failures =
     "jsonb_build_array(jsonb_build_object('attempt', $3::integer, 'at', clock_timestamp(), 'error', $4::text))";
   const placed = `placed AS (
-      DELETE FROM ${t.pending} WHERE lane = $1::integer AND position = $2::bigint RETURNING *
+      DELETE FROM ${t.pending} WHERE box = ${t.box} AND lane = $1::integer AND position = $2::bigint RETURNING *
     )`;
   if (to === "parked") {
     return `
     WITH ${placed}
-    INSERT INTO ${t.parked} (lane, position, ${columns}, attempts, reason, failures)
-    SELECT lane, position, ${columns}, $3::integer, $4::text, ${failures} FROM placed WHERE $5::double precision IS NULL`;
+    INSERT INTO ${t.parked} (box, lane, position, ${columns}, attempts, reason, failures)
+    SELECT box, lane, position, ${columns}, $3::integer, $4::text, ${failures} FROM placed WHERE $5::double precision IS NULL`;
   }
   return `
     WITH ${placed}, kept AS (
-      INSERT INTO ${t.wait} (lane, position, ${columns}, attempts, last_error, failures, hold_key)
-      SELECT lane, position, ${columns}, $3::integer, $4::text, ${failures}, coalesce(key, chr(1) || id) FROM placed
-      RETURNING lane, hold_key
+      INSERT INTO ${t.wait} (box, lane, position, ${columns}, attempts, last_error, failures, hold_key)
+      SELECT box, lane, position, ${columns}, $3::integer, $4::text, ${failures}, coalesce(key, chr(1) || id) FROM placed
+      RETURNING box, lane, hold_key
     )
-    INSERT INTO ${t.hold} AS h (lane, key, due_at)
-    SELECT lane, hold_key, clock_timestamp() + $5::double precision * interval '1 millisecond' FROM kept
-    ON CONFLICT (lane, key) DO UPDATE SET changes = h.changes + 1`;
+    INSERT INTO ${t.hold} AS h (box, lane, key, due_at)
+    SELECT box, lane, hold_key, clock_timestamp() + $5::double precision * interval '1 millisecond' FROM kept
+    ON CONFLICT (box, lane, key) DO UPDATE SET changes = h.changes + 1`;
 }

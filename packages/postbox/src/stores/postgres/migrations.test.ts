@@ -5,7 +5,7 @@ import { remember } from "@postbox/testkit/suites";
 import pg from "pg";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { migrationSql, postgresStore } from "./index.js";
-import { oldServerState, schemaVersion } from "./migrations.js";
+import { oldServerState, schemaVersion, steps } from "./migrations.js";
 import { schemaError } from "./schema-check.js";
 
 describe("migrationSql", () => {
@@ -13,6 +13,21 @@ describe("migrationSql", () => {
     for (const schema of ["", "a b", 'a"; drop schema public; --', "1a", "a.b", "x".repeat(64), 7]) {
       expect(() => migrationSql({ schema } as { schema: string })).toThrow("option-invalid");
     }
+  });
+});
+
+describe("a step of the schema", () => {
+  /**
+   * Databases have run the steps of a release: they are never run again. If this fails for a step that was not released yet, write the
+   * new statements with `npx vitest run <this file> --update`. If the step was released, undo the change, and write another step
+   * that makes it.
+   */
+  const advice =
+    "a released step never changes: undo this, and add a step; for one that was never released, use --update";
+
+  it.each(steps.map((step, index) => [index + 1, step] as const))("%i is what was released", async (version, step) => {
+    const file = `../../../fixtures/migrations/step-${version}.sql`;
+    await expect(step("postbox"), advice).toMatchFileSnapshot(file);
   });
 });
 

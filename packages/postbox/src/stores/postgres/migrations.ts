@@ -3,7 +3,7 @@ import { createBoxFunctions, createServerFunction } from "./box-functions.js";
 import { createBox } from "./create-box.js";
 import { createInboxFunctions } from "./inbox-functions.js";
 import { createInboxMemory } from "./inbox-memory.js";
-import { auditTable, boxStateTable, defaultSchema, migrationTable, schemaRule } from "./names.js";
+import { auditTable, boxTable, defaultSchema, migrationTable, outboxNumber, schemaRule } from "./names.js";
 import { createPublishFunctions } from "./publish-function.js";
 import { createRowChecks } from "./row-checks.js";
 import { createSchedules } from "./tick-sql.js";
@@ -15,13 +15,15 @@ import { createViews } from "./views.js";
 
 function createOperations(schema: string): string {
   return `
-    CREATE TABLE ${boxStateTable(schema)} (
-      name text PRIMARY KEY,
+    CREATE TABLE ${boxTable(schema)} (
+      number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+      name text NOT NULL UNIQUE,
       paused_at timestamptz,
       cleaner text,
       cleaner_until timestamptz,
       forgotten_until timestamptz
     );
+    INSERT INTO ${boxTable(schema)} (number, name) OVERRIDING SYSTEM VALUE VALUES (${outboxNumber}, 'outbox');
 
     CREATE TABLE ${auditTable(schema)} (
       number bigint GENERATED ALWAYS AS IDENTITY,
@@ -41,7 +43,8 @@ function createOperations(schema: string): string {
 `;
 }
 
-const steps: readonly ((schema: string) => string)[] = [
+/** The steps, as statements for a schema; the first one makes version 1. */
+export const steps: readonly ((schema: string) => string)[] = [
   (schema) =>
     createOperations(schema) +
     createRowChecks(schema) +

@@ -1,4 +1,3 @@
-import { laneCount } from "../../internal/lane.js";
 import type { OptionRule } from "../../options.js";
 import { consumerOf } from "../box-names.js";
 
@@ -18,8 +17,8 @@ export interface BoxTables {
   readonly name: string;
   /** The consumer whose inbox it is, as a literal. Absent: it is the outbox. */
   readonly consumer?: string;
-  /** The inboxes of all consumers share their tables: each has its lanes there, from this one on. */
-  readonly firstLane: number;
+  /** The box's number, the column `box` of its rows: the inboxes of all consumers share their tables. */
+  readonly box: number;
   readonly pending: string;
   readonly wait: string;
   readonly hold: string;
@@ -30,8 +29,8 @@ export interface BoxTables {
   readonly done: string;
   /** What is done, and has no partition of `done`. */
   readonly overflow: string;
-  /** Of all boxes, as the next one. */
-  readonly state: string;
+  /** All boxes, by number and name. The next ones are of all boxes, too. */
+  readonly boxes: string;
   readonly audit: string;
   /** What consumers have taken over. */
   readonly memory: string;
@@ -45,17 +44,19 @@ export interface BoxTables {
   function(name: string): string;
 }
 
-/** The tables of a box; of a consumer's inbox, with its number. */
-export function boxTables(schema: string, box: string, number = 0): BoxTables {
-  const consumer = consumerOf(box);
-  const tables = tablesNamed(schema, consumer === undefined ? "outbox" : "inbox");
-  if (consumer === undefined) return { ...tables, name: literal(box), firstLane: 0 };
-  return { ...tables, name: literal(box), consumer: literal(consumer), firstLane: number * laneCount };
+/** The number of the outbox. Those of the inboxes are greater. */
+export const outboxNumber = 0;
+
+/** The tables of a box, with its number. */
+export function boxTables(schema: string, name: string, box: number = outboxNumber): BoxTables {
+  const consumer = consumerOf(name);
+  const tables = { ...tablesOf(schema, name), name: literal(name), box };
+  return consumer === undefined ? tables : { ...tables, consumer: literal(consumer) };
 }
 
-/** Whether a row is of this box and no other one in the same table. */
-export function isOfBox({ consumer, firstLane }: BoxTables, lane: string): string {
-  return consumer === undefined ? "true" : `${lane} BETWEEN ${firstLane} AND ${firstLane + laneCount - 1}`;
+/** The tables that the rows of a box are in, among those of others. */
+export function tablesOf(schema: string, name: string): ReturnType<typeof tablesNamed> {
+  return tablesNamed(schema, consumerOf(name) === undefined ? "outbox" : "inbox");
 }
 
 /** Any text, whatever `standard_conforming_strings` says. */
@@ -63,10 +64,7 @@ function literal(text: string): string {
   return `E'${text.replaceAll("\\", "\\\\").replaceAll("'", "''")}'`;
 }
 
-export function tablesNamed(
-  schema: string,
-  box: "outbox" | "inbox",
-): Omit<BoxTables, "name" | "consumer" | "firstLane"> {
+export function tablesNamed(schema: string, box: "outbox" | "inbox"): Omit<BoxTables, "name" | "consumer" | "box"> {
   const table = (part: string) => `"${schema}"."${box}_${part}"`;
   return {
     pending: table("pending"),
@@ -78,7 +76,7 @@ export function tablesNamed(
     parked: table("parked"),
     done: table("done"),
     overflow: table("overflow"),
-    state: boxStateTable(schema),
+    boxes: boxTable(schema),
     audit: auditTable(schema),
     memory: inboxTable(schema),
     positions: `"${schema}"."${box}_pending_position_seq"`,
@@ -93,8 +91,8 @@ export function migrationTable(schema: string): string {
   return `"${schema}"."migration"`;
 }
 
-/** One row per box that was ever paused or cleaned. */
-export function boxStateTable(schema: string): string {
+/** All boxes: the outbox, and the inbox of each consumer. */
+export function boxTable(schema: string): string {
   return `"${schema}"."box"`;
 }
 
@@ -106,11 +104,6 @@ export function scheduleTable(schema: string): string {
 /** What operators have changed. */
 export function auditTable(schema: string): string {
   return `"${schema}"."audit"`;
-}
-
-/** The consumers that have an inbox. */
-export function consumerTable(schema: string): string {
-  return `"${schema}"."inbox_consumer"`;
 }
 
 /** What consumers have taken over: handled, or kept in their boxes. */

@@ -196,10 +196,10 @@ describeOnEach("postgres", ({ url }) => {
   it("lists, gets and discards a row that is no message, and does not retry it", async () => {
     const { store, contents } = await data.create();
     await pool.query(`
-      INSERT INTO ${t.parked} (lane, position, id, source, type, content_type, topic, key, extensions, headers, data, attempts, reason)
-      VALUES (1, 1, 'null headers', '/s', 't', 'a/b', 't', NULL, '{}', 'null', '', 0, 'unreadable'),
-             (1, 2, 'odd', '/s', '', 'a/b', '', '', '{"a": {}, "b": 1}', '{"h": 1, "g": "x"}', '\\x01', 0, 'unreadable'),
-             (1, 3, 'good', '/s', 't', 'a/b', 't', 'k', '{"a": true}', '{"h": "x"}', '', 0, 'refused')`);
+      INSERT INTO ${t.parked} (box, lane, position, id, source, type, content_type, topic, key, extensions, headers, data, attempts, reason)
+      VALUES (0, 1, 1, 'null headers', '/s', 't', 'a/b', 't', NULL, '{}', 'null', '', 0, 'unreadable'),
+             (0, 1, 2, 'odd', '/s', '', 'a/b', '', '', '{"a": {}, "b": 1}', '{"h": 1, "g": "x"}', '\\x01', 0, 'unreadable'),
+             (0, 1, 3, 'good', '/s', 't', 'a/b', 't', 'k', '{"a": true}', '{"h": "x"}', '', 0, 'refused')`);
     const { messages } = await store.admin.list({ status: "parked" });
     expect(messages.map(({ id }) => id)).toEqual(["good", "odd", "null headers"]);
     const [first, second, third] = await Promise.all(

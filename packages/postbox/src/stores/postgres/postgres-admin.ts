@@ -30,8 +30,8 @@ import {
   takeTokenSql,
   tokenReachSql,
 } from "./admin-sql.js";
+import type { BoxFinder } from "./box-numbers.js";
 import { planByKey } from "./by-key.js";
-import type { BoxFinder } from "./consumers.js";
 import { type MessageRecord, messageFrom } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
@@ -194,13 +194,13 @@ export function postgresAdmin(
             const statement = new Statement();
             const reach = before === undefined ? { limit } : { before, limit };
             const text = selectSql(statement, t, { status, filter, reach, list: summary, newest: true });
-            return (await query(text, statement.params)).map((row) => storedFrom(status, row, t));
+            return (await query(text, statement.params)).map((row) => storedFrom(status, row));
           },
           async details(status, id) {
             const statement = new Statement();
             const asked = { status, filter: { ids: [id] }, reach: { limit: 1000 }, list: details, newest: true };
             return (await query(selectSql(statement, t, asked), statement.params)).map((row) =>
-              detailsFrom(status, row, t),
+              detailsFrom(status, row),
             );
           },
         }),
@@ -226,7 +226,7 @@ export function postgresAdmin(
 
     async release(key, { box, by, reason }) {
       const t = await tablesOf(box);
-      const lane = t.firstLane + laneOf(key);
+      const lane = laneOf(key);
       return guarded("release a key", async () => {
         const released = await inTransaction(async (client) => {
           await client.query(lockLanesSql(t), [[lane]]);
@@ -300,12 +300,12 @@ function statsFrom({ counts, held, paused, unowned, owners }: StatsRecord, done:
   };
 }
 
-function storedFrom(status: Status, row: Row, { firstLane }: BoxTables): StoredMessage {
+function storedFrom(status: Status, row: Row): StoredMessage {
   const { key, last_error: lastError, due_at: dueAt, schedule_key: scheduleKey, published_at: publishedAt } = row;
   return {
     status,
     position: Number(row.position),
-    lane: Number(row.lane) - firstLane,
+    lane: Number(row.lane),
     id: String(row.id),
     type: String(row.type),
     topic: String(row.topic),
@@ -323,10 +323,10 @@ function storedFrom(status: Status, row: Row, { firstLane }: BoxTables): StoredM
   };
 }
 
-function detailsFrom(status: Status, row: Row, t: BoxTables): StoredMessageDetails {
+function detailsFrom(status: Status, row: Row): StoredMessageDetails {
   const failures = JSON.parse(String(row.failures ?? "[]")) as { attempt: number; at: string; error: string }[];
   return {
-    ...storedFrom(status, row, t),
+    ...storedFrom(status, row),
     ...messageFrom(row as unknown as MessageRecord),
     failures: failures.map(({ attempt, at, error }): Failure => ({ attempt, at: new Date(at), error })),
   };

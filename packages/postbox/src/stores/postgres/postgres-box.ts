@@ -3,6 +3,7 @@ import { laneOf } from "../../internal/lane.js";
 import {
   type Box,
   defaultReadBytes,
+  type Executor,
   type Lane,
   type Member,
   type Row,
@@ -16,7 +17,7 @@ import { boxFunctions } from "./box-functions.js";
 import { dueFrom, lateFrom, readFrom } from "./box-rows.js";
 import { openPartitionSql } from "./done-partitions.js";
 import { errorText } from "./error-text.js";
-import type { BoxTables } from "./names.js";
+import { tablesOf } from "./names.js";
 import type { Field } from "./plain-rows.js";
 import type { RowForm, StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
@@ -24,36 +25,41 @@ import type { KeptIn } from "./settle-sql.js";
 
 /**
  * A box in Postgres. Each verb is one statement in a transaction of its own: a crash leaves all of it or nothing, and a
- * verb whose answer was lost may be called again.
+ * verb whose answer was lost may be called again. `number` is asked for before each.
  */
 export function postgresBox(
   schema: string,
-  tables: BoxTables,
   name: string,
+  number: (look: Executor) => number | Promise<number>,
   run: StatementRunner,
   checkSchema: SchemaCheck,
 ): Box {
+  const tables = tablesOf(schema, name);
   const functions = boxFunctions(tables);
-  const statements = { ...functions, partition: { call: openPartitionSql(tables) } };
+  const partition = openPartitionSql(tables);
   /** Where what is sent is kept, and until when that is so. */
   let kept: { readonly in: KeptIn; readonly until: number } = { in: "overflow", until: 0 };
 
-  type Verb = keyof typeof statements;
+  type Verb = keyof typeof functions;
   async function query(verb: Verb, params: readonly unknown[], signal?: AbortSignal, form?: RowForm) {
+    return failing(words[verb] ?? verb, signal, async () => {
+      const look: Executor = (text, given) => run(text, given, signal);
+      await checkSchema(look);
+      // The number is always the last parameter.
+      return (await run(functions[verb].call, [...params, await number(look)], signal, form)).rows;
+    });
+  }
+
+  async function failing<R>(what: string, signal: AbortSignal | undefined, work: () => Promise<R>): Promise<R> {
     try {
-      await checkSchema((text, given) => run(text, given, signal));
-      return (await run(statements[verb].call, params, signal, form)).rows;
+      return await work();
     } catch (thrown) {
       if (signal?.aborted) throw signal.reason;
       const error = schemaError(thrown, schema);
       if (error instanceof PostboxError || isConnectionLost(error)) throw error;
-      throw new PostboxError(
-        "store-failed",
-        `could not ${words[verb] ?? verb} the box ${name} in Postgres: ${reasonOf(error)}`,
-        {
-          cause: error,
-        },
-      );
+      throw new PostboxError("store-failed", `could not ${what} the box ${name} in Postgres: ${reasonOf(error)}`, {
+        cause: error,
+      });
     }
   }
 
@@ -62,7 +68,7 @@ export function postgresBox(
   }
 
   async function lookForPartition(): Promise<void> {
-    const [found] = await query("partition", []);
+    const [found] = await failing("look for the partitions of", undefined, async () => (await run(partition, [])).rows);
     const [keptIn, ms] =
       found === undefined ? (["overflow", overflowMs] as const) : (["done", Number(found.left_ms)] as const);
     kept = { in: keptIn, until: performance.now() + ms };
@@ -70,7 +76,7 @@ export function postgresBox(
 
   return {
     async renew(owner, leaseMs, order, signal) {
-      const rows = await query("renew", [owner, leaseMs, order, tables.firstLane, name], signal);
+      const rows = await query("renew", [owner, leaseMs, order], signal);
       return {
         paused: rows.some(({ lane, owner }) => lane === null && owner === null),
         others: rows.filter(({ lane, owner }) => lane === null && owner !== null).map(memberFrom),
@@ -80,12 +86,12 @@ export function postgresBox(
 
     async own(owner, most, { dead = [], all = false, except = [] } = {}, signal) {
       const [owners, beats] = [dead.map((member) => member.owner), dead.map(({ beat }) => beat)];
-      const params = [owner, most, laneOf(owner), owners, beats, all, except, tables.firstLane, name];
+      const params = [owner, most, laneOf(owner), owners, beats, all, except];
       return lanesFrom(await query("own", params, signal));
     },
 
     async release(owner, lanes, signal) {
-      if (lanes === undefined) await query("leave", [owner, tables.firstLane], signal);
+      if (lanes === undefined) await query("leave", [owner], signal);
       else await query("release", [owner, ...fenceOf(lanes)], signal);
     },
 
@@ -136,7 +142,7 @@ export function postgresBox(
       const { lane, position, id } = rowColumns(sent);
       const rows = [...fenceOf(lanes), lane, position, id, ...settlementColumns(others)];
       const settleInto = async (keptIn: KeptIn | "") =>
-        settledIn(await query("settle", [...rows, keptIn, alone, name], signal));
+        settledIn(await query("settle", [...rows, keptIn, alone], signal));
       if (!keep) return settleInto("");
       if (performance.now() >= kept.until) await lookForPartition();
       if (kept.in === "overflow") return settleInto("overflow");
@@ -172,7 +178,6 @@ const words: Readonly<Record<string, string>> = {
   due: "read what is due in",
   late: "look for late commits in",
   promote: "append what is due in",
-  partition: "look for the partitions of",
   suspect: "note crashes in",
 };
 

@@ -6,8 +6,8 @@ import { onlyValue } from "../../transactions/open-transaction.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { busyError, failedError } from "../inbox-errors.js";
 import { lockLanesSql } from "./admin-sql.js";
+import type { BoxFinder } from "./box-numbers.js";
 import { cancelStatement } from "./cancel-statement.js";
-import type { BoxFinder } from "./consumers.js";
 import { errorText } from "./error-text.js";
 import { handledSql, rememberSql } from "./inbox-functions.js";
 import { adoptSql, fieldOf, hashSql, keepSql, memoryColumns, placeSql, setAsideSql } from "./inbox-sql.js";
@@ -70,8 +70,8 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     async keep(arrivals, { retentionMs, waitMs }, signal) {
       const [first] = arrivals;
       if (first === undefined) return [];
-      const { keep, firstLane } = await statements(first.consumer);
-      const given = JSON.stringify(arrivals.map((arrival) => recordOf(arrival, firstLane)));
+      const { keep } = await statements(first.consumer);
+      const given = JSON.stringify(arrivals.map(recordOf));
       const { rows } = await patiently(first, waitMs, run(keep, [given, retentionMs, limitOf(waitMs)], signal));
       const found: Remembered[] = [];
       for (const [index, arrival] of arrivals.entries()) {
@@ -84,9 +84,9 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     },
 
     async setAside(arrival, aside, { retentionMs, waitMs }, signal) {
-      const { firstLane, lockLanes, adopt, place, ...to } = await statements(arrival.consumer);
+      const { lockLanes, adopt, place, ...to } = await statements(arrival.consumer);
       const anyway = aside.to === "parked" && aside.anyway === true;
-      const record = recordOf(arrival, firstLane);
+      const record = recordOf(arrival);
       const given = JSON.stringify([record]);
       const retryInMs = aside.to === "wait" ? aside.retryInMs : null;
       const work = async (client: ClientBase) => {
@@ -132,17 +132,17 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     },
 
     async handled(tx, arrival, row, epoch) {
-      const { firstLane } = await statements(arrival.consumer);
-      const where = [firstLane + row.lane, epoch, row.position, row.waiting ? (row.turn ?? 0) : null];
+      const { box } = await statements(arrival.consumer);
+      const where = [row.lane, epoch, row.position, row.waiting ? (row.turn ?? 0) : null];
       const what = [arrival.consumer, arrival.id, arrival.handler ?? null, row.message.id];
-      return onlyValue(await write(tx, handled, [...where, ...what])) === true;
+      return onlyValue(await write(tx, handled, [...where, ...what, box])) === true;
     },
   };
 }
 
 function statementsOf(schema: string, t: BoxTables) {
   return {
-    firstLane: t.firstLane,
+    box: t.box,
     keep: keepSql(schema, t),
     adopt: adoptSql(schema, t),
     place: placeSql(t),
@@ -188,7 +188,7 @@ function memoryValues({ consumer, id, message, origin, handler, hash }: Arrival)
 }
 
 /** As `keepSql` reads it. */
-function recordOf(arrival: Arrival, firstLane: number): Readonly<Record<string, unknown>> & { readonly lane: number } {
+function recordOf(arrival: Arrival): Readonly<Record<string, unknown>> & { readonly lane: number } {
   const { message, storePayload = false } = arrival;
   const values = messageValues(message);
   const memory = memoryValues(arrival);
@@ -196,7 +196,7 @@ function recordOf(arrival: Arrival, firstLane: number): Readonly<Record<string, 
     ...Object.fromEntries(memoryColumns.map(([name], index) => [fieldOf(name), memory[index]])),
     payload: storePayload,
     at: timeOf(arrival),
-    lane: firstLane + laneOf(message.key ?? message.id),
+    lane: laneOf(message.key ?? message.id),
     ...Object.fromEntries(
       messageColumns.map(([name, type]) => [
         `m_${name}`,

@@ -200,8 +200,8 @@ describeOnEach("postgres", ({ url }) => {
     await pool.query(`CREATE TABLE ${schema}.older PARTITION OF ${t.done} FOR VALUES FROM ('${at(20)}') TO ('${at(9)}');
       CREATE TABLE ${schema}.old PARTITION OF ${t.done} FOR VALUES FROM ('${at(9)}') TO ('${at(5)}')`);
     const insert = (name: string, days: number, count: number) =>
-      pool.query(`INSERT INTO ${t.done} (lane, position, id, source, type, content_type, topic, extensions, headers, data, attempts, done_at)
-        SELECT n % 64, n, '${name}-' || n, '/s', 't', 'a/b', 't', '{}', '{}', '', 1, '${at(days)}' FROM generate_series(1, ${count}) AS n`);
+      pool.query(`INSERT INTO ${t.done} (box, lane, position, id, source, type, content_type, topic, extensions, headers, data, attempts, done_at)
+        SELECT 0, n % 64, n, '${name}-' || n, '/s', 't', 'a/b', 't', '{}', '{}', '', 1, '${at(days)}' FROM generate_series(1, ${count}) AS n`);
     await insert("older", 10, 2100);
     await insert("old", 8, 5);
     await insert("young", 6, 5);
@@ -255,7 +255,7 @@ describeOnEach("postgres", ({ url }) => {
     });
     await working.opened;
     const until = async () =>
-      (await pool.query(`SELECT cleaner_until AS until FROM ${t.state} WHERE name = 'outbox'`)).rows[0].until as Date;
+      (await pool.query(`SELECT cleaner_until AS until FROM ${t.boxes} WHERE name = 'outbox'`)).rows[0].until as Date;
     const before = await until();
     vi.advanceTimersByTime(30_000);
     vi.useRealTimers();

@@ -6,8 +6,8 @@ import { runtimeWith, sleep } from "../../internal/runtime.js";
 import type { Executor, TransactionLibrary } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { checkPurge } from "../admin-options.js";
+import type { BoxFinder } from "./box-numbers.js";
 import { planByKey } from "./by-key.js";
-import type { BoxFinder } from "./consumers.js";
 import {
   attachSql,
   cutOffName,
@@ -66,11 +66,9 @@ export function postgresRetention(
     async function mayGoOn(): Promise<boolean> {
       if (signal?.aborted) return false;
       const { rows } = await run(
-        `INSERT INTO ${t.state} AS s (name, cleaner, cleaner_until)
-         VALUES (${t.name}, $1::text, clock_timestamp() + interval '1 minute')
-         ON CONFLICT (name) DO UPDATE SET cleaner = excluded.cleaner, cleaner_until = excluded.cleaner_until
-         WHERE s.cleaner_until IS NULL OR s.cleaner_until < clock_timestamp() OR s.cleaner = excluded.cleaner
-         RETURNING name`,
+        `UPDATE ${t.boxes} SET cleaner = $1::text, cleaner_until = clock_timestamp() + interval '1 minute'
+         WHERE number = ${t.box} AND (cleaner_until IS NULL OR cleaner_until < clock_timestamp() OR cleaner = $1::text)
+         RETURNING number`,
         [cleaner],
       );
       return rows.length > 0;
@@ -221,9 +219,9 @@ export function postgresRetention(
     async function cleanMemory(): Promise<void> {
       // First of all, and committed: no copy of what is forgotten counts as new, neither now nor when more is to be remembered.
       await run(
-        `UPDATE ${t.state} s SET forgotten_until =
-           greatest(s.forgotten_until, clock_timestamp() - $1::double precision * interval '1 millisecond')
-         WHERE name = ${t.name}`,
+        `UPDATE ${t.boxes} SET forgotten_until =
+           greatest(forgotten_until, clock_timestamp() - $1::double precision * interval '1 millisecond')
+         WHERE number = ${t.box}`,
         [retentionMs],
       );
       const keptMs = retentionMs + Math.min(forgetLaterMs, retentionMs);
@@ -263,7 +261,7 @@ export function postgresRetention(
         }
       } finally {
         await run(
-          `UPDATE ${t.state} SET cleaner = NULL, cleaner_until = NULL WHERE name = ${t.name} AND cleaner = $1`,
+          `UPDATE ${t.boxes} SET cleaner = NULL, cleaner_until = NULL WHERE number = ${t.box} AND cleaner = $1`,
           [cleaner],
         );
       }

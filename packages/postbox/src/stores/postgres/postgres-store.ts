@@ -1,18 +1,17 @@
 import type { ClientBase, Pool } from "pg";
 import type { Message } from "../../message/message.js";
 import { checkOptions, object, text } from "../../options.js";
-import type { Box, Store, TransactionLibrary } from "../../store.js";
+import type { Executor, Store, TransactionLibrary } from "../../store.js";
 import { connectionEnded, isConnectionLost } from "../../transactions/connection-lost.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
 import { consumerOf, requireBox } from "../box-names.js";
-import { boxFoundBy, boxFromLane } from "./box-lanes.js";
-import { boxFinder } from "./consumers.js";
+import { boxFinder } from "./box-numbers.js";
 import { keyLocks } from "./key-lock.js";
 import { columnsOf, messageColumns, messageValues, usualColumns } from "./message-columns.js";
 import { migrationSteps } from "./migrations.js";
-import { type BoxTables, boxTables, defaultSchema, schemaRule } from "./names.js";
+import { defaultSchema, outboxNumber, schemaRule } from "./names.js";
 import { ownConnections } from "./own-connection.js";
 import { poolRule } from "./pool-rule.js";
 import { postgresAdmin } from "./postgres-admin.js";
@@ -113,7 +112,7 @@ export function postgresStore(
     async append(tx, box, messages, { strictKeyOrder = false } = {}) {
       requireBox(box);
       const [first] = messages;
-      const { firstLane, ...sql } = statements.get(box) ?? (await appending(box, tx));
+      const sql = statements.get(box) ?? (await appending(box, tx));
       const locks = strictKeyOrder ? keyLocks(schema, box, messages) : [];
       const inTurn = locks.length > 0;
       if (first === undefined) library.executor(tx);
@@ -121,19 +120,14 @@ export function postgresStore(
         const [alone, turn] = messages.some(({ scheduleKey }) => scheduleKey !== undefined)
           ? [sql.keyed, sql.keyedInTurn]
           : [sql.timed, sql.timedInTurn];
-        await write(tx, inTurn ? turn : alone, [
-          manyMessages(messages, firstLane),
-          ...(inTurn ? [JSON.stringify(locks)] : []),
-        ]);
+        await write(tx, inTurn ? turn : alone, [manyMessages(messages), ...(inTurn ? [JSON.stringify(locks)] : [])]);
       } else if (messages.length === 1) {
         const columns = inTurn ? messageColumns : columnsOf(first);
         const text = inTurn ? sql.oneInTurn : columns === usualColumns ? sql.usual : sql.one;
-        await write(tx, text, [...oneMessage(first, columns, firstLane), ...locks]);
+        await write(tx, text, [...oneMessage(first, columns), ...locks]);
       } else {
-        await write(tx, inTurn ? sql.manyInTurn : sql.many, [
-          manyMessages(messages, firstLane),
-          ...(inTurn ? [JSON.stringify(locks)] : []),
-        ]);
+        const text = inTurn ? sql.manyInTurn : sql.many;
+        await write(tx, text, [manyMessages(messages), ...(inTurn ? [JSON.stringify(locks)] : [])]);
       }
     },
 
@@ -157,20 +151,10 @@ export function postgresStore(
 
     box(box) {
       requireBox(box);
-      const make = (t: BoxTables): Box => {
-        const boxOn = (execute: StatementRunner) => postgresBox(schema, t, box, execute, checkSchema);
-        const made = open === undefined ? boxOn(run) : withReservedConnections(`${schema}.${box}`, boxOn, run, open);
-        return boxFromLane(t.firstLane, made);
-      };
-      if (consumerOf(box) === undefined) return make(boxTables(schema, box));
-      let found: Promise<Box> | undefined;
-      return boxFoundBy(() => {
-        found ??= boxes.tables(box).then(make, (error) => {
-          found = undefined;
-          throw error;
-        });
-        return found;
-      });
+      const isInbox = consumerOf(box) !== undefined;
+      const number = isInbox ? async (look: Executor) => (await boxes.tables(box, look)).box : () => outboxNumber;
+      const boxOn = (execute: StatementRunner) => postgresBox(schema, box, number, execute, checkSchema);
+      return open === undefined ? boxOn(run) : withReservedConnections(`${schema}.${box}`, boxOn, run, open);
     },
 
     admin: postgresAdmin(schema, boxes, run, onPool, checkSchema),
@@ -200,23 +184,21 @@ function surviveBrokenConnections(pool: Pool): void {
   pool.on("connect", (client) => client.on("error", connectionEnded));
 }
 
-function oneMessage(message: Message, columns: typeof messageColumns, firstLane: number): unknown[] {
+function oneMessage(message: Message, columns: typeof messageColumns): unknown[] {
   const values = messageValues(message);
-  const params: unknown[] = [firstLane + values.lane];
+  const params: unknown[] = [values.lane];
   for (const [name, type] of columns) {
     params.push(type === "jsonb" ? JSON.stringify(values[name]) : (values[name] ?? null));
   }
   return params;
 }
 
-function manyMessages(messages: readonly Message[], firstLane: number): string {
+function manyMessages(messages: readonly Message[]): string {
   return JSON.stringify(
     messages.map((message) => {
       const values = messageValues(message);
-      const lane = firstLane + values.lane;
       return {
         ...values,
-        lane,
         due_at: message.deliverAt,
         schedule_key: message.scheduleKey,
         data: (values.data as Buffer).toString("base64"),

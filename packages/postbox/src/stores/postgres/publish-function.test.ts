@@ -581,8 +581,8 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
         await pool.query(`SELECT ${schema}.publish('t', '1'::jsonb, key => 'k', strict_key_order => ${strict})`);
         await publishAll([{ type: "t", key: "k" }, { type: "t" }], strict);
       }
-      const bare = `INSERT INTO ${schema}.outbox_pending (lane, id, source, type, content_type, topic, extensions, headers, data)
-        VALUES (1, '1', 's', 't', 'a/b', 't', '{}', '{}', '')`;
+      const bare = `INSERT INTO ${schema}.outbox_pending (box, lane, id, source, type, content_type, topic, extensions, headers, data)
+        VALUES (0, 1, '1', 's', 't', 'a/b', 't', '{}', '{}', '')`;
       // Of two in a row, one at least: without a number of its own, the transaction would have none.
       const answers = await Promise.allSettled([query(bare), query(bare)]);
       expect(answers).toContainEqual({ status: "rejected", reason: expect.objectContaining({ message: "too late" }) });
@@ -765,10 +765,10 @@ describeOnEach("postgres", ({ url }) => {
     });
 
     it.each([
-      ["a row of its own", "INSERT INTO S.outbox_pending (lane, id) VALUES (1, 'x')"],
+      ["a row of its own", "INSERT INTO S.outbox_pending (box, lane, id) VALUES (0, 1, 'x')"],
       [
         "a position of its own",
-        "INSERT INTO S.outbox_pending (lane, position) OVERRIDING SYSTEM VALUE VALUES (1, 9223372036854775807)",
+        "INSERT INTO S.outbox_pending (box, lane, position) OVERRIDING SYSTEM VALUE VALUES (0, 1, 9223372036854775807)",
       ],
       ["a look at the messages of others", "SELECT FROM S.outbox_pending"],
       ["a look at all messages", "SELECT FROM S.outbox_messages"],
@@ -800,8 +800,8 @@ describeOnEach("postgres", ({ url }) => {
     const role = `${schema}_producer`;
     await pool.query(`CREATE ROLE ${role}; GRANT USAGE ON SCHEMA ${schema} TO ${role};
       GRANT SELECT ON ${schema}.migration TO ${role};
-      GRANT INSERT (lane, ${columns}) ON ${schema}.outbox_pending TO ${role};
-      GRANT INSERT (lane, due_at, ${columns}) ON ${schema}.outbox_scheduled TO ${role}`);
+      GRANT INSERT (box, lane, ${columns}) ON ${schema}.outbox_pending TO ${role};
+      GRANT INSERT (box, lane, due_at, ${columns}) ON ${schema}.outbox_scheduled TO ${role}`);
     const own = new pg.Pool({ connectionString: url, max: 1, options: `-c role=${role}` });
     try {
       const store = postgresStore({ pool: own, schema });
@@ -814,8 +814,8 @@ describeOnEach("postgres", ({ url }) => {
       });
       const { rows } = await pool.query(`SELECT id FROM ${schema}.outbox_messages ORDER BY id`);
       expect(rows.map(({ id }) => id)).toEqual(["1", "2", "3"]);
-      const chosen = `INSERT INTO ${schema}.outbox_pending (lane, position, id, source, type, content_type, topic, extensions, headers, data)
-        OVERRIDING SYSTEM VALUE VALUES (1, 9007199254740991, 'x', 's', 't', 'a/b', 't', '{}', '{}', '')`;
+      const chosen = `INSERT INTO ${schema}.outbox_pending (box, lane, position, id, source, type, content_type, topic, extensions, headers, data)
+        OVERRIDING SYSTEM VALUE VALUES (0, 1, 9007199254740991, 'x', 's', 't', 'a/b', 't', '{}', '{}', '')`;
       await expect(own.query(chosen)).rejects.toMatchObject({ code: "42501" });
       await pool.query(`GRANT INSERT (position, schedule_key), SELECT, UPDATE, DELETE ON ${schema}.outbox_scheduled TO ${role};
         GRANT USAGE ON SEQUENCE ${schema}.outbox_scheduled_position_seq TO ${role}`);

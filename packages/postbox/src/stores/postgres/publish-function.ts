@@ -1,7 +1,7 @@
 import { laneCount } from "../../internal/lane.js";
 import { attributeBytes } from "../../message/attributes.js";
 import { reservedHeaders } from "../../message/reserved-headers.js";
-import { tablesNamed } from "./names.js";
+import { outboxNumber, tablesNamed } from "./names.js";
 import { scheduleFrom } from "./schedule-sql.js";
 
 /*
@@ -376,11 +376,12 @@ function append(s: string, schema: string): string {
       END IF;
       WITH later AS (${scheduleFrom(
         tablesNamed(schema, "outbox"),
+        outboxNumber,
         "SELECT m.*, m.ordinality AS place FROM unnest(messages) WITH ORDINALITY AS m WHERE m.due_at IS NOT NULL",
       )}
       )
-      INSERT INTO ${s}.outbox_pending (lane, ${columns})
-      SELECT lane, ${columns}
+      INSERT INTO ${s}.outbox_pending (box, lane, ${columns})
+      SELECT ${outboxNumber}, lane, ${columns}
       FROM unnest(messages) WITH ORDINALITY WHERE due_at IS NULL ORDER BY ordinality;
     END
     ${end}`;
@@ -495,7 +496,7 @@ function cancel(s: string): string {
     BEGIN
       PERFORM ${s}.publish_check_text('type', wanted_type, ${attributeBytes.type});
       PERFORM ${s}.publish_check_text('schedule_key', wanted_key, ${attributeBytes.scheduleKey});
-      PERFORM FROM ${s}.outbox_cancel(0, wanted_type, wanted_key);
+      PERFORM FROM ${s}.outbox_cancel(${outboxNumber}, wanted_type, wanted_key);
       RETURN FOUND;
     END
     ${end}`;

@@ -6,6 +6,7 @@ import { pgTransactions } from "../../transactions/pg.js";
 const checkViolation = "23514";
 
 const good: Readonly<Record<string, string>> = {
+  box: "0",
   lane: "1",
   position: "1000000",
   id: "'1'",
@@ -20,7 +21,9 @@ const good: Readonly<Record<string, string>> = {
 
 /** Values that a relay, the health or the administration could not work with. */
 const bad: readonly (readonly [column: string, value: string])[] = [
+  ["box", "-1"],
   ["lane", "-1"],
+  ["lane", "64"],
   ["position", "9223372036854775807"],
   ["position", "9007199254740992"],
   ["position", "0"],
@@ -82,9 +85,9 @@ describeOnEach("postgres", ({ url }) => {
   }
 
   describe.each([
-    ["outbox_pending", [["lane", "64"], ...badOfPending] as typeof bad, []],
-    ["inbox_pending", badOfPending, []],
-    ["outbox_scheduled", [["lane", "64"], ...badOfScheduled] as typeof bad, [["due_at", "now()"]] as typeof bad],
+    ["outbox_pending", [["box", "1"], ...badOfPending] as typeof bad, []],
+    ["inbox_pending", [["box", "0"], ...badOfPending] as typeof bad, [["box", "1"]] as typeof bad],
+    ["outbox_scheduled", [["box", "1"], ...badOfScheduled] as typeof bad, [["due_at", "now()"]] as typeof bad],
   ])("%s", (table, own, required) => {
     it("takes a message with all its columns", async () => {
       const more: typeof bad = [

@@ -1,7 +1,7 @@
 import { laneCount } from "../../internal/lane.js";
 import { attributeBytes } from "../../message/attributes.js";
 import { mostDataBytes } from "./message-columns.js";
-import { tablesNamed } from "./names.js";
+import { outboxNumber, tablesNamed } from "./names.js";
 
 /*
  * What the relay, the health and the administration trust of an appended row, whichever role inserted it. `createMessage` and
@@ -61,7 +61,8 @@ export function createRowChecks(schema: string): string {
   return Object.entries(checked)
     .map(([table, own]) => {
       const checks: Checks = {
-        lane: "NEW.lane BETWEEN 0 AND TG_ARGV[0]::integer",
+        box: "NEW.box BETWEEN TG_ARGV[0]::integer AND TG_ARGV[1]::integer",
+        lane: `NEW.lane BETWEEN 0 AND ${laneCount - 1}`,
         // A read begins after 0, and JavaScript has no greater integer.
         position: `NEW.position BETWEEN 1 AND ${Number.MAX_SAFE_INTEGER}`,
         created_at: "isfinite(NEW.created_at)",
@@ -90,11 +91,11 @@ export function createRowChecks(schema: string): string {
 /** Lets the database check what is appended to a box. */
 export function checkRows(schema: string, box: "outbox" | "inbox"): string {
   const t = tablesNamed(schema, box);
-  const highestLane = box === "outbox" ? laneCount - 1 : 0x7fffffff;
+  const numbers = box === "outbox" ? [outboxNumber, outboxNumber] : [outboxNumber + 1, 0x7fffffff];
   return (["pending", "scheduled"] as const)
     .map(
       (table) => `
-    CREATE TRIGGER check_${table} BEFORE INSERT ON ${t[table]} FOR EACH ROW EXECUTE FUNCTION "${schema}".check_${table}(${highestLane});`,
+    CREATE TRIGGER check_${table} BEFORE INSERT ON ${t[table]} FOR EACH ROW EXECUTE FUNCTION "${schema}".check_${table}(${numbers.join(", ")});`,
     )
     .join("");
 }

@@ -29,8 +29,8 @@ describeOnEach("postgres", ({ url }) => {
     await pool.query(`VACUUM ${scheduled}`);
     // After some calls, a session keeps one plan for all of them.
     for (let call = 0; call < 10; call++) expect(await cancel("k-1")).toBe(false);
-    await pool.query(`INSERT INTO ${scheduled} (due_at, lane, id, source, type, content_type, topic, extensions, headers, data, schedule_key)
-      SELECT now() + interval '1 day', 1, n::text, '/s', 't.T', 'a/b', 't', '{}', '{}', '', 'k-' || n FROM generate_series(1, 1000) AS n`);
+    await pool.query(`INSERT INTO ${scheduled} (due_at, box, lane, id, source, type, content_type, topic, extensions, headers, data, schedule_key)
+      SELECT now() + interval '1 day', 0, 1, n::text, '/s', 't.T', 'a/b', 't', '{}', '{}', '', 'k-' || n FROM generate_series(1, 1000) AS n`);
     await pool.query("BEGIN");
     try {
       const before = await scans();

@@ -1,4 +1,3 @@
-import { laneCount } from "../../internal/lane.js";
 import { sameTransaction } from "../../transactions/open-transaction.js";
 import { messageColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
@@ -11,8 +10,8 @@ import { plannedByKey } from "./planned-function.js";
 
 const names = messageColumns.map(([name]) => name).join(", ");
 
-/** The inboxes of all consumers share a table: in each box, a type and schedule key is there once. */
-const keyColumns = `(lane / ${laneCount}), type, schedule_key`;
+/** In each box, a type and schedule key is there once. An expression, as in create-box.ts: the primary key begins with the box. */
+const keyColumns = "(box + 0), type, schedule_key";
 
 /** The index that the statements below go by. */
 export function createScheduleKeyIndex(scheduled: string): string {
@@ -21,17 +20,17 @@ export function createScheduleKeyIndex(scheduled: string): string {
 }
 
 /**
- * Schedules the messages of a query with the columns `lane`, `due_at`, `schedule_key`, those of a message, and `place`: of several
+ * Schedules in a box the messages of a query with the columns `lane`, `due_at`, `schedule_key`, those of a message, and `place`: of several
  * with the same key the last, which replaces the one that is scheduled. Positions follow `place`, so that it decides between messages
  * that are due at the same time. Rows are written in order of their keys: two statements that share some never deadlock.
  */
-export function scheduleFrom({ scheduled, scheduledPositions }: ScheduleTables, query: string): string {
-  const written = ["position", "lane", "due_at", "schedule_key", ...messageColumns.map(([name]) => name)];
+export function scheduleFrom({ scheduled, scheduledPositions }: ScheduleTables, box: number, query: string): string {
+  const written = ["position", "box", "lane", "due_at", "schedule_key", ...messageColumns.map(([name]) => name)];
   const replaced = [...written, "created_at"].map((name) => `${name} = EXCLUDED.${name}`);
   return `
     INSERT INTO ${scheduled} (${written.join(", ")})
     SELECT * FROM (
-      SELECT nextval('${scheduledPositions}'), lane, due_at, schedule_key, ${names} FROM (
+      SELECT nextval('${scheduledPositions}'), ${box}, lane, due_at, schedule_key, ${names} FROM (
         SELECT * FROM (
           SELECT q.*, max(place) OVER (PARTITION BY type, schedule_key) AS last_place FROM (${query}) AS q
         ) AS q
@@ -55,7 +54,7 @@ export function createCancelFunction(t: Pick<BoxTables, "scheduled" | "function"
     BEGIN
       RETURN QUERY
         DELETE FROM ${t.scheduled} m
-        WHERE (m.lane / ${laneCount}) = $1 AND m.type = $2 AND m.schedule_key = $3 RETURNING m.id;
+        WHERE (m.box + 0) = $1 AND m.type = $2 AND m.schedule_key = $3 RETURNING m.id;
     END
     $function$;
 `;
@@ -64,7 +63,7 @@ export function createCancelFunction(t: Pick<BoxTables, "scheduled" | "function"
 /** The same for one box: $1 is the type, $2 the schedule key. */
 export function cancelSql(t: BoxTables): string {
   return `
-    SELECT id FROM ${t.function("cancel")}(${t.firstLane / laneCount}, $1::text, $2::text) AS id WHERE ${sameTransaction}`;
+    SELECT id FROM ${t.function("cancel")}(${t.box}, $1::text, $2::text) AS id WHERE ${sameTransaction}`;
 }
 
 type ScheduleTables = Pick<BoxTables, "scheduled" | "scheduledPositions">;

@@ -14,12 +14,12 @@ export type KeptIn = "done" | "overflow";
  * then the epoch no longer matches; one that comes later waits for this transaction. Reading the epoch without the lock would let
  * a settle through whose lane is being taken.
  */
-function fence(t: Tables): string {
+function fence(t: Tables, box: string): string {
   return `
       standing := ARRAY(
         SELECT k.lane FROM (SELECT * FROM unnest($1, $2) AS e (lane, epoch) ORDER BY lane) AS e
         CROSS JOIN LATERAL (
-          SELECT x.lane FROM ${t.lane} x WHERE x.lane = e.lane AND x.epoch = e.epoch FOR KEY SHARE
+          SELECT x.lane FROM ${t.lane} x WHERE x.box = ${box} AND x.lane = e.lane AND x.epoch = e.epoch FOR KEY SHARE
         ) AS k);`;
 }
 
@@ -36,7 +36,7 @@ function failures(before: string): string {
  * id, which is nearly all of them: they leave in one statement. $6 to $14 are the others, one by one: lane, position, id, whether
  * it waits, its turn, its fate, its tries, in how many ms it is retried (NaN: it only queues up), its error ('': none); $15 what
  * each was held under if it was sent from `wait` ('': nothing). $16 says where sent rows are kept ('': nowhere), $17 whether each
- * waits alone, $18 is the box's name. No array has NULLs: a session with `array_nulls = off` would read them as texts.
+ * waits alone, $18 is the box. No array has NULLs: a session with `array_nulls = off` would read them as texts.
  *
  * - A row is the one that was read only if its id is, too: after a failover that lost commits, its position may be another's. IS NOT
  *   DISTINCT FROM keeps the lookup to the primary key: the index of ids is larger, and compares texts.
@@ -49,8 +49,8 @@ function failures(before: string): string {
  */
 export function settleFunction(t: Tables): PlannedFunction {
   const kept = (into: KeptIn) => `
-        INSERT INTO ${t[into]} (lane, position, ${columns}, created_at, attempts, failures)
-        SELECT lane, position, ${columns}, created_at, attempts + 1, failures FROM gone;`;
+        INSERT INTO ${t[into]} (box, lane, position, ${columns}, created_at, attempts, failures)
+        SELECT box, lane, position, ${columns}, created_at, attempts + 1, failures FROM gone;`;
   /** Where `rows` says which; nothing else is in the statement, so that its count is theirs. */
   const removed = (rows: string) => `
       IF $16 = 'done' THEN
@@ -64,19 +64,20 @@ export function settleFunction(t: Tables): PlannedFunction {
           SELECT r.tid FROM unnest($3, $4, $5) AS i (lane, position, id)
           CROSS JOIN LATERAL (
             SELECT y.ctid AS tid FROM ${t.pending} y
-            WHERE y.lane = i.lane AND y.position = i.position AND y.id IS NOT DISTINCT FROM i.id OFFSET 0
+            WHERE y.box = $18 AND y.lane = i.lane AND y.position = i.position AND y.id IS NOT DISTINCT FROM i.id OFFSET 0
           ) AS r
           WHERE i.lane = ANY (standing)))`;
-  const oneByOne = "x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id";
+  const oneByOne =
+    "x.box = $18 AND x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id";
   const keptRow = (into: KeptIn) => `
-          INSERT INTO ${t[into]} (lane, position, ${columns}, created_at, attempts, failures)
-          VALUES (item.lane, item.position, ${valuesOf("w")}, w.created_at, w.attempts + 1, w.failures);`;
+          INSERT INTO ${t[into]} (box, lane, position, ${columns}, created_at, attempts, failures)
+          VALUES ($18, item.lane, item.position, ${valuesOf("w")}, w.created_at, w.attempts + 1, w.failures);`;
   const hold = (dueAt: string) => `
-          INSERT INTO ${t.hold} AS h (lane, key, due_at) VALUES (item.lane, held_under, ${dueAt})
-          ON CONFLICT (lane, key) DO UPDATE SET due_at = excluded.due_at WHERE h.due_at <> 'infinity';`;
+          INSERT INTO ${t.hold} AS h (box, lane, key, due_at) VALUES ($18, item.lane, held_under, ${dueAt})
+          ON CONFLICT (box, lane, key) DO UPDATE SET due_at = excluded.due_at WHERE h.due_at <> 'infinity';`;
   const park = (row: string, turn: string) => `
-          INSERT INTO ${t.parked} (lane, position, ${columns}, created_at, attempts, reason, failures, turn, holds)
-          VALUES (item.lane, item.position, ${valuesOf(row)}, ${row}.created_at, item.tries, item.error,
+          INSERT INTO ${t.parked} (box, lane, position, ${columns}, created_at, attempts, reason, failures, turn, holds)
+          VALUES ($18, item.lane, item.position, ${valuesOf(row)}, ${row}.created_at, item.tries, item.error,
                   ${failures(`${row}.failures`)}, ${turn}, item.retry_in_ms IS NOT NULL);`;
   return plannedFunction({
     name: t.function("settle"),
@@ -93,12 +94,12 @@ export function settleFunction(t: Tables): PlannedFunction {
         "double precision[]",
         "text[]",
       ],
-      ...["text[]", "text", "boolean", "text"],
+      ...["text[]", "text", "boolean", "integer"],
     ],
     returns: ["lane integer", "transaction text"],
     declare: `standing integer[]; item record; p ${t.pending}%ROWTYPE; w ${t.wait}%ROWTYPE; held_under text;
       dropped text[] := '{}'; reasons text[] := '{}'; freed_lanes integer[] := '{}'; freed_keys text[] := '{}'; seen integer;`,
-    body: `${fence(t)}
+    body: `${fence(t, "$18")}
 ${removed(allAtOnce)}
       GET DIAGNOSTICS seen = ROW_COUNT;
       IF seen < cardinality($3) THEN
@@ -119,16 +120,16 @@ ${removed(oneByOne)}
         IF item.fate = 'pending' AND NOT item.waiting THEN
           UPDATE ${t.pending} x
           SET attempts = item.tries, last_error = item.error, crashes = 0, failures = ${failures("x.failures")}
-          WHERE x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id;
+          WHERE ${oneByOne};
           CONTINUE;
         ELSIF NOT item.waiting THEN
-          DELETE FROM ${t.pending} x WHERE x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id
+          DELETE FROM ${t.pending} x WHERE ${oneByOne}
           RETURNING * INTO p;
           CONTINUE WHEN NOT FOUND;
           held_under := CASE WHEN $17 OR p.key IS NULL THEN chr(1) || p.id ELSE p.key END;
           IF item.fate = 'wait' THEN
-            INSERT INTO ${t.wait} (lane, position, ${columns}, created_at, attempts, last_error, hold_key, failures)
-            VALUES (item.lane, item.position, ${valuesOf("p")}, p.created_at, item.tries, coalesce(item.error, p.last_error),
+            INSERT INTO ${t.wait} (box, lane, position, ${columns}, created_at, attempts, last_error, hold_key, failures)
+            VALUES ($18, item.lane, item.position, ${valuesOf("p")}, p.created_at, item.tries, coalesce(item.error, p.last_error),
                     held_under, ${failures("p.failures")});
           ELSIF item.fate = 'parked' THEN${park("p", "0")}
           ELSE
@@ -139,12 +140,12 @@ ${removed(oneByOne)}
           UPDATE ${t.wait} x
           SET attempts = item.tries, crashes = 0, last_error = coalesce(item.error, x.last_error),
               updated_at = clock_timestamp(), failures = ${failures("x.failures")}
-          WHERE x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id AND x.turn = item.turn
+          WHERE ${oneByOne} AND x.turn = item.turn
           RETURNING x.hold_key INTO held_under;
           CONTINUE WHEN NOT FOUND;
         ELSE
           DELETE FROM ${t.wait} x
-          WHERE x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id AND x.turn = item.turn
+          WHERE ${oneByOne} AND x.turn = item.turn
           RETURNING * INTO w;
           IF FOUND THEN
             held_under := w.hold_key;
@@ -169,23 +170,25 @@ ${removed(oneByOne)}
         IF item.retry_in_ms = 'Infinity' THEN${hold("'infinity'")}
         ELSIF item.retry_in_ms IS NOT NULL THEN${hold("clock_timestamp() + item.retry_in_ms * interval '1 millisecond'")}
         ELSIF item.fate IN ('wait', 'pending') THEN
-          INSERT INTO ${t.hold} (lane, key, due_at) VALUES (item.lane, held_under, clock_timestamp())
-          ON CONFLICT (lane, key) DO NOTHING;
+          INSERT INTO ${t.hold} (box, lane, key, due_at) VALUES ($18, item.lane, held_under, clock_timestamp())
+          ON CONFLICT (box, lane, key) DO NOTHING;
         END IF;
       END LOOP;
 
       FOR item IN SELECT DISTINCT f.lane, f.key FROM unnest(freed_lanes, freed_keys) AS f (lane, key) LOOP
-        SELECT h.changes INTO seen FROM ${t.hold} h WHERE h.lane = item.lane AND h.key = item.key AND h.due_at <> 'infinity';
+        SELECT h.changes INTO seen FROM ${t.hold} h
+        WHERE h.box = $18 AND h.lane = item.lane AND h.key = item.key AND h.due_at <> 'infinity';
         CONTINUE WHEN NOT FOUND;
-        PERFORM FROM ${t.wait} x WHERE (x.lane + 0) = item.lane AND x.hold_key = item.key LIMIT 1;
+        PERFORM FROM ${t.wait} x
+        WHERE (x.box + 0) = $18 AND (x.lane + 0) = item.lane AND x.hold_key = item.key LIMIT 1;
         CONTINUE WHEN FOUND;
         DELETE FROM ${t.hold} h
-        WHERE h.lane = item.lane AND h.key = item.key AND h.changes = seen AND h.due_at <> 'infinity';
+        WHERE h.box = $18 AND h.lane = item.lane AND h.key = item.key AND h.changes = seen AND h.due_at <> 'infinity';
       END LOOP;
 
       IF cardinality(dropped) > 0 THEN
         INSERT INTO ${t.audit} (box, action, actor, reason, count, ids)
-        SELECT $18, 'drop', 'relay', d.reason, count(*), array_agg(d.id)
+        SELECT (SELECT b.name FROM ${t.boxes} b WHERE b.number = $18), 'drop', 'relay', d.reason, count(*), array_agg(d.id)
         FROM unnest(dropped, reasons) AS d (id, reason) GROUP BY d.reason;
       END IF;
       -- Without a lane, the number that reads have shown this transaction under.
@@ -193,17 +196,17 @@ ${removed(oneByOne)}
   });
 }
 
-/** Stores the crashes $7 of the rows $3 to $6 (lane, position, id, whether it waits), in the lanes $1 of the epochs $2. */
+/** Stores the crashes $7 of the rows $3 to $6 (lane, position, id, whether it waits), in the lanes $1 of the epochs $2, of the box $8. */
 export function suspectFunction(t: Tables): PlannedFunction {
   const note = (table: string) => `
           UPDATE ${table} x SET crashes = item.crashes
-          WHERE x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id;`;
+          WHERE x.box = $8 AND x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id;`;
   return plannedFunction({
     name: t.function("suspect"),
-    params: ["integer[]", "bigint[]", "integer[]", "bigint[]", "text[]", "boolean[]", "integer[]"],
+    params: ["integer[]", "bigint[]", "integer[]", "bigint[]", "text[]", "boolean[]", "integer[]", "integer"],
     returns: ["lane integer"],
     declare: "standing integer[]; item record;",
-    body: `${fence(t)}
+    body: `${fence(t, "$8")}
       FOR item IN
         SELECT i.* FROM unnest($3, $4, $5, $6, $7) AS i (lane, position, id, waiting, crashes) WHERE i.lane = ANY (standing)
       LOOP

@@ -52,8 +52,8 @@ describeOnEach("postgres", ({ url }) => {
       // As another program could have written it, without the checks.
       await pool.query(`ALTER TABLE ${schema}.outbox_pending DISABLE TRIGGER ALL`);
       await pool.query(
-        `INSERT INTO ${schema}.outbox_pending (lane, id, source, type, content_type, topic, key, extensions, headers, data)
-       SELECT lane, 'bad', source, type, content_type, '', key, '[1]', 'null', data FROM ${schema}.outbox_pending`,
+        `INSERT INTO ${schema}.outbox_pending (box, lane, id, source, type, content_type, topic, key, extensions, headers, data)
+       SELECT box, lane, 'bad', source, type, content_type, '', key, '[1]', 'null', data FROM ${schema}.outbox_pending`,
       );
       await pool.query(`ALTER TABLE ${schema}.outbox_pending ENABLE TRIGGER ALL`);
       await append("after");

@@ -40,17 +40,17 @@ describeOnEach("postgres", ({ url }) => {
       const from = `FROM ${box(name)}_pending WHERE id = 'm'`;
       await pool.query(`
         UPDATE ${box(name)}_pending SET attempts = 1, last_error = 'once', failures = '[1]';
-        INSERT INTO ${box(name)}_wait (lane, position, ${columns}, attempts, last_error, hold_key)
-          SELECT lane, position + 100, ${columns}, 2, 'twice', 'k' ${from}
-          UNION ALL SELECT lane, position + 200, ${columns}, 3, 'thrice', 'for good' ${from}
-          UNION ALL SELECT lane, position + 300, ${columns}, 4, 'lost', 'no hold' ${from};
-        INSERT INTO ${box(name)}_hold SELECT lane, 'k', timestamptz '2099-01-02Z' ${from}
-          UNION ALL SELECT lane, 'for good', 'infinity' ${from};
-        INSERT INTO ${box(name)}_scheduled (due_at, lane, ${columns}) SELECT '2099-01-03Z', lane, ${columns} ${from};
-        INSERT INTO ${box(name)}_parked (lane, position, ${columns}, attempts, reason, parked_at)
-          SELECT lane, position + 400, ${columns}, 10, 'no', '2099-01-04Z' ${from};
-        INSERT INTO ${box(name)}_overflow (lane, position, ${columns}, attempts, done_at)
-          SELECT lane, position + 500, ${columns}, 1, '2099-01-05Z' ${from}`);
+        INSERT INTO ${box(name)}_wait (box, lane, position, ${columns}, attempts, last_error, hold_key)
+          SELECT box, lane, position + 100, ${columns}, 2, 'twice', 'k' ${from}
+          UNION ALL SELECT box, lane, position + 200, ${columns}, 3, 'thrice', 'for good' ${from}
+          UNION ALL SELECT box, lane, position + 300, ${columns}, 4, 'lost', 'no hold' ${from};
+        INSERT INTO ${box(name)}_hold SELECT box, lane, 'k', timestamptz '2099-01-02Z' ${from}
+          UNION ALL SELECT box, lane, 'for good', 'infinity' ${from};
+        INSERT INTO ${box(name)}_scheduled (due_at, box, lane, ${columns}) SELECT '2099-01-03Z', box, lane, ${columns} ${from};
+        INSERT INTO ${box(name)}_parked (box, lane, position, ${columns}, attempts, reason, parked_at)
+          SELECT box, lane, position + 400, ${columns}, 10, 'no', '2099-01-04Z' ${from};
+        INSERT INTO ${box(name)}_overflow (box, lane, position, ${columns}, attempts, done_at)
+          SELECT box, lane, position + 500, ${columns}, 1, '2099-01-05Z' ${from}`);
     }
     await pool.query(`INSERT INTO ${box("outbox_done")} SELECT * FROM ${box("outbox_overflow")}`);
   });
@@ -125,7 +125,7 @@ describeOnEach("postgres", ({ url }) => {
       const below = (plan.Plans as Record<string, unknown>[] | undefined) ?? [];
       const table = typeof own === "string" ? own.replace(`${name}_`, "").replace(/^done_.*/, "done") : undefined;
       // Whose a row of an inbox is stands in a small table of its own.
-      const read = table !== undefined && table !== "consumer" && ran;
+      const read = table !== undefined && table !== "box" && ran;
       return [...(read ? [table] : []), ...below.flatMap((one) => tablesIn(one, name))];
     }
     const explained = async (name: string, explain: string, client: pg.ClientBase | pg.Pool = pool) => {

@@ -1,5 +1,5 @@
-import { laneCount } from "../../internal/lane.js";
-import { consumerTable, inboxTable, tablesNamed } from "./names.js";
+import { inboxOf } from "../../store.js";
+import { boxTable, inboxTable, tablesNamed } from "./names.js";
 
 /*
  * All tables of a box as one, to look at: `outbox_messages` and `inbox_messages`. Every branch has its status as a constant, so
@@ -31,8 +31,7 @@ interface Branch {
 }
 
 export function createViews(schema: string): string {
-  // Every consumer has its own lanes.
-  const consumer = `(SELECT c.name FROM ${consumerTable(schema)} c WHERE c.number = m.lane / ${laneCount}) AS consumer, `;
+  const consumer = `(SELECT substr(b.name, ${inboxOf("").length + 1}) FROM ${boxTable(schema)} b WHERE b.number = m.box) AS consumer, `;
   return `
     CREATE VIEW "${schema}".outbox_messages AS${boxBranches(schema, "outbox", "")};
     COMMENT ON VIEW "${schema}".outbox_messages IS 'All messages of the outbox, with their status.';
@@ -63,7 +62,7 @@ function boxBranches(schema: string, box: "outbox" | "inbox", before: string): s
       lastError: "m.last_error",
       updatedAt: "m.updated_at",
       // Held until somebody lets it go on: there is no such time.
-      dueAt: `(SELECT nullif(h.due_at, 'infinity') FROM ${t.hold} h WHERE h.lane = m.lane AND h.key = m.hold_key)`,
+      dueAt: `(SELECT nullif(h.due_at, 'infinity') FROM ${t.hold} h WHERE h.box = m.box AND h.lane = m.lane AND h.key = m.hold_key)`,
       failures: "m.failures",
     },
     {

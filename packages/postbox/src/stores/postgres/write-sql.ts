@@ -25,7 +25,6 @@ const numberedLane = `CASE WHEN ${inTransaction} THEN $1::integer END`;
 /** The statements that append to a box: one message, one of the usual kind, many; and in turn with others of their keys. */
 export function appendSql(t: BoxTables) {
   return {
-    firstLane: t.firstLane,
     one: appendOneSql(t, messageColumns),
     usual: appendOneSql(t, usualColumns),
     oneInTurn: appendOneInTurnSql(t),
@@ -46,8 +45,8 @@ export function appendSql(t: BoxTables) {
 function appendOneSql(t: BoxTables, columns: typeof messageColumns): string {
   const params = columns.map(([, type], index) => `$${index + 2}${type === "jsonb" ? "::jsonb" : ""}`);
   return `
-    INSERT INTO ${t.pending} (lane, ${columns.map(([name]) => name).join(", ")})
-    VALUES (${numberedLane}, ${params.join(", ")})`;
+    INSERT INTO ${t.pending} (box, lane, ${columns.map(([name]) => name).join(", ")})
+    VALUES (${t.box}, ${numberedLane}, ${params.join(", ")})`;
 }
 
 /**
@@ -57,8 +56,8 @@ function appendOneSql(t: BoxTables, columns: typeof messageColumns): string {
 function appendOneInTurnSql(t: BoxTables): string {
   return `
     WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock($${oneMessage.length + 1}::bigint))
-    INSERT INTO ${t.pending} (lane, ${names.join(", ")})
-    SELECT ${oneMessage.join(", ")} FROM locked WHERE ${inTransaction}`;
+    INSERT INTO ${t.pending} (box, lane, ${names.join(", ")})
+    SELECT ${t.box}, ${oneMessage.join(", ")} FROM locked WHERE ${inTransaction}`;
 }
 
 /** Many, as `appendFrom` says, behind the locks that $2 lists, a JSON array; got in its order, and before any position, as above. */
@@ -78,8 +77,8 @@ const locked = `locked AS MATERIALIZED (
 function appendTimedSql(t: BoxTables, first: "" | "locked, "): string {
   return `
     WITH ${timed(first)}, due AS (${appendDue(t, isDue)})
-    INSERT INTO ${t.scheduled} (lane, due_at, ${names.join(", ")})
-    SELECT lane, due_at, ${names.join(", ")} FROM m WHERE NOT ${isDue} AND ${sameTransaction} ORDER BY place`;
+    INSERT INTO ${t.scheduled} (box, lane, due_at, ${names.join(", ")})
+    SELECT ${t.box}, lane, due_at, ${names.join(", ")} FROM m WHERE NOT ${isDue} AND ${sameTransaction} ORDER BY place`;
 }
 
 /**
@@ -90,7 +89,7 @@ function appendKeyedSql(t: BoxTables, first: "" | "locked, "): string {
   const atOnce = `(${isDue} AND schedule_key IS NULL)`;
   return `
     WITH ${timed(first)}, due AS (${appendDue(t, atOnce)})
-    ${scheduleFrom(t, `SELECT * FROM m WHERE NOT ${atOnce} AND ${sameTransaction}`)}`;
+    ${scheduleFrom(t, t.box, `SELECT * FROM m WHERE NOT ${atOnce} AND ${sameTransaction}`)}`;
 }
 
 const isDue = "coalesce(due_at <= statement_timestamp(), true)";
@@ -106,10 +105,10 @@ function timed(first: "" | "locked, "): string {
     )`;
 }
 
-function appendDue({ pending }: BoxTables, condition: string): string {
+function appendDue({ pending, box }: BoxTables, condition: string): string {
   return `
-      INSERT INTO ${pending} (lane, ${names.join(", ")})
-      SELECT lane, ${names.join(", ")} FROM m WHERE ${condition} AND ${inTransaction} ORDER BY place
+      INSERT INTO ${pending} (box, lane, ${names.join(", ")})
+      SELECT ${box}, lane, ${names.join(", ")} FROM m WHERE ${condition} AND ${inTransaction} ORDER BY place
     `;
 }
 
@@ -123,8 +122,8 @@ const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(
  */
 function appendFrom(t: BoxTables, first: string): string {
   return `
-    INSERT INTO ${t.pending} (lane, ${names.join(", ")})
-    SELECT lane, ${values.join(", ")}
+    INSERT INTO ${t.pending} (box, lane, ${names.join(", ")})
+    SELECT ${t.box}, lane, ${values.join(", ")}
     FROM ${first}ROWS FROM (json_to_recordset($1::json) AS (lane integer, ${fields.join(", ")}))
       WITH ORDINALITY AS m (lane, ${names.join(", ")}, place)
     WHERE ${inTransaction}
