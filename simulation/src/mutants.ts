@@ -70,8 +70,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     guard: "a total order waits for a gap to be filled",
-    file: relay("total-engine"),
-    changes: [["isOpen = row.position > passed + 1 && row.position > closed;", "isOpen = false;"]],
+    file: relay("reading/gap"),
+    changes: [["position > passed + 1 && position > this.#closed", "false"]],
   },
   {
     guard: "a retried message that held its key goes before those it held",

@@ -157,8 +157,8 @@ export interface Membership {
 export interface OwnOptions {
   /** Members whose lanes may be taken though their lease stands, unless they have beaten again. Defaults to none. */
   readonly dead?: readonly Pick<Member, "owner" | "beat">[];
-  /** Takes lanes only if all of the box are its own afterwards. Defaults to false. */
-  readonly all?: boolean;
+  /** Takes no lane at all if it would get fewer than these. Defaults to 0. */
+  readonly least?: number;
   /** Lanes that it does not want. Defaults to none. */
   readonly except?: readonly number[];
 }
@@ -253,7 +253,8 @@ export interface SettleOptions {
 
 /**
  * What becomes of a row. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it.
- * `parked` with `hold` holds its key until somebody frees it: no other row of the key does. `pending` counts a failure and leaves the row in its place.
+ * `parked` with `hold` holds its key until somebody frees it: no other row of the key does. `pending` counts a failed attempt and leaves the row
+ * where it is, to be read again: its owner keeps the order by itself, and nothing behind it has to move.
  * `dropped` leaves nothing but an entry in the audit, one for each reason. Whatever it is, its crashes are forgotten.
  */
 export type Settlement = { readonly row: Row } & (

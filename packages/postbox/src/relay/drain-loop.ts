@@ -10,7 +10,6 @@ import { boundedBox } from "./bounded-box.js";
 import { createEngine, type Engine } from "./engine.js";
 import { createOwnership, type Ownership } from "./owning/ownership.js";
 import type { Target } from "./target.js";
-import { createTotalEngine } from "./total-engine.js";
 import { listen } from "./upkeep/listener.js";
 import { keepClean, type RetentionOptions } from "./upkeep/retention.js";
 import { keepSchedule } from "./upkeep/schedule.js";
@@ -135,12 +134,7 @@ export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions)
         drain: (lanes) => engine.drain(lanes),
         unwanted: () => target.lanesInUse?.() ?? [],
       });
-      const engine: Engine = (order === "total" ? createTotalEngine : createEngine)({
-        ...engineOptions,
-        isFatal,
-        target,
-        ownership,
-      });
+      const engine: Engine = createEngine({ ...engineOptions, isFatal, target, ownership });
       running.add(engine);
       const working = engine.run(stop.signal).finally(() => finished.abort());
       const parts = [ownership.run(stop.signal, finished.signal), working];

@@ -51,7 +51,7 @@ async function engineOn(
     order: "key",
     holdParked: false,
     expired: "park",
-    batchSize: 100,
+    batchSize: 200,
     maxInFlight,
     maxInFlightBytes: 1_000_000,
     maxAttempts: 10,

@@ -9,7 +9,7 @@ import { countCrashes } from "./isolation/count-crashes.js";
 import { createDoubt, createSuspicion, hopeless } from "./isolation/suspicion.js";
 import { createWindow } from "./ordering/window.js";
 import type { Ownership } from "./owning/ownership.js";
-import { createReader } from "./reading/reader.js";
+import { Reader } from "./reading/reader.js";
 import { createBreaker } from "./sending/breaker.js";
 import { createOrderedSettling } from "./settling/ordered-settling.js";
 import { createSettler } from "./settling/settler.js";
@@ -66,11 +66,13 @@ export interface Engine {
 
 export function createEngine(options: EngineOptions): Engine {
   const { boxName, ownership, target, runtime } = options;
-  const decideOptions = { ...options, box: boxName, inPlace: false, random: runtime.random };
+  const isTotal = options.order === "total";
+  const oneByOne = isTotal || target.oneByOne;
+  const decideOptions = { ...options, box: boxName, inPlace: isTotal, random: runtime.random };
   const suspicion = createSuspicion(3 * options.maxInFlight);
   const window = createWindow({
-    keepsOrder: target.keepsOrder,
-    ordered: options.order === "key",
+    keepsOrder: target.keepsOrder && !isTotal,
+    order: options.order,
     seen: (row) => suspicion.mark(row),
   });
   const breaker = createBreaker(options);
@@ -96,7 +98,7 @@ export function createEngine(options: EngineOptions): Engine {
     appendedNothing: (transaction) => reader.appendedNothing(transaction),
   });
   const ordered = createOrderedSettling(settler, window);
-  const reader = createReader({
+  const reader = new Reader({
     ...options,
     window,
     failed(error, failures) {
@@ -154,7 +156,11 @@ export function createEngine(options: EngineOptions): Engine {
     const ahead = window.ahead(row);
     const decision = decide(row, outcome, ahead, decideOptions);
     const { settlement } = decision;
-    if (settlement.to === "wait" || (settlement.to === "parked" && settlement.hold)) {
+    if (settlement.to === "pending") {
+      window.failed(row);
+      reader.readAgain(row.position, decision.againInMs ?? 0);
+      ordered.add([decision]);
+    } else if (settlement.to === "wait" || (settlement.to === "parked" && settlement.hold)) {
       const behind = window.failed(row).map((other) => queueBehind(other, ahead ?? "held", decideOptions));
       ordered.add([decision, ...behind]);
     } else {
@@ -215,15 +221,14 @@ export function createEngine(options: EngineOptions): Engine {
         ownership.trusted() &&
         !ownership.paused() &&
         breaker.allows(sending.size) &&
-        !(target.oneByOne && sending.size > 0) &&
+        !(oneByOne && sending.size > 0) &&
         window.inFlight < maxInFlight &&
         // What is sent and not settled yet is bounded too: it would be sent again after a crash.
         settler.size < 2 * maxInFlight &&
         window.inFlightBytes < maxInFlightBytes
       ) {
-        const most =
-          doubt.none && !target.oneByOne ? Math.min(batchSize, target.most(), maxInFlight - window.inFlight) : 1;
-        const batch = window.take(most, maxInFlightBytes - window.inFlightBytes, doubt.none);
+        const most = doubt.none && !oneByOne ? Math.min(batchSize, target.most(), maxInFlight - window.inFlight) : 1;
+        const batch = window.take(most, maxInFlightBytes - window.inFlightBytes, doubt.none, settler.size === 0);
         const [first] = batch;
         if (first === undefined) break;
         const end = hopeless(first);
@@ -272,9 +277,10 @@ export function createEngine(options: EngineOptions): Engine {
       while (!lanes.every((lane) => window.isIdle(lane))) {
         const leftMs = deadline - runtime.monotonic();
         if (leftMs <= 0 || stop.signal.aborted) {
-          // Some may have been lost meanwhile.
-          reader.add(lanes.filter((lane) => ownership.epochs.has(lane) && !window.isIdle(lane)));
-          break;
+          // Some may have been lost meanwhile. An order of everything needs all that are left.
+          const goesOn = (lane: number) => ownership.epochs.has(lane) && (isTotal || !window.isIdle(lane));
+          reader.add(lanes.filter(goesOn));
+          return lanes.filter((lane) => !goesOn(lane));
         }
         await settling.wait(stop.signal, leftMs);
       }

@@ -483,7 +483,7 @@ describe("a relay", () => {
     await commit(store, "1", "2", "3");
     const box = store.box("outbox");
     await box.renew("x", 60_000, "total");
-    const lanes = await box.own("x", 64, { all: true });
+    const lanes = await box.own("x", 64, { least: 64 });
     const { rows } = await box.read(lanes.map(({ lane }) => ({ lane, limit: 10 })));
     const [, second] = rows as [Row, Row, Row];
     await box.suspect(lanes, [{ ...second, crashes: 2 }]);

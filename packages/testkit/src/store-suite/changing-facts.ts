@@ -356,7 +356,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       const { paused, lanes: own } = await box.renew("relay-1", 60_000, "key");
       expect({ paused, own: own.length }).toEqual({ paused: true, own: 54 });
       expect(await box.own("relay-1", 64)).toEqual([]);
-      expect(await box.own("relay-1", 64, { all: true })).toEqual([]);
+      expect(await box.own("relay-1", 64, { least: 64 })).toEqual([]);
       const second = harness.another().box(outbox);
       expect(await join(second, "relay-2")).toEqual([]);
       await commit(harness, testMessage("m", { key: "k" }));

@@ -26,6 +26,8 @@ export interface Decision {
   readonly settlement: Settlement;
   /** Absent for what was sent, which is nearly everything: its event is made when it is told. */
   readonly event?: TelemetryEvent;
+  /** After how long it is read again, if it stays in its place. */
+  readonly againInMs?: number;
 }
 
 /**
@@ -60,12 +62,10 @@ export function decide(
     };
   }
   const retryInMs = wished(outcome) ?? options.backoff(Math.max(1, attempts), options.random);
-  return {
-    settlement: options.inPlace
-      ? { row, to: "pending", attempts, error: text }
-      : { row, to: "wait", attempts, retryInMs, error: text },
-    event: { name: "message.failed", box, ...about, attempt: attempts, retryInMs, error },
-  };
+  const event: TelemetryEvent = { name: "message.failed", box, ...about, attempt: attempts, retryInMs, error };
+  if (options.inPlace)
+    return { settlement: { row, to: "pending", attempts, error: text }, event, againInMs: retryInMs };
+  return { settlement: { row, to: "wait", attempts, retryInMs, error: text }, event };
 }
 
 /** What ends a message before it is sent: that it is worthless by now. */

@@ -1,5 +1,5 @@
 import { insertAscending } from "../../internal/ascending.js";
-import type { Row, Settlement } from "../../store.js";
+import type { Order, Row, Settlement } from "../../store.js";
 import { aloneFrom } from "../isolation/suspicion.js";
 import { createReads } from "../reading/reads.js";
 
@@ -58,13 +58,13 @@ export interface Window {
    */
   endRead(read: number, rows: readonly Row[]): Arrival;
   /**
-   * The next rows to send, in order per key, and puts them on their way. One that is to be sent alone comes alone, and
-   * nothing with it until its outcome is stored. Unless it is `well`, and others can be sent, any that was ever at a death waits.
+   * The next rows to send, in order per key, and puts them on their way. One that is to be sent alone comes alone, when all before it
+   * is `settled`, and nothing with it until its outcome is stored. Unless it is `well`, and others can be sent, any that was ever at a death waits.
    */
-  take(maxRows: number, maxBytes: number, well?: boolean): Row[];
+  take(maxRows: number, maxBytes: number, well?: boolean, settled?: boolean): Row[];
   /** It was sent: the next one of its key may go. */
   sent(row: Row): void;
-  /** It failed: answers with those behind it, which go to `wait` with it. */
+  /** It failed: answers with those behind it, which go to `wait` with it; in a total order none do, since it stays in its place. */
   failed(row: Row): readonly Row[];
   /** It goes to `parked`, or is dropped: its key goes on when that is stored. `alone`: no sender held anything back for it. */
   parked(row: Row, alone?: boolean): void;
@@ -83,9 +83,9 @@ export interface Window {
   isOnItsWay(row: Row): boolean;
   /** Whether nothing of a lane is on its way or unsettled, and nothing is buffered. */
   isIdle(lane: number): boolean;
-  /** Forgets what of a lane is not on its way yet: it is still stored, for whoever reads the lane next. */
+  /** Forgets what of a lane is not on its way yet: it is still stored, for whoever reads the lane next. In a total order, of all lanes. */
   forget(lane: number): void;
-  /** Forgets everything of a lane that is lost. */
+  /** Forgets everything of a lane that is lost; in a total order all of them are. */
   drop(lane: number): void;
   /** The positions of a lane beyond `after` and up to `upTo` that are known here, or were settled while a read was under way. */
   known(lane: number, after: number, upTo: number): number[];
@@ -96,6 +96,8 @@ export interface Window {
   sentAfterAll(row: Row): boolean;
   /** What the rows are held under that were read from `wait` and are not settled yet. */
   waitingUnder(): string[];
+  /** In a total order: whether a row has failed, and that is not stored yet. Until then nothing is taken in. */
+  readonly isHeldUp: boolean;
   /** Rows that are not in flight yet. */
   readonly buffered: number;
   /** How many of them could be sent now, about: the others wait for an earlier one of their key. */
@@ -110,13 +112,17 @@ export interface Window {
 export interface WindowOptions {
   /** Whether the sender keeps the order of a key within a batch: then several of one may be on their way. */
   readonly keepsOrder: boolean;
-  /** False lets every row go for itself, whatever its key. Defaults to true. */
-  readonly ordered?: boolean;
+  /** What one key is: with `total` all rows are of one, and with `none` each goes for itself. Defaults to `key`. */
+  readonly order?: Order;
   /** What is thought of a row that has not been known so far. Defaults to what was stored. */
   seen?(row: Row): Row;
 }
 
+/** The one key of a total order. */
+const everything = "";
+
 const itself = (position: number): number => position;
+const positionOf = ({ position }: Row): number => position;
 
 interface Flight {
   row: Row | undefined;
@@ -124,7 +130,9 @@ interface Flight {
   readonly bytes: number;
 }
 
-export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }: WindowOptions): Window {
+export function createWindow({ keepsOrder, order = "key", seen = (row) => row }: WindowOptions): Window {
+  /** With one key for everything, what fails stays in its place: those behind it are read again, after it. */
+  const inPlace = order === "total";
   const keys = new Map<string, KeyState>();
   let ready: (Row | KeyState)[] = [];
   let readyHead = 0;
@@ -152,7 +160,8 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
     bufferedBytes -= bytesOf(row);
     bufferedIn.set(row.lane, (bufferedIn.get(row.lane) ?? 0) - 1);
   };
-  const keyOf = (row: Row): string | undefined => (ordered ? row.message.key : undefined);
+  const keyOf = (row: Row): string | undefined =>
+    order === "key" ? row.message.key : inPlace ? everything : undefined;
   const liveIn = (lane: number): Set<number> => {
     const found = live.get(lane) ?? new Set();
     live.set(lane, found);
@@ -261,22 +270,20 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         const state = key === undefined ? undefined : keys.get(key);
         const tooOld = state !== undefined && (state.unsettledWaits.size > 0 || read <= state.staleUpTo);
         // It will be read again.
-        if (found.waiting && isOvertaking(found, read, state)) continue;
+        if (inPlace ? tooOld : found.waiting && isOvertaking(found, read, state)) continue;
         const row = seen(found);
         liveIn(row.lane).add(row.position);
         fresh++;
         if (key === undefined) {
           ready.push(row);
           hold(row);
-        } else if (!row.waiting && (row.held || tooOld)) {
+        } else if (!inPlace && !row.waiting && (row.held || tooOld)) {
           goesToWait(stateOf(key, row.lane), row);
           held.push(row);
         } else {
           const own = state ?? stateOf(key, row.lane);
-          // What waits comes in order, but for what an operator has put back.
-          const behind = row.waiting ? own.queue.findIndex(({ position }) => position > row.position) : -1;
-          if (behind < 0) own.queue.push(row);
-          else own.queue.splice(behind, 0, row);
+          // Mostly the last: what an operator has put back, or what has committed late, has an earlier place.
+          insertAscending(own.queue, row, positionOf);
           hold(row);
           enqueue(own);
         }
@@ -286,7 +293,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       return { fresh, held };
     },
 
-    take(maxRows, maxBytes, well = true) {
+    take(maxRows, maxBytes, well = true, settled = true) {
       const from = well ? aloneFrom : 1;
       if (isolated !== undefined) return [];
       if (well && suspects.length > 0) {
@@ -294,7 +301,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         for (const entry of suspects) if (!isSuspect(entry, from)) ready.push(entry);
         suspects = suspects.filter((entry) => isSuspect(entry, from));
       }
-      if (suspects.length > 0 && well) return inFlight > 0 ? [] : isolate();
+      if (suspects.length > 0 && well) return inFlight > 0 || !settled ? [] : isolate();
       const batch: Row[] = [];
       let bytes = 0;
       const put = (row: Row) => {
@@ -327,7 +334,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
         ready.splice(0, readyHead);
         readyHead = 0;
       }
-      if (batch.length === 0 && inFlight === 0 && suspects.length > 0) return isolate();
+      if (batch.length === 0 && inFlight === 0 && settled && suspects.length > 0) return isolate();
       depart(batch);
       return batch;
     },
@@ -346,9 +353,10 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       if (state.inFlight > 0) state.failedAhead = true;
       const behind = state.queue.splice(0);
       for (const other of behind) letGo(other);
-      // Those that wait already stay where they are, and are read again when their hold is due.
-      for (const other of behind) if (other.waiting) live.get(other.lane)?.delete(other.position);
-      const moving = behind.filter((other) => !other.waiting);
+      // Those that stay where they are are read again: what waits already when its hold is due.
+      const moves = (other: Row) => !inPlace && !other.waiting;
+      for (const other of behind) if (!moves(other)) live.get(other.lane)?.delete(other.position);
+      const moving = behind.filter(moves);
       for (const other of moving) goesToWait(state, other);
       return moving;
     },
@@ -406,7 +414,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       const state = key === undefined ? undefined : keys.get(key);
       // Its lane may have been dropped, and even be ours again, since its settle was sent: then nobody counts on this.
       if (!known || key === undefined || state === undefined) return;
-      if (to === "wait" && state.unsettledWaits.delete(row.position)) {
+      if ((to === "wait" || to === "pending") && state.unsettledWaits.delete(row.position)) {
         state.staleFrom = reads.isUnderWayUpTo(state.staleUpTo)
           ? Math.min(state.staleFrom, row.position)
           : row.position;
@@ -428,7 +436,7 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
 
     forget(lane) {
       const stays = (entry: Row | KeyState) => {
-        if (entry.lane !== lane) return true;
+        if (!inPlace && entry.lane !== lane) return true;
         if (!("queue" in entry)) discard(entry);
         return false;
       };
@@ -436,18 +444,19 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       readyHead = 0;
       suspects = suspects.filter(stays);
       for (const state of keys.values()) {
-        if (state.lane !== lane) continue;
+        if (!inPlace && state.lane !== lane) continue;
         state.queued = false;
         for (const row of state.queue.splice(0)) discard(row);
       }
     },
 
     drop(lane) {
-      if (isolated?.lane === lane) isolated = undefined;
+      if (inPlace || isolated?.lane === lane) isolated = undefined;
       this.forget(lane);
-      for (const row of rowsInFlight()) if (row.lane === lane) landed(row);
-      for (const [key, state] of keys) if (state.lane === lane) keys.delete(key);
-      live.delete(lane);
+      for (const row of rowsInFlight()) if (inPlace || row.lane === lane) landed(row);
+      for (const [key, state] of keys) if (inPlace || state.lane === lane) keys.delete(key);
+      if (inPlace) live.clear();
+      else live.delete(lane);
     },
 
     known: (lane, after, upTo) =>
@@ -479,6 +488,9 @@ export function createWindow({ keepsOrder, ordered = true, seen = (row) => row }
       return [...found];
     },
 
+    get isHeldUp() {
+      return inPlace && (keys.get(everything)?.unsettledWaits.size ?? 0) > 0;
+    },
     get buffered() {
       return buffered;
     },

@@ -175,15 +175,16 @@ export function createOwnership(options: OwnershipOptions): Ownership {
   }
 
   async function share(): Promise<number> {
-    const all = order === "total";
-    const fair = paused ? 0 : all ? laneCount : Math.ceil(laneCount / members);
+    const fair = paused ? 0 : order === "total" ? laneCount : Math.ceil(laneCount / members);
     // Now and then one more than that: somebody may not want what is left over.
     const beyond = epochs.size === fair && fair < laneCount && !paused && runtime.monotonic() >= lookBeyondAt;
     if (beyond) lookBeyondAt = runtime.monotonic() + leaseMs / 3;
     if ((epochs.size < fair || beyond) && trusted()) {
       await inTurn(async () => {
         const most = beyond ? 1 : fair - epochs.size;
-        const gained = await box.own(owner, most, { dead: dead(), all, except: options.unwanted() });
+        // An order of everything needs everything: two that had some of the lanes would wait for each other.
+        const least = order === "total" ? most : 0;
+        const gained = await box.own(owner, most, { dead: dead(), least, except: options.unwanted() });
         if (gained.length > 0 && runtime.failpoint) await runtime.failpoint("relay.owned");
         gain(gained);
       });

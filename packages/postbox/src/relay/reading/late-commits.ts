@@ -3,13 +3,8 @@ import { createWake, type Wake } from "../../internal/wake.js";
 import type { Box, LateRow, Row, WriterRange } from "../../store.js";
 import type { Telemetry } from "../../telemetry/events.js";
 import type { Arrival, Window } from "../ordering/window.js";
+import type { ReadLane } from "./lanes.js";
 import { merged, within, without } from "./writer-ranges.js";
-
-/** How far a lane has been read. */
-export interface LaneCursor {
-  readonly lane: number;
-  readonly cursor: number;
-}
 
 export interface LateCommitsOptions {
   readonly box: Box;
@@ -20,9 +15,9 @@ export interface LateCommitsOptions {
   maxBytes(): number;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
-  lanes(): readonly LaneCursor[];
+  lanes(): readonly ReadLane[];
   /** Of rows that were asked for of these lanes, those of lanes that are still the same. */
-  stillAsked<R extends Row>(asked: readonly LaneCursor[], rows: readonly R[]): readonly R[];
+  stillAsked<R extends Row>(asked: readonly ReadLane[], rows: readonly R[]): readonly R[];
   /** Whether the window should take in no more for now. */
   isFull(): boolean;
   failed(error: unknown, failures: number): number;
@@ -75,7 +70,7 @@ export function createLateCommits(options: LateCommitsOptions): LateCommits {
   let harmless: WriterRange[] = [];
 
   /** `isWhole` judges, by the transactions that were open, whether its rows may be taken in. */
-  async function page(asked: readonly LaneCursor[], after: number, upTo: number, isWhole: IsWhole) {
+  async function page(asked: readonly ReadLane[], after: number, upTo: number, isWhole: IsWhole) {
     const read = window.beginRead();
     let found: readonly LateRow[] = [];
     let rows: readonly LateRow[] = [];

@@ -50,7 +50,7 @@ export function createSettler(options: SettlerOptions): Settler {
   /** Until it is done, or the lease has run out, or a stop cannot wait: giving up sends again what has been sent. */
   async function settle(decisions: readonly Decision[], finish: AbortSignal): Promise<void> {
     if (runtime.failpoint) await runtime.failpoint("relay.sent");
-    const settlements = lastOfEach(decisions.map(({ settlement }) => settlement));
+    const settlements = decisions.map(({ settlement }) => settlement);
     // The epochs of now: what was queued under an earlier one of a lane was dropped when the lane was lost.
     const lanes = ownership.of(settlements.map(({ row }) => row));
     lost = new Set();
@@ -118,10 +118,4 @@ export function createSettler(options: SettlerOptions): Settler {
       }
     },
   };
-}
-
-/** What failed in its place may have been tried again before that was stored: a store hears of each row once. */
-function lastOfEach(settlements: readonly Settlement[]): readonly Settlement[] {
-  if (!settlements.some(({ to }) => to === "pending")) return settlements;
-  return [...new Map(settlements.map((settlement) => [settlement.row.position, settlement])).values()];
 }

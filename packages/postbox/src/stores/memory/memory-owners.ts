@@ -37,7 +37,7 @@ export class MemoryOwners {
     return { others, lanes: this.#lanesOf(owner) };
   }
 
-  own(owner: string, most: number, { dead = [], all = false, except = [] }: OwnOptions = {}): readonly TakenLane[] {
+  own(owner: string, most: number, { dead = [], least = 0, except = [] }: OwnOptions = {}): readonly TakenLane[] {
     const isDead = (member: string) =>
       dead.some((one) => one.owner === member && one.beat === this.#members.get(member)?.beat);
     const free = [...this.#lanes.entries()].filter(
@@ -47,8 +47,9 @@ export class MemoryOwners {
         (state.owner === undefined || !this.#lives(state.owner) || isDead(state.owner)),
     );
     if (!this.#lives(owner)) return [];
-    if (all && free.length + this.#lanesOf(owner).length < laneCount) return [];
-    return free.slice(0, most).map(([lane, state]) => {
+    const wanted = free.slice(0, most);
+    if (wanted.length < least) return [];
+    return wanted.map(([lane, state]) => {
       const { clean } = state;
       Object.assign(state, { owner, epoch: state.epoch + 1, clean: false });
       return { lane, epoch: state.epoch, clean };

@@ -58,8 +58,8 @@ export function renewFunction(t: Tables): PlannedFunction {
 
 /**
  * Takes up to $2 lanes for $1, beginning at lane $3, so that relays that start together do not all want the same. A member
- * among the owners $4 that has not renewed since the beats $5 counts as dead. With $6 it takes all lanes or none; it never
- * takes the lanes $7.
+ * among the owners $4 that has not renewed since the beats $5 counts as dead. It takes none if it would get fewer than
+ * $6, and never the lanes $7.
  *
  * It looks first and locks only lanes that seem free, so that a relay that stands by disturbs no other. A locked lane may
  * have changed while this waited, and a statement sees the other tables as they were when it began: a lane whose epoch has
@@ -73,7 +73,7 @@ export function ownFunction(t: Tables): PlannedFunction {
             SELECT FROM unnest($4, $5) AS d (owner, beat) WHERE d.owner = ${m}.owner AND d.beat = ${m}.beat)`;
   return plannedFunction({
     name: t.function("own"),
-    params: ["text", "integer", "integer", "text[]", "bigint[]", "boolean", "integer[]", "integer"],
+    params: ["text", "integer", "integer", "text[]", "bigint[]", "integer", "integer[]", "integer"],
     returns: ["lane integer", "epoch bigint", "clean boolean"],
     body: `
       RETURN QUERY
@@ -94,8 +94,7 @@ export function ownFunction(t: Tables): PlannedFunction {
         SELECT l.lane, l.clean FROM locked l JOIN seen USING (lane, epoch)
         WHERE NOT EXISTS (SELECT FROM rival r WHERE r.owner = l.owner AND ${lives("r")})
       ), enough AS MATERIALIZED (
-        SELECT NOT $6 OR (SELECT count(*) FROM free)
-          + (SELECT count(*) FROM ${t.lane} k WHERE k.box = $8 AND k.owner = $1) = ${laneCount} AS yes
+        SELECT count(*) >= $6 AS yes FROM free
       ), left_behind AS (
         DELETE FROM ${t.member} m
         WHERE m.box = $8 AND m.owner = ANY (ARRAY(SELECT r.owner FROM rival r WHERE r.expires_at <= clock_timestamp()))

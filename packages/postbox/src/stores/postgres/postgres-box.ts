@@ -84,9 +84,9 @@ export function postgresBox(
       };
     },
 
-    async own(owner, most, { dead = [], all = false, except = [] } = {}, signal) {
+    async own(owner, most, { dead = [], least = 0, except = [] } = {}, signal) {
       const [owners, beats] = [dead.map((member) => member.owner), dead.map(({ beat }) => beat)];
-      const params = [owner, most, laneOf(owner), owners, beats, all, except];
+      const params = [owner, most, laneOf(owner), owners, beats, least, except];
       return lanesFrom(await query("own", params, signal));
     },
 

@@ -1,14 +1,20 @@
-import { gate, recordingSender, testMessage } from "@postbox/testkit";
-import { constant, type Sender } from "postbox";
+import { gate, recordingSender, settlesWithin, testMessage } from "@postbox/testkit";
+import { constant, type Sender, type Telemetry } from "postbox";
 import { memoryStore } from "postbox/memory";
 import type { Box } from "postbox/store";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
+import { createEngine } from "./engine.js";
 import { targetTo } from "./sending/dispatch.js";
-import { createTotalEngine } from "./total-engine.js";
 
 /** An engine on a box with the messages 1, 2 and 3, that owns all lanes and can be made to lose them. */
-async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () => ({}), maxInFlight = 100) {
+async function engineOn(
+  sender: Sender,
+  change: (box: Box) => Partial<Box> = () => ({}),
+  maxInFlight = 100,
+  more: readonly string[] = [],
+  telemetry: Telemetry = () => {},
+) {
   const store = memoryStore();
   const append = (...ids: string[]) =>
     store.transaction((tx) =>
@@ -18,11 +24,11 @@ async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () 
         ids.map((id) => testMessage(id)),
       ),
     );
-  await append("1", "2", "3");
+  await append("1", "2", "3", ...more);
   const box = store.box("outbox");
   await box.renew("me", 60_000, "total");
   const epochs = new Map<number, number>();
-  const engine = createTotalEngine({
+  const engine = createEngine({
     box: {
       read: (...args: Parameters<Box["read"]>) => box.read(...args),
       due: (...args: Parameters<Box["due"]>) => box.due(...args),
@@ -58,7 +64,7 @@ async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () 
     storeBackoff: () => 1,
     isPermanent: () => false,
     runtime: runtimeWith(),
-    telemetry: () => {},
+    telemetry,
     failed: () => {},
     isFatal: () => false,
   });
@@ -92,7 +98,7 @@ async function engineOn(sender: Sender, change: (box: Box) => Partial<Box> = () 
     await running;
     expect(store.contents("outbox").pending).toEqual([]);
   };
-  return { append, gain, lose, stop, drain: () => engine.drain([...epochs.keys()]) };
+  return { store, append, gain, lose, stop, drain: () => engine.drain([...epochs.keys()]) };
 }
 
 /** A sender whose first call waits. */
@@ -169,22 +175,109 @@ function slowSettle() {
   return { change, asked, settling, maySettle };
 }
 
-it("tells the store of each row once, with the last that became of it", async () => {
-  const { change, asked, maySettle } = slowSettle();
-  const sender = recordingSender();
-  let refusals = 2;
-  const refusing: Sender = {
+/** Refuses a message so often. */
+function refusing(sender: Sender, refused: string, times: number): Sender {
+  let refusals = times;
+  return {
     ...sender,
     async send(batch, settled, signal) {
-      if (batch[0]?.id !== "2" || refusals-- <= 0) return sender.send(batch, settled, signal);
+      if (batch[0]?.id !== refused || refusals-- <= 0) return sender.send(batch, settled, signal);
       settled(0, { status: "failed", error: new Error("not yet") });
     },
   };
-  const { stop } = await engineOn(refusing, change);
-  await sender.until(3);
+}
+
+it("tries a message that failed again once its failure is stored, and nothing before that", async () => {
+  const { change, asked, settling, maySettle } = slowSettle();
+  const sender = recordingSender();
+  const { stop } = await engineOn(refusing(sender, "1", 2), change);
+  await settling.opened;
+  expect(await settlesWithin(sender.until(1), 30)).toBe(false);
   maySettle.open();
+  await sender.until(3);
   await stop();
-  expect(asked).toEqual([["1 sent"], ["2 sent", "3 sent"]]);
+  expect(sender.ids()).toEqual(["1", "2", "3"]);
+  expect(asked.slice(0, 2)).toEqual([["1 pending"], ["1 pending"]]);
+  expect(asked.flat().sort()).toEqual(["1 pending", "1 pending", "1 sent", "2 sent", "3 sent"]);
+});
+
+it("moves nothing aside and reads few rows, however much waits behind a message that fails", async () => {
+  const sender = recordingSender();
+  const read: number[] = [];
+  const asked = new Set<string>();
+  const ids = Array.from({ length: 5_000 }, (_, n) => `m${n}`);
+  const { stop } = await engineOn(
+    refusing(sender, "1", 8),
+    (box) => ({
+      async read(...args) {
+        const found = await box.read(...args);
+        read.push(found.rows.length);
+        return found;
+      },
+      settle(lanes, settlements, options) {
+        for (const { to } of settlements) asked.add(to);
+        return box.settle(lanes, settlements, options);
+      },
+    }),
+    100,
+    ids,
+  );
+  await sender.until(1);
+  // Eight failures, and what was read ahead each time.
+  expect(read.reduce((sum, rows) => sum + rows, 0)).toBeLessThan(9 * 500);
+  await sender.until(ids.length + 3);
+  await stop();
+  expect(sender.ids()).toEqual(["1", "2", "3", ...ids]);
+  expect(asked).toEqual(new Set(["pending", "sent"]));
+});
+
+it("goes on behind a discarded message though a transaction is open: its position is no gap that could be filled", async () => {
+  const sender = recordingSender();
+  const told: string[] = [];
+  const { store, append, stop } = await engineOn(
+    refusing(sender, "2", Number.POSITIVE_INFINITY),
+    undefined,
+    100,
+    [],
+    (event) => {
+      told.push(event.name);
+    },
+  );
+  await sender.until(1);
+  const [appended, mayEnd] = [gate(), gate()];
+  const open = store.transaction(async (tx) => {
+    await store.append(tx, "outbox", [testMessage("of an open transaction")]);
+    appended.open();
+    await mayEnd.opened;
+  });
+  await appended.opened;
+  await store.admin.discard({ ids: ["2"], status: "pending" }, { by: "test" });
+  await sender.until(2);
+  expect(sender.ids()).toEqual(["1", "3"]);
+  await append("4");
+  await expect.poll(() => told).toContain("relay.blocked");
+  mayEnd.open();
+  await open;
+  await sender.until(4);
+  expect(sender.ids()).toEqual(["1", "3", "of an open transaction", "4"]);
+  await stop();
+});
+
+it("reads the first of all lanes also where the bytes end a read before each lane had its turn", async () => {
+  const sender = recordingSender();
+  const ids = Array.from({ length: 200 }, (_, n) => `m${n}`);
+  const { stop } = await engineOn(
+    sender,
+    (box) => ({
+      read: (lanes, options) => box.read(lanes, { ...options, maxBytes: 2_000 }),
+      late: (gaps, limit, options) => box.late(gaps, limit, { ...options, maxBytes: 2_000 }),
+    }),
+    100,
+    ids,
+  );
+  await sender.until(203);
+  expect(sender.ids()).toEqual(["1", "2", "3", ...ids]);
+  await stop();
 });
 
 it("goes on after a drain that waited beside it for the same settle", async () => {

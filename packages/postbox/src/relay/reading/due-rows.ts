@@ -1,0 +1,27 @@
+import type { Box, Row } from "../../store.js";
+import type { Window } from "../ordering/window.js";
+import type { Lanes } from "./lanes.js";
+
+/**
+ * One look at what waits and is due in these lanes. The rows are read again as long as their outcome is not stored: that is no news.
+ */
+export async function readDue(
+  box: Pick<Box, "due">,
+  lanes: Lanes,
+  window: Window,
+  limits: { readonly batchSize: number; readonly maxBytes: number },
+): Promise<readonly Row[]> {
+  const asked = lanes.all;
+  // What the window has of a key comes first anyway: reading it again with every row that leaves would cost the square.
+  const rows = await box.due(
+    asked.map(({ lane, dueLimit }) => ({ lane, limit: dueLimit })),
+    { maxBytes: limits.maxBytes, except: window.waitingUnder() },
+  );
+  const counts = new Map<number, number>();
+  for (const { lane } of rows) counts.set(lane, (counts.get(lane) ?? 0) + 1);
+  for (const state of asked) {
+    const isFull = (counts.get(state.lane) ?? 0) >= state.dueLimit;
+    state.dueLimit = isFull ? Math.min(2 * state.dueLimit, limits.batchSize) : lanes.smallest;
+  }
+  return lanes.still(asked, rows);
+}

@@ -1,0 +1,120 @@
+import { laneCount } from "../../internal/lane.js";
+import type { Box, LaneRead, LaneRows, Row, WriterRange } from "../../store.js";
+import type { Telemetry } from "../../telemetry/events.js";
+import type { Window } from "../ordering/window.js";
+import { Gap } from "./gap.js";
+import type { Lanes, ReadLane } from "./lanes.js";
+import type { Admitted, Tips } from "./tips.js";
+
+export interface TotalTipsOptions {
+  readonly box: Pick<Box, "late">;
+  readonly boxName: string;
+  readonly lanes: Lanes;
+  readonly window: Window;
+  /** Nothing is read while so many rows are buffered. */
+  readonly most: number;
+  readonly batchSize: number;
+  maxBytes(): number;
+  readonly telemetry: Telemetry;
+}
+
+/** Rows in order of position, with nothing missing among them that is stored; and the transactions that were open then. */
+interface InOrder {
+  readonly rows: readonly Row[];
+  readonly open: readonly WriterRange[];
+  readonly upTo: number;
+  readonly more: boolean;
+}
+
+/** Reads all lanes as one, in order of position, and stops at a gap. */
+export class TotalTips implements Tips {
+  readonly #options: TotalTipsOptions;
+  #gap = new Gap();
+  /** The read under way; none, if what it finds does not count any more. */
+  #asked: Asked | undefined;
+
+  constructor(options: TotalTipsOptions) {
+    this.#options = options;
+  }
+
+  get isFull(): boolean {
+    return this.#options.window.buffered >= this.#options.most;
+  }
+
+  /** Not while a lane is another's: an earlier row may be there. Nor until it is stored that a row has failed in its place. */
+  get canRead(): boolean {
+    const { lanes, window } = this.#options;
+    return lanes.all.length === laneCount && !window.isHeldUp;
+  }
+
+  next(): readonly LaneRead[] {
+    const { all } = this.#options.lanes;
+    const after = Math.min(...all.map(({ cursor }) => cursor));
+    this.#asked = { lanes: all, after };
+    return all.map(({ lane, limit }) => ({ lane, after, limit }));
+  }
+
+  async admit(found: LaneRows): Promise<Admitted> {
+    const { lanes, batchSize, boxName, telemetry } = this.#options;
+    const asked = this.#asked;
+    const inOrder = asked && (await this.#inOrder(found, asked));
+    // A lane was lost meanwhile, or a row has failed in its place.
+    if (inOrder === undefined || this.#asked !== asked || lanes.all !== asked?.lanes) {
+      return { rows: [], late: 0, more: true, blocked: false };
+    }
+    const { rows, open, upTo, more } = inOrder;
+    const { count, blocked } = this.#gap.pass(rows, asked.after, upTo, open);
+    const passed = rows.slice(0, count);
+    const last = lastOf(passed, asked.after);
+    // Where nothing was found, too: a database may have to walk over what is gone each time.
+    const cursor = blocked === undefined && open.length === 0 ? upTo : last;
+    for (const lane of lanes.all) {
+      lane.cursor = cursor;
+      // What lies beyond the end of another lane is read again: few rows at first, and more as long as there are.
+      lane.limit = more ? Math.min(2 * lane.limit, Math.ceil(batchSize / 8)) : lanes.smallest;
+    }
+    if (blocked === "newly") telemetry({ name: "relay.blocked", box: boxName, before: last + 1 });
+    return { rows: passed, late: 0, more: more && blocked === undefined, blocked: blocked !== undefined };
+  }
+
+  async #inOrder({ rows, open, more, drawn }: LaneRows, { lanes, after }: Asked): Promise<InOrder> {
+    const { box, batchSize, maxBytes } = this.#options;
+    const inOrder = [...rows].sort((a, b) => a.position - b.position);
+    if (more.size === 0) return { rows: inOrder, open, upTo: Math.max(lastOf(inOrder, after), drawn), more: false };
+    const ends = new Map(rows.map(({ lane, position }) => [lane, position]));
+    const upTo = Math.min(...[...more].map((lane) => ends.get(lane) ?? Number.NaN));
+    if (upTo > 0) return { rows: inOrder.filter(({ position }) => position <= upTo), open, upTo, more: true };
+    // The bytes ended the read before every lane had its turn, and what is first may be in one of the others.
+    const gaps = lanes.map(({ lane }) => ({ lane, after, upTo: Number.MAX_SAFE_INTEGER, known: [] }));
+    const first = await box.late(gaps, batchSize, { maxBytes: maxBytes() });
+    const last = lastOf(first.rows, after);
+    return { ...first, upTo: first.more ? last : Math.max(last, drawn) };
+  }
+
+  hasRoomAgain(): boolean {
+    return false;
+  }
+
+  /** A row has failed in its place: that one, and all that comes after it, is to be read again. */
+  readAgain(position: number): void {
+    this.#asked = undefined;
+    const { all, smallest } = this.#options.lanes;
+    for (const lane of all) {
+      lane.cursor = Math.min(lane.cursor, position - 1);
+      lane.limit = smallest;
+    }
+  }
+
+  forget(): void {
+    this.#gap = new Gap();
+  }
+}
+
+interface Asked {
+  readonly lanes: readonly ReadLane[];
+  readonly after: number;
+}
+
+function lastOf(rows: readonly Row[], otherwise: number): number {
+  return rows.at(-1)?.position ?? otherwise;
+}
