@@ -63,7 +63,7 @@ export const fatal: ReadonlySet<string> = new Set([
 ]);
 
 export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions): DrainLoop {
-  const { box: boxName, order, leaseMs, publishTimeoutMs, runtime, telemetry, notifier } = options;
+  const { box: boxName, leaseMs, publishTimeoutMs, runtime, telemetry, notifier } = options;
   const failed = (thrown: unknown, retryInMs: number) =>
     telemetry({ name: "relay.failed", box: boxName, error: failureOf(store, thrown), retryInMs });
   const box = boundedBox(store.box(boxName), leaseMs, runtime);
