@@ -75,7 +75,7 @@ export function relayPlans(size: Size): void {
       verb("reads the tips of all lanes", 64, () => box.read(every(1)));
       verb("reads what is due in all lanes", 64, () => box.due(every(1)));
       const lane = (number: number) => [{ lane: number, limit: rowsAtOnce }];
-      verb("reads a lane in which many keys wait", 2 * rowsAtOnce, () => box.due(lane(crowdedLane)));
+      verb("reads a lane in which many keys wait", rowsAtOnce, () => box.due(lane(crowdedLane)));
       verb("reads a lane in which one key has a long queue", rowsAtOnce, () => box.due(lane(queueLane)));
       verb("reads a lane in which many keys are not due", rowsAtOnce, () => box.due(lane(laterLane)));
 

@@ -46,12 +46,12 @@ export const mutants: readonly Mutant[] = [
   {
     guard: "late commits are looked for",
     file: relay("reading/late-commits"),
-    changes: [["await look(after, ended, room, signal)", "0"]],
+    changes: [["await this.#inspect({ from: after, base: writers, width: firstWidth }, this.#room, signal)", "0"]],
   },
   {
     guard: "a look for late commits begins again where one that ended meanwhile may have left something",
     file: relay("reading/late-commits"),
-    changes: [["lowest = Math.min(lowest, since);", ""]],
+    changes: [["Math.min(from, this.#lowestLeft(inspection.base, found.writers))", "from"]],
   },
   {
     guard: "what waits is not sent before one in front of it is back",

@@ -6,8 +6,8 @@ import type { Origin } from "./transport.js";
 
 /*
  * The database seam. A store keeps boxes and the inbox's memory, and knows the transactions of the library that its user
- * works with (`Tx` is that library's own handle). Times are the database's; positions are given before commit, so a lower
- * one may appear later.
+ * works with (`Tx` is that library's own handle). Times are the database's. A position is unique in its box, and is given before
+ * commit, so that a lower one may appear later, unless the box is `inCommitOrder`.
  */
 
 export type IsolationLevel = "read committed" | "repeatable read" | "serializable";
@@ -139,10 +139,8 @@ export interface Member {
   /** Counts its renewals: who does not live does not beat, whatever the database's clock says. */
   readonly beat: number;
   readonly leaseMs: number;
-  /** Whether its lease stands, by the database's clock. */
-  readonly lives: boolean;
-  /** Whether it has renewed within the last half of a lease: who has not is most likely dead, and needs no share. */
-  readonly shares: boolean;
+  /** In how many ms its lease runs out, by the database's clock; not above 0 when it has. */
+  readonly expiresInMs: number;
 }
 
 /** What a member of a box sees when it has renewed its lease. */
@@ -163,21 +161,23 @@ export interface OwnOptions {
   readonly except?: readonly number[];
 }
 
-/** The numbers of writers from `from` on, up to `to`, which is not one of them. */
-export interface WriterRange {
-  readonly from: number;
-  readonly to: number;
+/**
+ * Writers in progress: transactions that have not ended and may have appended to a box. Only its store knows what identifies them, such
+ * as ranges of transaction numbers, or rows in which writers register. A relay keeps what it was given, and compares it with what it is
+ * given later. A bulk load may have hundreds of thousands of numbers.
+ */
+export interface Writers {
+  /** Whether there are none. */
+  readonly none: boolean;
+  /** Those of them that are not among `others`, which come from the same box. */
+  without(others: Writers): Writers;
 }
 
 /** Rows, and the writers in progress at the moment they were read. */
 export interface ReadRows<R extends Row = Row> {
   readonly rows: readonly R[];
-  /**
-   * The transactions that were open at that moment and may have appended, as ascending ranges of their numbers: a bulk load may
-   * have hundreds of thousands. A position is drawn before its transaction commits: only these transactions can make a row appear
-   * below a position that was found.
-   */
-  readonly open: readonly WriterRange[];
+  /** Only these can make a row appear below a position that was found. Absent where the box is `inCommitOrder`. */
+  readonly writers?: Writers;
 }
 
 /** What `read` found in the lanes, all at one moment. */
@@ -186,7 +186,7 @@ export interface LaneRows extends ReadRows {
   readonly more: ReadonlySet<number>;
   /**
    * Every position up to this one was drawn before that moment. In a lane without `more`, a row that appears at or below it later
-   * comes from a transaction in `open`. 0 where the store cannot tell.
+   * comes from one of `writers`. 0 where the store cannot tell.
    */
   readonly drawn: number;
   /**
@@ -210,7 +210,7 @@ export interface LaneRead {
   readonly limit: number;
 }
 
-/** Where to look for what has committed late: positions are given before commit, so a reader may have passed one. */
+/** Where to look for rows that have committed late: a reader may have passed their positions. */
 export interface LaneGap {
   readonly lane: number;
   readonly after: number;
@@ -252,7 +252,8 @@ export interface SettleOptions {
 }
 
 /**
- * What becomes of a row. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it.
+ * What becomes of a row. `sent`: no verb finds it again. Whether the store deletes it, moves it, or only notes how far a lane was
+ * sent, is its own affair. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it.
  * `parked` with `hold` holds its key until somebody frees it: no other row of the key does. `pending` counts a failed attempt and leaves the row
  * where it is, to be read again: its owner keeps the order by itself, and nothing behind it has to move.
  * `dropped` leaves nothing but an entry in the audit, one for each reason. Whatever it is, its crashes are forgotten.
@@ -274,8 +275,8 @@ export interface Promoted {
 export interface Settled {
   /** The lanes whose epoch still stands. In all others nothing was changed. */
   readonly standing: ReadonlySet<number>;
-  /** The number of its transaction, if reads may have shown it as open: it has appended nothing. */
-  readonly transaction?: number;
+  /** Its own transaction, if reads may have shown it among the writers in progress: it has appended nothing. */
+  readonly writer?: Writers;
 }
 
 export interface ReadOptions {
@@ -297,6 +298,11 @@ export interface DueOptions extends ReadOptions {
  * happened is unknown; every verb may be repeated.
  */
 export interface Box {
+  /**
+   * Whether rows appear in the order of their positions: none ever appears below one that was found. Relays then look for no late
+   * commits, and a total order never waits for one. Defaults to false.
+   */
+  readonly inCommitOrder?: boolean;
   /** Joins those who share the lanes of this box, or stays among them, for `leaseMs`. Keeps what it owns that long. */
   renew(owner: string, leaseMs: number, order: Order, signal?: AbortSignal): Promise<Membership>;
   /**
@@ -311,8 +317,8 @@ export interface Box {
    */
   read(lanes: readonly LaneRead[], options?: ReadOptions, signal?: AbortSignal): Promise<LaneRows>;
   /**
-   * Of each lane, the first rows of `wait` of each key whose hold is due, those due longest first, at most twice `limit`
-   * in all; in order of position.
+   * Of each lane, the first rows of `wait` of each key whose hold is due, those due longest first, at most `limit`; in order of
+   * position.
    */
   due(lanes: readonly Omit<LaneRead, "after">[], options?: DueOptions, signal?: AbortSignal): Promise<readonly Row[]>;
   /** The first `limit` rows of `pending` in these ranges that the reader does not know, in order of position over all lanes. */

@@ -1,10 +1,11 @@
 import { createHash } from "node:crypto";
 import { inboxOf } from "postbox";
-import { type MemoryTransaction, memoryDatabase, memoryStore } from "postbox/memory";
+import { type MemoryDatabaseOptions, type MemoryTransaction, memoryDatabase, memoryStore } from "postbox/memory";
 import type { StoreFeatures, StoreHarness } from "./store-suite/store-harness.js";
 
 export const memoryStoreFeatures: StoreFeatures = {
   concurrentTransactions: true,
+  lateCommits: true,
   migrations: false,
   isolationLevels: true,
   abortsOnError: false,
@@ -13,8 +14,10 @@ export const memoryStoreFeatures: StoreFeatures = {
 };
 
 /** A memory store for `storeSuite`. */
-export async function memoryStoreHarness(): Promise<StoreHarness<MemoryTransaction>> {
-  const database = memoryDatabase();
+export async function memoryStoreHarness(
+  options: MemoryDatabaseOptions = {},
+): Promise<StoreHarness<MemoryTransaction>> {
+  const database = memoryDatabase(options);
   const effects: string[] = [];
   let aheadMs = 0;
   await memoryStore({ database }).box(inboxOf("other")).release("nobody");

@@ -9,6 +9,7 @@ import type { StoreFeatures, StoreHarness, StoreHarnessContents, StoreProcess } 
 export const postgresStoreFeatures: StoreFeatures = {
   concurrentTransactions: true,
   migrations: true,
+  lateCommits: true,
   isolationLevels: true,
   abortsOnError: true,
   foreignTransactions: false,

@@ -40,7 +40,7 @@ export {
   type TransactionLibrary,
   type TransactionOptions,
   type TransactionSession,
-  type WriterRange,
+  type Writers,
 } from "../store.js";
 export type { NotificationListener, Notifier } from "../notifier.js";
 

@@ -14,6 +14,7 @@ export function boundedBox(box: Box, limitMs: number, runtime: Runtime): Box {
     return withTimeout(runtime, limitMs, late, call);
   };
   return {
+    ...(box.inCommitOrder && { inCommitOrder: true }),
     renew: (owner, leaseMs, order) => bounded("renew", (signal) => box.renew(owner, leaseMs, order, signal)),
     own: (owner, most, options) => bounded("own", (signal) => box.own(owner, most, options, signal)),
     release: (owner, lanes) => bounded("release", (signal) => box.release(owner, lanes, signal)),

@@ -95,7 +95,7 @@ export function createEngine(options: EngineOptions): Engine {
       dispatching.wake();
       settling.wake();
     },
-    appendedNothing: (transaction) => reader.appendedNothing(transaction),
+    appendedNothing: (writer) => reader.appendedNothing(writer),
   });
   const ordered = createOrderedSettling(settler, window);
   const reader = new Reader({

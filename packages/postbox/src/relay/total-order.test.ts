@@ -1,6 +1,6 @@
 import { gate, recordingSender, settlesWithin, testMessage } from "@postbox/testkit";
 import { constant, type Sender, type Telemetry } from "postbox";
-import { memoryStore } from "postbox/memory";
+import { type MemoryDatabase, memoryDatabase, memoryStore } from "postbox/memory";
 import type { Box } from "postbox/store";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
@@ -14,8 +14,9 @@ async function engineOn(
   maxInFlight = 100,
   more: readonly string[] = [],
   telemetry: Telemetry = () => {},
+  database: MemoryDatabase = memoryDatabase(),
 ) {
-  const store = memoryStore();
+  const store = memoryStore({ database });
   const append = (...ids: string[]) =>
     store.transaction((tx) =>
       store.append(
@@ -30,6 +31,7 @@ async function engineOn(
   const epochs = new Map<number, number>();
   const engine = createEngine({
     box: {
+      ...(box.inCommitOrder && { inCommitOrder: true }),
       read: (...args: Parameters<Box["read"]>) => box.read(...args),
       due: (...args: Parameters<Box["due"]>) => box.due(...args),
       late: (...args: Parameters<Box["late"]>) => box.late(...args),
@@ -260,6 +262,29 @@ it("goes on behind a discarded message though a transaction is open: its positio
   await open;
   await sender.until(4);
   expect(sender.ids()).toEqual(["1", "3", "of an open transaction", "4"]);
+  await stop();
+});
+
+it("waits for no writer where rows appear in the order of their positions", async () => {
+  const sender = recordingSender();
+  const told: string[] = [];
+  const telemetry: Telemetry = ({ name }) => void told.push(name);
+  const database = memoryDatabase({ inCommitOrder: true });
+  const { store, append, stop } = await engineOn(sender, undefined, 100, [], telemetry, database);
+  const [appended, mayEnd] = [gate(), gate()];
+  const open = store.transaction(async (tx) => {
+    await store.append(tx, "outbox", [testMessage("of an open transaction")]);
+    appended.open();
+    await mayEnd.opened;
+  });
+  await appended.opened;
+  await append("4");
+  await sender.until(4);
+  mayEnd.open();
+  await open;
+  await sender.until(5);
+  expect(sender.ids()).toEqual(["1", "2", "3", "4", "of an open transaction"]);
+  expect(told).not.toContain("relay.blocked");
   await stop();
 });
 

@@ -28,7 +28,7 @@ export function orderFacts<Tx>(fact: StoreFact<Tx>): void {
 
     for (const end of ["commits", "rolls back"] as const) {
       const what = `waits for a transaction that has an earlier position, until it ${end}`;
-      fact(what, "concurrentTransactions", async (harness) => {
+      fact(what, "lateCommits", async (harness) => {
         const sender = recordingSender();
         const relay = relayOn(harness.store, sender, total);
         const [appended, mayEnd] = [gate(), gate()];

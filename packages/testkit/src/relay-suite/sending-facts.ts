@@ -77,7 +77,7 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(new Set(sender.ids()).size).toBe(300);
     });
 
-    fact("finds a message that commits after a later one was sent", "concurrentTransactions", async (harness) => {
+    fact("finds a message that commits after a later one was sent", "lateCommits", async (harness) => {
       const sender = recordingSender();
       const relay = relayOn(harness.store, sender);
       const [appended, mayCommit] = [gate(), gate()];

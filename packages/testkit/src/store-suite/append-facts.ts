@@ -99,7 +99,7 @@ export function appendFacts<Tx>(fact: StoreFact<Tx>): void {
       expect([...(row?.message.data ?? [])]).toEqual([1, 2, 3]);
     });
 
-    fact("shows a late commit, with its lower position, in its place", "concurrentTransactions", async (harness) => {
+    fact("shows a late commit, with its lower position, in its place", "lateCommits", async (harness) => {
       const { store } = harness;
       const appended = gate();
       const go = gate();

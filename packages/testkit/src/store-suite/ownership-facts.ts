@@ -109,22 +109,25 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       const { first, second, lanes } = await twoRelays(harness);
       const standing = lanes.map(({ lane, epoch }) => ({ lane, epoch }));
       expect(await first.renew("relay-1", leaseMs, "key")).toEqual({ paused: false, others: [], lanes: standing });
-      const member = { owner: "relay-1", order: "key", beat: 2, leaseMs, lives: true, shares: true };
+      const member = { owner: "relay-1", order: "key", beat: 2, leaseMs, expiresInMs: expect.any(Number) };
       expect(await second.renew("relay-2", leaseMs, "key")).toEqual({ paused: false, others: [member], lanes: [] });
       await first.release("relay-1");
       expect(await second.renew("relay-2", leaseMs, "key")).toEqual({ paused: false, others: [], lanes: [] });
     });
 
-    fact("no longer counts whose lease has run out, and lets go of a share earlier", async (harness) => {
+    fact("tells in how many ms the lease of each other member runs out", async (harness) => {
       const { second } = await twoRelays(harness);
       const seen = async () => {
         const { others } = await second.renew("relay-2", leaseMs, "key");
-        return others.map(({ lives, shares }) => ({ lives, shares }));
+        return others[0]?.expiresInMs ?? Number.NaN;
       };
-      await harness.advance(leaseMs / 2 + 1);
-      expect(await seen()).toEqual([{ lives: true, shares: false }]);
+      const before = await seen();
+      expect(before).toBeGreaterThan(leaseMs - 10_000);
+      expect(before).toBeLessThanOrEqual(leaseMs);
       await harness.advance(leaseMs / 2);
-      expect(await seen()).toEqual([{ lives: false, shares: false }]);
+      expect(await seen()).toBeLessThanOrEqual(before - leaseMs / 2);
+      await harness.advance(leaseMs / 2);
+      expect(await seen()).toBeLessThanOrEqual(0);
     });
 
     fact("extends the lease", async (harness) => {

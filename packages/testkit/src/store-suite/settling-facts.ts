@@ -1,4 +1,4 @@
-import type { Row, WriterRange } from "postbox/store";
+import type { Row, Writers } from "postbox/store";
 import { describe, expect } from "vitest";
 import { gate } from "../gate.js";
 import { testMessage, testMessages } from "../messages.js";
@@ -42,7 +42,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await page(rowOf(first, "m-2").position))).toEqual(["m-3", "m-4"]);
     });
 
-    fact("finds what commits below where its lane was read to", "concurrentTransactions", async (harness) => {
+    fact("finds what commits below where its lane was read to", "lateCommits", async (harness) => {
       const { box, read } = await ownBox(harness);
       const [appended, mayCommit] = [gate(), gate()];
       const slow = harness.store.transaction(async (tx) => {
@@ -61,7 +61,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       const after = await box.late([gap], 10);
       expect(ids(after.rows)).toEqual(["early"]);
       // It tells the same as a read does of who may still bring something.
-      expect(before.open.flatMap(numbersOf).some((number) => !isIn(after.open, number))).toBe(true);
+      expect(before.writers?.without(after.writers as Writers).none).toBe(false);
       expect((await box.read([{ lane, after: upTo, limit: 10 }])).rows).toEqual([]);
     });
   });
@@ -138,35 +138,31 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("read", () => {
-    fact(
-      "tells of the transactions that may still bring something below",
-      "concurrentTransactions",
-      async (harness) => {
-        const { box } = await ownBox(harness);
-        const every = Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 }));
-        const before = (await box.read(every)).open;
-        const [appended, mayEnd] = [gate(), gate()];
-        const slow = harness.store.transaction(async (tx) => {
-          await harness.store.append(tx, outbox, [testMessage("early")]);
-          appended.open();
-          await mayEnd.opened;
-        });
-        await appended.opened;
-        await commit(harness, testMessage("later"));
-        const { rows, open } = await box.read(every);
-        expect(ids(rows)).toEqual(["later"]);
-        // Others may work on the same server.
-        const candidates = open.flatMap(numbersOf).filter((number) => !isIn(before, number));
-        expect(candidates.length).toBeGreaterThan(0);
-        const still = (await box.read(every)).open;
-        expect(candidates.some((number) => isIn(still, number))).toBe(true);
-        mayEnd.open();
-        await slow;
-        const after = await box.read(every);
-        expect(ids(after.rows).sort()).toEqual(["early", "later"]);
-        expect(candidates.some((number) => !isIn(after.open, number))).toBe(true);
-      },
-    );
+    fact("tells of the transactions that may still bring something below", "lateCommits", async (harness) => {
+      const { box } = await ownBox(harness);
+      const every = Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 }));
+      const { writers: before } = await box.read(every);
+      const [appended, mayEnd] = [gate(), gate()];
+      const slow = harness.store.transaction(async (tx) => {
+        await harness.store.append(tx, outbox, [testMessage("early")]);
+        appended.open();
+        await mayEnd.opened;
+      });
+      await appended.opened;
+      await commit(harness, testMessage("later"));
+      const { rows, writers } = await box.read(every);
+      expect(ids(rows)).toEqual(["later"]);
+      // Others may work on the same server.
+      const candidates = writers?.without(before as Writers) as Writers;
+      expect(candidates.none).toBe(false);
+      const { writers: still } = await box.read(every);
+      expect(candidates.without(candidates.without(still as Writers)).none).toBe(false);
+      mayEnd.open();
+      await slow;
+      const after = await box.read(every);
+      expect(ids(after.rows).sort()).toEqual(["early", "later"]);
+      expect(candidates.without(after.writers as Writers).none).toBe(false);
+    });
 
     fact(
       "stops at the bytes it may bring, always with a first row, and tells which lanes have more",
@@ -207,7 +203,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
 
     fact(
       "tells how far positions were drawn: what appears below comes from an open transaction",
-      "concurrentTransactions",
+      "lateCommits",
       async (harness) => {
         const { box } = await ownBox(harness);
         const every = Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 }));
@@ -219,10 +215,10 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
           await mayEnd.opened;
         });
         await appended.opened;
-        const { rows, drawn, more, open } = await box.read(every);
+        const { rows, drawn, more, writers } = await box.read(every);
         expect([rows, more]).toEqual([[], new Set()]);
         expect(drawn).toBe(before + 1);
-        expect(open.length).toBeGreaterThan(0);
+        expect(writers?.none).toBe(false);
         mayEnd.open();
         await slow;
         expect((await box.read(every.map((read) => ({ ...read, after: drawn })))).rows).toEqual([]);
@@ -256,6 +252,23 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids((await box.read([{ lane, after, limit: 10 }])).rows)).toEqual(["a-2", "a-3"]);
       const waiting = rowOf(rows, "b");
       expect(ids(await box.due([{ lane: waiting.lane, limit: 10 }]))).toEqual(["b"]);
+    });
+
+    fact("gives at most as many due rows of a lane as asked for, shared among its keys", async (harness) => {
+      const { box, lanes, read } = await ownBox(harness);
+      const messages = Array.from({ length: 200 }, (_, n) => testMessage(`m${n}`, { key: `k${n}` }));
+      await commit(harness, ...messages, ...messages.map((each) => ({ ...each, id: `${each.id}-2` })));
+      const rows = await read();
+      await box.settle(
+        lanes,
+        rows.map((row) => ({ row, to: "wait", attempts: 1, retryInMs: 0, error: "no" })),
+      );
+      const due = await box.due(lanes.map(({ lane }) => ({ lane, limit: 3 })));
+      const counts = lanes.map(({ lane }) => due.filter((row) => row.lane === lane).length);
+      expect(Math.max(...counts)).toBe(3);
+      expect(counts.filter((count) => count === 0).length).toBe(
+        lanes.length - new Set(rows.map(({ lane }) => lane)).size,
+      );
     });
 
     fact("changes nothing", async (harness) => {
@@ -413,12 +426,4 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       ]);
     });
   });
-}
-
-function numbersOf({ from, to }: WriterRange): number[] {
-  return Array.from({ length: to - from }, (_, index) => from + index);
-}
-
-function isIn(ranges: readonly WriterRange[], number: number): boolean {
-  return ranges.some(({ from, to }) => number >= from && number < to);
 }

@@ -4,6 +4,8 @@ import type { Store } from "postbox";
 export interface StoreFeatures {
   /** Several transactions can be open at once. */
   readonly concurrentTransactions: boolean;
+  /** Positions are given before commit, so that a row may appear below one that was found. Without it, boxes are `inCommitOrder`. */
+  readonly lateCommits: boolean;
   /** It has a schema, which `migrate()` makes. */
   readonly migrations: boolean;
   /** `transaction(work, { isolation })` is honoured. */

@@ -130,7 +130,7 @@ it("gives the surplus back when another joins, and takes it when that one leaves
   const controller = new AbortController();
   const running = ownership.run(controller.signal);
   expect(await log.until("relay.owned")).toMatchObject({ lanes: 64 });
-  const member = { order: "key", beat: 1, leaseMs: 3_000, lives: true, shares: true } as const;
+  const member = { order: "key", beat: 1, leaseMs: 3_000, expiresInMs: 60_000 } as const;
   others = ["a", "b"].map((owner) => ({ owner, ...member }));
   expect(await log.until("relay.released")).toMatchObject({ lanes: 64 - 22 });
   expect(ownership.epochs.size).toBe(22);
@@ -139,7 +139,7 @@ it("gives the surplus back when another joins, and takes it when that one leaves
 });
 
 it("takes what nobody takes beyond its share, and gives back another one for it", async () => {
-  const member = { owner: "a", order: "key", beat: 1, leaseMs: 60_000, lives: true, shares: true } as const;
+  const member = { owner: "a", order: "key", beat: 1, leaseMs: 60_000, expiresInMs: 60_000 } as const;
   let left: readonly number[] = [];
   const { ownership, log } = ownershipOn((box) => ({
     async renew(...args) {
@@ -167,7 +167,7 @@ it("takes from a member whose beat stands still for one and a half leases, thoug
   let renewals = 0;
   const asked: string[][] = [];
   const turn = { renewed: gate(), owned: gate() };
-  const member = { owner: "a", order: "key", leaseMs: 3_000, lives: true, shares: false } as const;
+  const member = { owner: "a", order: "key", leaseMs: 3_000, expiresInMs: 1 } as const;
   const { ownership } = ownershipOn(
     (box) => ({
       async renew(...args) {

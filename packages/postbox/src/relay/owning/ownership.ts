@@ -118,7 +118,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
     const hadRunOut = !trusted();
     trustedUntil = sentAt + leaseMs;
     watch(others);
-    members = 1 + others.filter(({ shares }) => shares).length;
+    members = 1 + others.filter(shares).length;
     const ours = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
     lose(owned().filter(({ lane, epoch }) => ours.get(lane) !== epoch));
     // Ours all the while, though we had given up on them; or taken by a call whose answer was lost, from whomever.
@@ -129,7 +129,7 @@ export function createOwnership(options: OwnershipOptions): Ownership {
 
   function watch(others: readonly Member[]): void {
     // Of two who disagree, the one who came later gives way: owners are numbered by time.
-    const rival = others.find((other) => other.lives && other.order !== order && other.owner < owner);
+    const rival = others.find((other) => other.expiresInMs > 0 && other.order !== order && other.owner < owner);
     if (rival !== undefined) {
       throw new ConfigError(
         "option-invalid",
@@ -236,4 +236,9 @@ export function createOwnership(options: OwnershipOptions): Ownership {
       }
     },
   };
+}
+
+/** Whether it has renewed within the last half of a lease. A member that has not is most likely dead, and needs no share. */
+function shares({ expiresInMs, leaseMs }: Member): boolean {
+  return expiresInMs > leaseMs / 2;
 }

@@ -1,12 +1,13 @@
 import { expect, it } from "vitest";
-import type { Row, WriterRange } from "../../store.js";
+import type { Row } from "../../store.js";
+import { WriterRanges } from "../../stores/writer-ranges.js";
 import { Gap } from "./gap.js";
 
 const rows = (...positions: number[]) => positions.map((position) => ({ position }) as Row);
-const open = (...numbers: number[]): WriterRange[] => numbers.map((from) => ({ from, to: from + 1 }));
+const open = (...numbers: number[]) => new WriterRanges(numbers.map((from) => ({ from, to: from + 1 })));
 
-it("lets everything pass while no transaction is open", () => {
-  expect(new Gap().pass(rows(3, 7, 9), 0, 9, [])).toEqual({ count: 3 });
+it("lets everything pass while no writer is in progress", () => {
+  expect(new Gap().pass(rows(3, 7, 9), 0, 9, open())).toEqual({ count: 3 });
 });
 
 it("stops at a missing position until it appears", () => {
@@ -22,7 +23,7 @@ it("stops until all have ended that were open when a later position was found, a
   expect(gap.pass(rows(4, 6), 2, 6, open(8, 9))).toEqual({ count: 0, blocked: "still" });
   // What is missing up to 4 was rolled back. Of 5 nothing is known yet.
   expect(gap.pass(rows(4, 6), 2, 6, open(9))).toEqual({ count: 1, blocked: "newly" });
-  expect(gap.pass(rows(6), 4, 6, [])).toEqual({ count: 1 });
+  expect(gap.pass(rows(6), 4, 6, open())).toEqual({ count: 1 });
 });
 
 it("tells of another gap when the one that it waited for was filled", () => {

@@ -7,7 +7,8 @@ import type { Admitted, Tips } from "./tips.js";
 export interface LaneTipsOptions {
   readonly lanes: Lanes;
   readonly window: Window;
-  readonly late: LateCommits;
+  /** Absent where nothing commits late. */
+  readonly late?: LateCommits;
   /** How many rows are read at once, and buffered. More would only be older when they are sent, and cost time to keep. */
   readonly most: number;
   /** What a lane may have at most, however many others want something. */
@@ -40,6 +41,7 @@ export class LaneTips implements Tips {
 
   next(): readonly LaneRead[] {
     const { all } = this.#options.lanes;
+    this.#options.late?.begins();
     this.#leftOut = all.filter((lane) => this.#isCrowded(lane));
     this.#asked = [...all.slice(this.#start), ...all.slice(0, this.#start)].filter(
       (lane) => !this.#leftOut.includes(lane),
@@ -48,13 +50,13 @@ export class LaneTips implements Tips {
   }
 
   /**
-   * What a transaction brings that was open while its lane was read past its positions is taken in before what this read found, which
-   * may be of the same key and was appended later.
+   * What a writer has left that was in progress while its lane was read past its positions is taken in before what this read found,
+   * which may be of the same key and was appended later.
    */
-  async admit({ rows: found, open, more, drawn }: LaneRows, signal: AbortSignal): Promise<Admitted> {
+  async admit({ rows: found, writers, more, drawn }: LaneRows, signal: AbortSignal): Promise<Admitted> {
     const asked = this.#asked;
     const { lanes, late } = this.#options;
-    const before = await late.takeIn(open, this.#highest, signal);
+    const before = late && writers ? await late.takeIn(writers, this.#highest, signal) : 0;
     const rows = lanes.still(asked, found);
     const cursors = new Map(rows.map(({ lane, position }) => [lane, position]));
     for (const state of asked) {
@@ -89,7 +91,7 @@ export class LaneTips implements Tips {
 
   forget(): void {
     this.#highest = 0;
-    this.#options.late.forget();
+    this.#options.late?.forget();
   }
 
   /** One lane must not take all the room. */

@@ -1,13 +1,15 @@
 import { testMessages } from "@postbox/testkit";
 import { memoryStore } from "postbox/memory";
-import { type LaneGap, laneCount, type Row, type Runtime, type WriterRange } from "postbox/store";
+import { type LaneGap, laneCount, type Row, type Runtime } from "postbox/store";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../../internal/runtime.js";
+import { WriterRanges } from "../../stores/writer-ranges.js";
 import { createWindow } from "../ordering/window.js";
-import { createLateCommits } from "./late-commits.js";
+import { Lanes } from "./lanes.js";
+import { LateCommits } from "./late-commits.js";
 
 const never = new AbortController().signal;
-const open = (...numbers: number[]): WriterRange[] => numbers.map((from) => ({ from, to: from + 1 }));
+const open = (...numbers: number[]) => new WriterRanges(numbers.map((from) => ({ from, to: from + 1 })));
 
 /** A box in memory with ten messages, and a look at it by one who has read everything up to `cursor`. */
 async function lookAt(
@@ -20,13 +22,16 @@ async function lookAt(
   const box = store.box("outbox");
   const window = createWindow({ keepsOrder: true });
   const asked: { readonly gaps: readonly LaneGap[]; readonly found: number }[] = [];
-  const late = createLateCommits({
+  const lanes = new Lanes(1);
+  lanes.add(Array.from({ length: laneCount }, (_, lane) => lane));
+  for (const lane of lanes.all) lane.cursor = cursor;
+  const late = new LateCommits({
     box: {
       ...box,
       async late(gaps, limit) {
         const { rows, more } = await box.late(gaps, limit);
         asked.push({ gaps, found: rows.length });
-        return { rows, open: open(...openAt(asked.length)), more };
+        return { rows, writers: open(...openAt(asked.length)), more };
       },
     } as typeof box,
     boxName: "outbox",
@@ -35,8 +40,7 @@ async function lookAt(
     maxBytes: () => 1_000_000,
     runtime: runtimeWith(runtime),
     telemetry: () => {},
-    lanes: () => Array.from({ length: laneCount }, (_, lane) => ({ lane, cursor })),
-    stillAsked: (_, rows) => rows,
+    lanes,
     isFull,
     failed: () => 0,
     arrived: () => {},
@@ -110,8 +114,8 @@ it("looks again for what it could not find out", async () => {
 it("does not look for a transaction that has appended nothing, whether that is told before or after a read shows it", async () => {
   const { late } = await lookAt();
   await late.takeIn(open(7), 0, never);
-  late.appendedNothing(7);
-  late.appendedNothing(8);
+  late.appendedNothing(WriterRanges.one(7));
+  late.appendedNothing(WriterRanges.one(8));
   expect(await late.takeIn(open(8, 9), 0, never)).toBe(0);
   expect(await late.takeIn(open(9), 0, never)).toBe(0);
   expect(await late.takeIn(open(), 0, never)).toBe(10);
@@ -133,10 +137,10 @@ it("begins again, lower, when another transaction ends during the look: its firs
 it("bears a bulk load: hundreds of thousands of open transactions are one range", async () => {
   const { late, asked } = await lookAt();
   const bulk = { from: 1000, to: 501_000 };
-  await late.takeIn([...open(7), bulk], 0, never);
-  late.appendedNothing(200_000);
-  await late.takeIn([bulk], 10, never);
+  await late.takeIn(new WriterRanges([{ from: 7, to: 8 }, bulk]), 0, never);
+  late.appendedNothing(WriterRanges.one(200_000));
+  await late.takeIn(new WriterRanges([bulk]), 10, never);
   expect(asked.length).toBeGreaterThan(0);
-  expect(await late.takeIn([{ from: 300_000, to: 501_000 }], 10, never)).toBe(0);
-  expect(await late.takeIn([], 10, never)).toBe(0);
+  expect(await late.takeIn(new WriterRanges([{ from: 300_000, to: 501_000 }]), 10, never)).toBe(0);
+  expect(await late.takeIn(open(), 10, never)).toBe(0);
 });

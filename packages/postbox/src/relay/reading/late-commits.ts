@@ -1,177 +1,196 @@
 import type { Runtime } from "../../internal/runtime.js";
 import { createWake, type Wake } from "../../internal/wake.js";
-import type { Box, LateRow, Row, WriterRange } from "../../store.js";
+import type { Box, LateRow, Row, Writers } from "../../store.js";
 import type { Telemetry } from "../../telemetry/events.js";
 import type { Arrival, Window } from "../ordering/window.js";
-import type { ReadLane } from "./lanes.js";
-import { merged, within, without } from "./writer-ranges.js";
+import type { Lanes } from "./lanes.js";
 
 export interface LateCommitsOptions {
-  readonly box: Box;
+  readonly box: Pick<Box, "late">;
   readonly boxName: string;
   readonly window: Window;
+  readonly lanes: Lanes;
   readonly batchSize: number;
   /** How many bytes one read may bring. */
   maxBytes(): number;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
-  lanes(): readonly ReadLane[];
-  /** Of rows that were asked for of these lanes, those of lanes that are still the same. */
-  stillAsked<R extends Row>(asked: readonly ReadLane[], rows: readonly R[]): readonly R[];
   /** Whether the window should take in no more for now. */
   isFull(): boolean;
   failed(error: unknown, failures: number): number;
   arrived(held: readonly Row[]): void;
 }
 
-/**
- * Positions are given before commit, so a lane may be read past one that appears later. Which transactions are open tells
- * when: what one has left is above every position that was found before it was first seen.
- */
-export interface LateCommits {
-  /**
-   * Takes in what those have left that were open at an earlier read, and are no longer. `highest` is the highest position
-   * that was found before this read. Answers how much it was.
-   */
-  takeIn(open: readonly WriterRange[], highest: number, signal: AbortSignal): Promise<number>;
-  /** Positions mean other messages now: forgets every transaction that was seen. */
-  forget(): void;
-  /** This transaction, which has ended, is no reason to look. */
-  appendedNothing(transaction: number): void;
-  /** There may be room in the window again. */
-  roomLeft(): void;
-  /**
-   * Looks all the way down, seldom: for what no list of open transactions tells, such as a row that was written by hand. It
-   * walks over everything that was settled and not yet vacuumed away.
-   */
-  sweep(signal: AbortSignal): Promise<void>;
-}
-
-type IsWhole = (open: readonly WriterRange[]) => boolean;
-
-/** Transactions that were open, and the highest position that was found before they were first seen. */
-interface OpenSince extends WriterRange {
+/** Writers in progress, and the highest position that was found before a read first told of them. */
+interface Seen {
+  readonly writers: Writers;
   readonly since: number;
 }
 
-/** The share of time that looking all the way down may take: its interval is so many times its cost. */
+/** How one inspection goes on, page by page. */
+interface Inspection {
+  /** It has got so far. */
+  from: number;
+  /** The writers in progress when it last knew: what they leave is above where they were first seen. Absent: all that were seen. */
+  base: Writers | undefined;
+  /** How many positions a page covers. */
+  width: number;
+}
+
+/** The share of time that inspecting everything may take: its interval is so many times its cost. */
 const patience = 20;
 const shortestIntervalMs = 60_000;
 /** How many positions the first page covers, and how long one may take before the next covers fewer. */
 const firstWidth = 100_000;
 const longestPageMs = 250;
 
-export function createLateCommits(options: LateCommitsOptions): LateCommits {
-  const { box, boxName, window, runtime, telemetry } = options;
-  const mostAtOnce = 4 * options.batchSize;
-  const [room, sweepRoom] = [createWake(runtime), createWake(runtime)];
-  let openSince: readonly OpenSince[] = [];
-  /** Transactions that have ended and appended nothing. A read in progress may still show them as open. */
-  let harmless: WriterRange[] = [];
+/**
+ * Finds rows that commit below what was read: positions are given before commit. Which writers are in progress tells when and where to
+ * look: a row that one of them leaves is above every position that was found before that writer was first seen.
+ */
+export class LateCommits {
+  readonly #options: LateCommitsOptions;
+  readonly #mostAtOnce: number;
+  readonly #room: Wake;
+  readonly #sweepRoom: Wake;
+  #seen: readonly Seen[] = [];
+  /** Writers that have ended and appended nothing. The read in progress may still tell of them. */
+  #harmless: Writers[] = [];
 
-  /** `isWhole` judges, by the transactions that were open, whether its rows may be taken in. */
-  async function page(asked: readonly ReadLane[], after: number, upTo: number, isWhole: IsWhole) {
-    const read = window.beginRead();
-    let found: readonly LateRow[] = [];
-    let rows: readonly LateRow[] = [];
-    let more = false;
-    let arrival: Arrival;
-    try {
-      const gaps = asked.map(({ lane, cursor }) => {
-        const end = Math.min(cursor, upTo);
-        return { lane, after, upTo: end, known: window.known(lane, after, end) };
-      });
-      const answer = await box.late(gaps, mostAtOnce, { maxBytes: options.maxBytes() });
-      found = answer.rows;
-      more = answer.more;
-      if (isWhole(answer.open)) rows = options.stillAsked(asked, found);
-    } finally {
-      arrival = window.endRead(read, rows);
-    }
-    for (const { message, ageMs } of rows) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
-    if (arrival.fresh > 0) options.arrived(arrival.held);
-    return { fresh: arrival.fresh, more: more ? found.at(-1)?.position : undefined };
+  constructor(options: LateCommitsOptions) {
+    this.#options = options;
+    this.#mostAtOnce = 4 * options.batchSize;
+    [this.#room, this.#sweepRoom] = [createWake(options.runtime), createWake(options.runtime)];
+  }
+
+  /** A read begins: no writer that has ended by now is in progress for it. */
+  begins(): void {
+    this.#harmless = [];
   }
 
   /**
-   * Takes in what is unknown beyond a position; the transactions `ended` are known to have ended, those in `openSince` may end meanwhile.
-   * Page by page, from the lowest position on: a transaction may have left more than one statement, or the window, should
-   * hold. Pages are as wide as they are quick, since what is deleted and not vacuumed away costs time too.
+   * Takes in what those writers have left that were in progress at an earlier read, and are no longer. `highest` is the highest
+   * position that was found before this read. Answers how many rows that were.
    */
-  async function look(after: number, ended: readonly WriterRange[], wake: Wake, signal: AbortSignal): Promise<number> {
-    let [fresh, from, width] = [0, after, firstWidth];
-    let seenEnd = ended;
+  async takeIn(writers: Writers, highest: number, signal: AbortSignal): Promise<number> {
+    const after = this.#lowestLeft(undefined, writers);
+    const found = await this.#inspect({ from: after, base: writers, width: firstWidth }, this.#room, signal);
+    this.#seen = withoutEmpty(this.#seen.map((seen) => ({ ...seen, writers: common(seen.writers, writers) })));
+    // Those that are new here began after the last read, so they drew their positions after the ones that it found.
+    let fresh = writers;
+    for (const known of [...this.#seen.map((seen) => seen.writers), ...this.#harmless]) fresh = fresh.without(known);
+    if (!fresh.none) this.#seen = [...this.#seen, { writers: fresh, since: highest }];
+    return found;
+  }
+
+  /** Positions mean other messages now: forgets every writer that was seen. */
+  forget(): void {
+    this.#seen = [];
+    this.#harmless = [];
+  }
+
+  /** This writer, which has ended, is no reason to look. */
+  appendedNothing(writer: Writers): void {
+    this.#seen = withoutEmpty(this.#seen.map((seen) => ({ ...seen, writers: seen.writers.without(writer) })));
+    this.#harmless.push(writer);
+  }
+
+  /** There may be room in the window again. */
+  roomLeft(): void {
+    this.#room.wake();
+    this.#sweepRoom.wake();
+  }
+
+  /**
+   * Inspects everything now and then, for what no list of writers tells of, such as a row that was written by hand. It walks over
+   * every row that was settled and is not vacuumed away yet.
+   */
+  async sweep(signal: AbortSignal): Promise<void> {
+    const { runtime, failed } = this.#options;
+    const never = createWake(runtime);
+    let pauseMs = shortestIntervalMs;
     while (!signal.aborted) {
-      const asked = options.lanes().filter(({ cursor }) => cursor > from);
-      if (asked.length === 0) break;
-      if (options.isFull()) {
-        await wake.wait(signal);
-        continue;
-      }
+      await never.wait(signal, pauseMs);
+      if (signal.aborted) return;
       const startedAt = runtime.monotonic();
-      // One that has ended only now may have left something below this page: then the look begins there, or what it left
-      // here would be taken in first.
-      let lowest = from;
-      const found = await page(asked, from, from + width, (open) => {
-        const endedNow = without(without(openSince, open), seenEnd);
-        seenEnd = merged<WriterRange>(seenEnd, endedNow);
-        for (const { since } of endedNow) lowest = Math.min(lowest, since);
-        return lowest === from;
-      });
-      if (lowest < from) {
-        from = lowest;
-        continue;
+      try {
+        await this.#inspect({ from: 0, base: undefined, width: firstWidth }, this.#sweepRoom, signal);
+        pauseMs = Math.max(patience * (runtime.monotonic() - startedAt), shortestIntervalMs);
+      } catch (error) {
+        pauseMs = Math.max(failed(error, 1), shortestIntervalMs);
       }
-      fresh += found.fresh;
-      if (found.more !== undefined) width = Math.max(mostAtOnce, 2 * (found.more - from));
-      from = found.more ?? from + width;
-      const wasSlow = runtime.monotonic() - startedAt > longestPageMs;
-      if (found.more === undefined) width = wasSlow ? Math.max(mostAtOnce, Math.floor(width / 2)) : 2 * width;
+    }
+  }
+
+  /** Above which position a writer may have left something that was in progress at `base` and is not among `now`; infinite: none. */
+  #lowestLeft(base: Writers | undefined, now: Writers): number {
+    let lowest = Number.POSITIVE_INFINITY;
+    for (const { writers, since } of this.#seen) {
+      const before = base === undefined ? writers : common(writers, base);
+      if (since < lowest && !before.without(now).none) lowest = since;
+    }
+    return lowest;
+  }
+
+  /**
+   * Takes in what is not known, from the lowest position on: a writer may have left more than one statement, or the window, should
+   * hold. Pages are as wide as they are quick, since rows that are deleted and not vacuumed away cost time too. Answers how many rows.
+   */
+  async #inspect(inspection: Inspection, wake: Wake, signal: AbortSignal): Promise<number> {
+    let fresh = 0;
+    while (!signal.aborted && this.#options.lanes.all.some(({ cursor }) => cursor > inspection.from)) {
+      if (this.#options.isFull()) await wake.wait(signal);
+      else fresh += await this.#page(inspection);
     }
     return fresh;
   }
 
-  return {
-    async takeIn(open, highest, signal) {
-      const ended = without(openSince, open);
-      let after = Number.POSITIVE_INFINITY;
-      for (const { since } of ended) after = Math.min(after, since);
-      const found = await look(after, ended, room, signal);
-      // A transaction that is new here began after the last read, so it drew its positions after those that that one saw.
-      const known = within(openSince, open);
-      const fresh = without(without(open, known), harmless).map((range) => ({ ...range, since: highest }));
-      openSince = merged(known, fresh);
-      // No read that begins from now on shows them.
-      harmless = [];
-      return found;
-    },
-    forget() {
-      openSince = [];
-      harmless = [];
-    },
-    appendedNothing(transaction) {
-      const range = { from: transaction, to: transaction + 1 };
-      openSince = without(openSince, [range]);
-      harmless = merged(without(harmless, [range]), [range]);
-    },
-    roomLeft() {
-      room.wake();
-      sweepRoom.wake();
-    },
-    async sweep(signal) {
-      const never = createWake(runtime);
-      let pauseMs = shortestIntervalMs;
-      while (!signal.aborted) {
-        await never.wait(signal, pauseMs);
-        if (signal.aborted) return;
-        const startedAt = runtime.monotonic();
-        try {
-          await look(0, [], sweepRoom, signal);
-          pauseMs = Math.max(patience * (runtime.monotonic() - startedAt), shortestIntervalMs);
-        } catch (error) {
-          pauseMs = Math.max(options.failed(error, 1), shortestIntervalMs);
-        }
-      }
-    },
-  };
+  async #page(inspection: Inspection): Promise<number> {
+    const { box, boxName, window, lanes, runtime, telemetry, arrived, maxBytes } = this.#options;
+    const { from, width } = inspection;
+    const startedAt = runtime.monotonic();
+    const asked = lanes.all.filter(({ cursor }) => cursor > from);
+    const read = window.beginRead();
+    let rows: readonly LateRow[] = [];
+    let end: number | undefined;
+    let arrival: Arrival;
+    try {
+      const gaps = asked.map(({ lane, cursor }) => {
+        const upTo = Math.min(cursor, from + width);
+        return { lane, after: from, upTo, known: window.known(lane, from, upTo) };
+      });
+      const found = await box.late(gaps, this.#mostAtOnce, { maxBytes: maxBytes() });
+      end = found.more ? found.rows.at(-1)?.position : undefined;
+      // A writer that has ended only now may have left something below this page: then it begins there, or what that one left here
+      // would be taken in first.
+      const lowest =
+        found.writers === undefined ? from : Math.min(from, this.#lowestLeft(inspection.base, found.writers));
+      inspection.base = found.writers;
+      inspection.from = lowest;
+      if (lowest === from) rows = lanes.still(asked, found.rows);
+    } finally {
+      arrival = window.endRead(read, rows);
+    }
+    for (const { message, ageMs } of rows) telemetry({ name: "message.late", box: boxName, id: message.id, ageMs });
+    if (arrival.fresh > 0) arrived(arrival.held);
+    if (inspection.from === from) this.#goOn(inspection, end, runtime.monotonic() - startedAt);
+    return arrival.fresh;
+  }
+
+  /** `end`: the page ended there, since there was too much. */
+  #goOn(inspection: Inspection, end: number | undefined, tookMs: number): void {
+    const { from, width } = inspection;
+    const least = this.#mostAtOnce;
+    inspection.from = end ?? from + width;
+    if (end !== undefined) inspection.width = Math.max(least, 2 * (end - from));
+    else inspection.width = tookMs > longestPageMs ? Math.max(least, Math.floor(width / 2)) : 2 * width;
+  }
+}
+
+function common(some: Writers, others: Writers): Writers {
+  return some.without(some.without(others));
+}
+
+function withoutEmpty(seen: readonly Seen[]): readonly Seen[] {
+  return seen.filter(({ writers }) => !writers.none);
 }

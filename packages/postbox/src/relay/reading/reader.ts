@@ -1,13 +1,13 @@
 import { PostboxError } from "../../errors.js";
 import type { Runtime } from "../../internal/runtime.js";
 import { createWake, type Wake } from "../../internal/wake.js";
-import type { Box, LaneRows, Order, Row } from "../../store.js";
+import type { Box, LaneRows, Order, Row, Writers } from "../../store.js";
 import type { Telemetry } from "../../telemetry/events.js";
 import type { Arrival, Window } from "../ordering/window.js";
 import { readDue } from "./due-rows.js";
 import { LaneTips } from "./lane-tips.js";
 import { Lanes } from "./lanes.js";
-import { createLateCommits, type LateCommits } from "./late-commits.js";
+import { LateCommits } from "./late-commits.js";
 import type { Admitted, Tips } from "./tips.js";
 import { TotalTips } from "./total-tips.js";
 
@@ -40,7 +40,8 @@ export class Reader {
   readonly #lanes: Lanes;
   readonly #total: TotalTips | undefined;
   readonly #tips: Tips;
-  readonly #late: LateCommits;
+  /** Absent where nothing commits late. */
+  readonly #late: LateCommits | undefined;
   readonly #most: number;
   readonly #room: Wake;
   readonly #pause: Wake;
@@ -60,23 +61,18 @@ export class Reader {
   #halvings = 0;
 
   constructor(options: ReaderOptions) {
-    const { runtime, window, batchSize, order } = options;
+    const { runtime, batchSize, order } = options;
     this.#options = options;
     this.#lanes = new Lanes(batchSize);
     this.#most = 2 * batchSize;
     [this.#room, this.#pause] = [createWake(runtime), createWake(runtime)];
     [this.#due, this.#dueRoom] = [createWake(runtime), createWake(runtime)];
     const maxBytes = () => this.#maxBytes;
-    const late = createLateCommits({
-      ...options,
-      lanes: () => this.#lanes.all,
-      stillAsked: (asked, rows) => this.#lanes.still(asked, rows),
-      isFull: () => this.#isFull,
-      maxBytes,
-      failed: (error, failures) => this.#failed(error, failures),
-    });
-    this.#late = late;
-    const tips = { ...options, lanes: this.#lanes, window, most: this.#most, batchSize, late, maxBytes };
+    const common = { ...options, lanes: this.#lanes, maxBytes };
+    const isFull = () => this.#isFull;
+    const failed = (error: unknown, failures: number) => this.#failed(error, failures);
+    this.#late = options.box.inCommitOrder ? undefined : new LateCommits({ ...common, isFull, failed });
+    const tips = { ...common, most: this.#most, ...(this.#late && { late: this.#late }) };
     this.#total = order === "total" ? new TotalTips(tips) : undefined;
     this.#tips = this.#total ?? new LaneTips(tips);
   }
@@ -106,7 +102,7 @@ export class Reader {
     if (this.#tips.hasRoomAgain()) this.notified();
     this.#room.wake();
     this.#dueRoom.wake();
-    this.#late.roomLeft();
+    this.#late?.roomLeft();
   }
 
   /** Something was appended, or is about to be: looks at once, and again after 1, 2, 4 … ms, as it may not have committed. */
@@ -123,14 +119,14 @@ export class Reader {
     this.#due.wake();
   }
 
-  /** This transaction, which reads may have shown as open, has appended nothing. */
-  appendedNothing(transaction: number): void {
-    this.#late.appendedNothing(transaction);
+  /** This writer, which reads may have shown as in progress, has appended nothing. */
+  appendedNothing(writer: Writers): void {
+    this.#late?.appendedNothing(writer);
   }
 
   /** All its loops, until the signal is aborted. */
   async run(signal: AbortSignal): Promise<void> {
-    await Promise.all([this.#tipLoop(signal), this.#dueLoop(signal), this.#late.sweep(signal)]);
+    await Promise.all([this.#tipLoop(signal), this.#dueLoop(signal), this.#late?.sweep(signal)]);
   }
 
   get #isFull(): boolean {

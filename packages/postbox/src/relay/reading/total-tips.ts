@@ -1,5 +1,5 @@
 import { laneCount } from "../../internal/lane.js";
-import type { Box, LaneRead, LaneRows, Row, WriterRange } from "../../store.js";
+import type { Box, LaneRead, LaneRows, Row, Writers } from "../../store.js";
 import type { Telemetry } from "../../telemetry/events.js";
 import type { Window } from "../ordering/window.js";
 import { Gap } from "./gap.js";
@@ -7,7 +7,7 @@ import type { Lanes, ReadLane } from "./lanes.js";
 import type { Admitted, Tips } from "./tips.js";
 
 export interface TotalTipsOptions {
-  readonly box: Pick<Box, "late">;
+  readonly box: Pick<Box, "late" | "inCommitOrder">;
   readonly boxName: string;
   readonly lanes: Lanes;
   readonly window: Window;
@@ -18,10 +18,10 @@ export interface TotalTipsOptions {
   readonly telemetry: Telemetry;
 }
 
-/** Rows in order of position, with nothing missing among them that is stored; and the transactions that were open then. */
+/** Rows in order of position, with nothing missing among them that is stored; and the writers in progress then. */
 interface InOrder {
   readonly rows: readonly Row[];
-  readonly open: readonly WriterRange[];
+  readonly writers?: Writers;
   readonly upTo: number;
   readonly more: boolean;
 }
@@ -29,12 +29,14 @@ interface InOrder {
 /** Reads all lanes as one, in order of position, and stops at a gap. */
 export class TotalTips implements Tips {
   readonly #options: TotalTipsOptions;
-  #gap = new Gap();
+  /** Absent where no gap is ever filled. */
+  #gap: Gap | undefined;
   /** The read under way; none, if what it finds does not count any more. */
   #asked: Asked | undefined;
 
   constructor(options: TotalTipsOptions) {
     this.#options = options;
+    this.forget();
   }
 
   get isFull(): boolean {
@@ -62,12 +64,12 @@ export class TotalTips implements Tips {
     if (inOrder === undefined || this.#asked !== asked || lanes.all !== asked?.lanes) {
       return { rows: [], late: 0, more: true, blocked: false };
     }
-    const { rows, open, upTo, more } = inOrder;
-    const { count, blocked } = this.#gap.pass(rows, asked.after, upTo, open);
+    const { rows, writers, upTo, more } = inOrder;
+    const { count, blocked } = (writers && this.#gap?.pass(rows, asked.after, upTo, writers)) ?? { count: rows.length };
     const passed = rows.slice(0, count);
     const last = lastOf(passed, asked.after);
     // Where nothing was found, too: a database may have to walk over what is gone each time.
-    const cursor = blocked === undefined && open.length === 0 ? upTo : last;
+    const cursor = blocked === undefined && writers?.none !== false ? upTo : last;
     for (const lane of lanes.all) {
       lane.cursor = cursor;
       // What lies beyond the end of another lane is read again: few rows at first, and more as long as there are.
@@ -77,13 +79,14 @@ export class TotalTips implements Tips {
     return { rows: passed, late: 0, more: more && blocked === undefined, blocked: blocked !== undefined };
   }
 
-  async #inOrder({ rows, open, more, drawn }: LaneRows, { lanes, after }: Asked): Promise<InOrder> {
+  async #inOrder({ rows, writers, more, drawn }: LaneRows, { lanes, after }: Asked): Promise<InOrder> {
     const { box, batchSize, maxBytes } = this.#options;
+    const at = writers === undefined ? {} : { writers };
     const inOrder = [...rows].sort((a, b) => a.position - b.position);
-    if (more.size === 0) return { rows: inOrder, open, upTo: Math.max(lastOf(inOrder, after), drawn), more: false };
+    if (more.size === 0) return { rows: inOrder, ...at, upTo: Math.max(lastOf(inOrder, after), drawn), more: false };
     const ends = new Map(rows.map(({ lane, position }) => [lane, position]));
     const upTo = Math.min(...[...more].map((lane) => ends.get(lane) ?? Number.NaN));
-    if (upTo > 0) return { rows: inOrder.filter(({ position }) => position <= upTo), open, upTo, more: true };
+    if (upTo > 0) return { rows: inOrder.filter(({ position }) => position <= upTo), ...at, upTo, more: true };
     // The bytes ended the read before every lane had its turn, and what is first may be in one of the others.
     const gaps = lanes.map(({ lane }) => ({ lane, after, upTo: Number.MAX_SAFE_INTEGER, known: [] }));
     const first = await box.late(gaps, batchSize, { maxBytes: maxBytes() });
@@ -106,7 +109,7 @@ export class TotalTips implements Tips {
   }
 
   forget(): void {
-    this.#gap = new Gap();
+    this.#gap = this.#options.box.inCommitOrder ? undefined : new Gap();
   }
 }
 

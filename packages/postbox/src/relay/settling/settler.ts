@@ -1,7 +1,7 @@
 import type { Runtime } from "../../internal/runtime.js";
 import { sleep } from "../../internal/runtime.js";
 import { createWake } from "../../internal/wake.js";
-import type { Box, Settled, Settlement } from "../../store.js";
+import type { Box, Settled, Settlement, Writers } from "../../store.js";
 import type { Telemetry } from "../../telemetry/events.js";
 import { type Decision, sentEvent } from "../deciding/decide.js";
 import type { Ownership } from "../owning/ownership.js";
@@ -23,7 +23,7 @@ export interface SettlerOptions {
   /** A settle is over, whatever came of it: there is room for more. */
   roomLeft(): void;
   /** A transaction that reads may have shown as open was only a settle. */
-  appendedNothing?(transaction: number): void;
+  appendedNothing?(writer: Writers): void;
 }
 
 /** Stores what became of rows: one statement at a time, with everything that has gathered meanwhile. */
@@ -72,8 +72,8 @@ export function createSettler(options: SettlerOptions): Settler {
       }
     }
     if (runtime.failpoint) await runtime.failpoint("relay.settled");
-    const { standing, transaction } = settled;
-    if (transaction !== undefined) options.appendedNothing?.(transaction);
+    const { standing, writer } = settled;
+    if (writer !== undefined) options.appendedNothing?.(writer);
     tell(decisions, standing);
     ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));
   }

@@ -21,9 +21,9 @@ import {
   type Settlement,
   type SettleOptions,
   type TakenLane,
-  type WriterRange,
 } from "../../store.js";
 import { statuses } from "../admin-options.js";
+import { WriterRanges } from "../writer-ranges.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
 import { MemoryOwners } from "./memory-owners.js";
 import { dueTimeOf, MemorySchedule, type ScheduledRow, type ScheduleKey, unscheduled } from "./memory-schedule.js";
@@ -67,6 +67,7 @@ export type WriteAudit = (entry: Omit<AuditEntry, "number" | "at" | "box">) => v
  * no take-over can come between the check of an epoch and the writes that rest on it.
  */
 export class MemoryBox implements Box {
+  readonly inCommitOrder: boolean;
   readonly #now: () => number;
   readonly #lanes = Array.from({ length: laneCount }, () => new MemoryLane());
   readonly #owners: MemoryOwners;
@@ -86,8 +87,15 @@ export class MemoryBox implements Box {
   cleaning = false;
 
   /** With `processed`, what is done is what that says. */
-  constructor(now: () => number, audit: WriteAudit, isScheduleLocked: IsScheduleLocked, processed?: () => StoredRow[]) {
+  constructor(
+    now: () => number,
+    audit: WriteAudit,
+    isScheduleLocked: IsScheduleLocked,
+    inCommitOrder: boolean,
+    processed?: () => StoredRow[],
+  ) {
     this.#now = now;
+    this.inCommitOrder = inCommitOrder;
     this.#isScheduleLocked = isScheduleLocked;
     this.#processed = processed;
     this.#audit = audit;
@@ -123,10 +131,12 @@ export class MemoryBox implements Box {
     return fresh(message, ++this.#lastPosition, now);
   }
 
-  /** Makes placed rows visible. */
+  /** Makes placed rows visible. In commit order, they get their positions only now. */
   insert({ number, rows, scheduled }: Placed): void {
     this.#open.delete(number);
-    for (const row of rows) this.#lane(row.lane).add(row);
+    for (const row of rows) {
+      this.#lane(row.lane).add(this.inCommitOrder ? { ...row, position: ++this.#lastPosition } : row);
+    }
     for (const row of scheduled) this.#schedule.add(row);
   }
 
@@ -169,7 +179,7 @@ export class MemoryBox implements Box {
       }
       if (found >= limit || bytes >= maxBytes) more.add(lane);
     }
-    return { rows, open: this.#writers(), more, drawn: this.#lastPosition };
+    return { rows, ...this.#writers(), more, drawn: this.#lastPosition };
   }
 
   async due(
@@ -192,11 +202,13 @@ export class MemoryBox implements Box {
     const now = this.#now();
     const all = gaps.flatMap((gap) => this.#lane(gap.lane).late(gap, now)).sort(byPosition);
     const rows = upTo(maxBytes, all.slice(0, limit));
-    return { rows, open: this.#writers(), more: rows.length < all.length };
+    return { rows, ...this.#writers(), more: rows.length < all.length };
   }
 
-  #writers(): WriterRange[] {
-    return [...this.#open].sort((a, b) => a - b).map((number) => ({ from: number, to: number + 1 }));
+  #writers(): Pick<LaneRows, "writers"> {
+    if (this.inCommitOrder) return {};
+    const numbers = [...this.#open].sort((a, b) => a - b);
+    return { writers: new WriterRanges(numbers.map((from) => ({ from, to: from + 1 }))) };
   }
 
   async settle(

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../errors.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
-import { checkOptions, object } from "../../options.js";
+import { checkOptions, flag, object } from "../../options.js";
 import { consumerOf, requireBox } from "../box-names.js";
 import { MemoryAudit } from "./memory-audit.js";
 import { type BoxContents, MemoryBox } from "./memory-box.js";
@@ -13,6 +13,8 @@ import { MemoryWaits } from "./memory-waits.js";
 export interface MemoryDatabaseOptions {
   /** Where its clock comes from. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
+  /** Gives positions at commit, so that no row appears below one that was found, as in a database with one writer. Defaults to false. */
+  readonly inCommitOrder?: boolean;
 }
 
 /** The data behind memory stores: give the same one to several, as several processes share a database. */
@@ -42,10 +44,12 @@ export class MemoryData implements MemoryDatabase {
   readonly #boxes = new Map<string, MemoryBox>();
   readonly audit = new MemoryAudit();
   readonly runtime: Runtime;
+  readonly #inCommitOrder: boolean;
   #offsetMs = 0;
 
-  constructor(runtime: Runtime) {
+  constructor(runtime: Runtime, inCommitOrder = false) {
     this.runtime = runtime;
+    this.#inCommitOrder = inCommitOrder;
     this.schedules = new MemorySchedules(runtime);
     for (const name of usualBoxes) this.box(name);
   }
@@ -58,6 +62,7 @@ export class MemoryData implements MemoryDatabase {
         () => this.now(),
         (entry) => this.audit.write(name, this.now(), entry),
         (message) => this.scheduleLocks.isLocked(name, scheduleLocksOf([message])),
+        this.#inCommitOrder,
         consumer === undefined ? undefined : () => this.inbox.processed(consumer),
       );
       this.#boxes.set(name, box);
@@ -116,6 +121,6 @@ export class MemoryData implements MemoryDatabase {
 
 /** Makes an empty database in memory. */
 export function memoryDatabase(options: MemoryDatabaseOptions = {}): MemoryDatabase {
-  checkOptions("memoryDatabase", options, { runtime: object });
-  return new MemoryData(runtimeWith(options.runtime));
+  checkOptions("memoryDatabase", options, { runtime: object, inCommitOrder: flag });
+  return new MemoryData(runtimeWith(options.runtime), options.inCommitOrder);
 }

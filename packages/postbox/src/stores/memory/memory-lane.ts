@@ -59,7 +59,7 @@ export class MemoryLane {
       .map(([, hold]) => hold)
       .sort((a, b) => a.dueAt - b.dueAt)
       .slice(0, limit);
-    const rows = holds.flatMap((hold) => hold.rows.first(Math.ceil(limit / holds.length)));
+    const rows = holds.flatMap((hold) => hold.rows.first(Math.floor(limit / holds.length)));
     return rows.sort(byPosition).map((row) => shown(row, true, false));
   }
 

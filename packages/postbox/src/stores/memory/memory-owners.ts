@@ -32,7 +32,7 @@ export class MemoryOwners {
     const others: Member[] = [];
     for (const [other, { expiresAt, ...lease }] of this.#members) {
       if (other === owner) continue;
-      others.push({ owner: other, ...lease, lives: expiresAt > now, shares: expiresAt > now + lease.leaseMs / 2 });
+      others.push({ owner: other, ...lease, expiresInMs: expiresAt - now });
     }
     return { others, lanes: this.#lanesOf(owner) };
   }

@@ -1,4 +1,4 @@
-import { testMessage } from "@postbox/testkit";
+import { gate, testMessage } from "@postbox/testkit";
 import { remember } from "@postbox/testkit/suites";
 import { describe, expect, it } from "vitest";
 import { memoryDatabase } from "./memory-database.js";
@@ -9,6 +9,28 @@ describe("memoryStore", () => {
     const store = memoryStore();
     const nested = store.transaction(() => store.transaction(async () => {}));
     await expect(nested).rejects.toThrow("[transaction-nested] a transaction of memory is open here already");
+  });
+
+  it("in commit order, gives a transaction that commits later the higher position, and tells of no writers", async () => {
+    const store = memoryStore({ database: memoryDatabase({ inCommitOrder: true }) });
+    const box = store.box("outbox");
+    const [appended, mayCommit] = [gate(), gate()];
+    const append = (id: string, before: Promise<void>) =>
+      store.transaction(async (tx) => {
+        await store.append(tx, "outbox", [testMessage(id, { key: "k" })]);
+        appended.open();
+        await before;
+      });
+    const first = append("first", mayCommit.opened);
+    await appended.opened;
+    await append("second", Promise.resolve());
+    mayCommit.open();
+    await first;
+    const every = Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 }));
+    expect(box.inCommitOrder).toBe(true);
+    const found = await box.read(every);
+    expect(found.rows.map(({ message }) => message.id)).toEqual(["second", "first"]);
+    expect(found).not.toHaveProperty("writers");
   });
 
   it("lets what outlives a transaction open its own", async () => {

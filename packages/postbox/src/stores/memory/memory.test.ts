@@ -16,3 +16,15 @@ describeOn({ title: "memory" }, () => {
   inboxSuite(memory);
   crashSuite(memory);
 });
+
+const features = { ...memoryStoreFeatures, lateCommits: false };
+const inOrder = {
+  name: "memory, in commit order",
+  features,
+  create: () => memoryStoreHarness({ inCommitOrder: true }),
+};
+
+describeOn({ title: "memory" }, () => {
+  storeSuite(inOrder);
+  relaySuite(inOrder);
+});

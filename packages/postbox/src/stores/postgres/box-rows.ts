@@ -1,5 +1,6 @@
 import { PostboxError } from "../../errors.js";
-import type { LaneRead, LaneRows, LateRow, LateRows, Row, WriterRange } from "../../store.js";
+import type { LaneRead, LaneRows, LateRow, LateRows, Row } from "../../store.js";
+import { WriterRanges } from "../writer-ranges.js";
 import { type MessageRecord, messageFrom, usualContentType } from "./message-columns.js";
 import type { Field } from "./plain-rows.js";
 
@@ -22,7 +23,7 @@ export function readFrom(records: readonly Fields[], lanes: readonly LaneRead[],
   const more = lanesWithMore(lanes, rows, bytesIn(records, rows, ownAt) >= maxBytes);
   return {
     rows: rows.sort(byLane),
-    open: openIn(String(status?.[ownAt])),
+    writers: writersIn(String(status?.[ownAt])),
     more,
     drawn: Number(status?.[positionAt] ?? 0),
     server: String(status?.[ownAt + sourceAt]),
@@ -40,7 +41,7 @@ export function lateFrom(records: readonly Fields[], limit: number, maxBytes: nu
   const status = forEachRow(records, (fields) => rows.push({ ...rowFrom(fields), ageMs: Number(fields[ownAt]) }));
   return {
     rows: rows.sort((a, b) => a.position - b.position),
-    open: openIn(String(status?.[ownAt + 1])),
+    writers: writersIn(String(status?.[ownAt + 1])),
     more: rows.length >= limit || bytesIn(records, rows, ownAt + 1) >= maxBytes,
   };
 }
@@ -94,11 +95,11 @@ function faultOf(unreadable: string): PostboxError {
 }
 
 /** `oldest:next:list:more`: the listed ones, in ascending order, and `more` from `next` on. */
-function openIn(text: string): readonly WriterRange[] {
+function writersIn(text: string): WriterRanges {
   const [, next = "", list = "", more = ""] = text.split(":");
   const open = list === "" ? [] : list.split(",").map((number) => ({ from: Number(number), to: Number(number) + 1 }));
   if (Number(more) > 0) open.push({ from: Number(next), to: Number(next) + Number(more) });
-  return open;
+  return new WriterRanges(open);
 }
 
 /** At least what the statement counts for these rows. It counts headers as they are stored. */

@@ -37,22 +37,21 @@ export function renewFunction(t: Tables): PlannedFunction {
       "relay_order text",
       "beat bigint",
       "lease_ms double precision",
-      "lives boolean",
-      "shares boolean",
+      "expires_in_ms double precision",
     ],
     body: `
       INSERT INTO ${t.member} AS m (box, owner, relay_order, beat, lease_ms, expires_at)
       VALUES ($4, $1, $3, 1, $2, ${inMs("$2")})
       ON CONFLICT (box, owner) DO UPDATE SET beat = m.beat + 1, expires_at = excluded.expires_at;
       RETURN QUERY
-        SELECT k.lane, k.epoch, NULL::text, NULL::text, NULL::bigint, NULL::double precision, NULL::boolean, NULL::boolean
+        SELECT k.lane, k.epoch, NULL::text, NULL::text, NULL::bigint, NULL::double precision, NULL::double precision
         FROM ${t.lane} k WHERE k.box = $4 AND k.owner = $1
         UNION ALL
         SELECT NULL, NULL, m.owner, m.relay_order, m.beat, m.lease_ms,
-               m.expires_at > clock_timestamp(), m.expires_at > ${inMs("m.lease_ms / 2")}
+               (extract(epoch FROM m.expires_at - clock_timestamp()) * 1000::numeric)::double precision
         FROM ${t.member} m WHERE m.box = $4 AND m.owner <> $1
         UNION ALL
-        SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM ${t.boxes} WHERE ${isPaused("$4")};`,
+        SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM ${t.boxes} WHERE ${isPaused("$4")};`,
   });
 }
 
@@ -234,7 +233,7 @@ export function dueFunction(t: Tables): PlannedFunction {
           SELECT w.*, sum(${bytesOf("w")}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
           FROM unnest($1, $2) AS l (lane, n)
           CROSS JOIN LATERAL (
-            SELECT h.key, (l.n + count(*) OVER () - 1) / count(*) OVER () AS share
+            SELECT h.key, l.n / count(*) OVER () AS share
             FROM (SELECT h.key FROM ${t.hold} h
                   WHERE (h.box + 0) = $6 AND (h.lane + 0) = l.lane AND h.due_at <= statement_timestamp()
                     AND h.key NOT IN (SELECT k FROM unnest($5) AS k)

@@ -3,6 +3,7 @@ import { disposable } from "@postbox/testkit/servers";
 import pg from "pg";
 import { createRelay } from "postbox";
 import { afterAll, beforeAll, expect, it } from "vitest";
+import { WriterRanges } from "../writer-ranges.js";
 import { postgresStore } from "./index.js";
 
 /*
@@ -35,14 +36,14 @@ it("tells of an open transaction that has a higher number than any that has ende
     await append(second, "later");
     await second.query("COMMIT");
     const every = Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 }));
-    const { rows, open } = await box.read(every);
+    const { rows, writers } = await box.read(every);
     expect(rows.map(({ message }) => message.id)).toEqual(["later"]);
     const number = Number(own[0].number);
-    expect(open).toEqual([{ from: number, to: number + 1 }]);
+    expect(writers).toEqual(WriterRanges.one(number));
     await first.query("COMMIT");
     const after = await box.read(every);
     expect(after.rows).toHaveLength(2);
-    expect(after.open).toEqual([]);
+    expect(after.writers?.none).toBe(true);
   } finally {
     first.release();
     second.release();

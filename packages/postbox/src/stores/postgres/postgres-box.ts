@@ -13,6 +13,7 @@ import {
 } from "../../store.js";
 import { isConnectionLost } from "../../transactions/connection-lost.js";
 import { sqlState } from "../../transactions/sql-state.js";
+import { WriterRanges } from "../writer-ranges.js";
 import { boxFunctions } from "./box-functions.js";
 import { dueFrom, lateFrom, readFrom } from "./box-rows.js";
 import { openPartitionSql } from "./done-partitions.js";
@@ -209,21 +210,20 @@ function textArrayOf<T>(items: readonly T[], text: (item: T) => string): string 
 /** One row without a lane has the number of the transaction. */
 function settledIn(rows: readonly StatementRow[]): Settled {
   const [own] = rows.filter(({ lane }) => lane === null);
-  return { standing: lanesIn(rows.filter((row) => row !== own)), transaction: Number(own?.transaction) };
+  return { standing: lanesIn(rows.filter((row) => row !== own)), writer: WriterRanges.one(Number(own?.transaction)) };
 }
 
 function fenceOf(lanes: readonly Lane[]): [number[], number[]] {
   return [lanes.map(({ lane }) => lane), lanes.map(({ epoch }) => epoch)];
 }
 
-function memberFrom({ owner, relay_order, beat, lease_ms, lives, shares }: StatementRow): Member {
+function memberFrom({ owner, relay_order, beat, lease_ms, expires_in_ms }: StatementRow): Member {
   return {
     owner: String(owner),
     order: relay_order as Member["order"],
     beat: Number(beat),
     leaseMs: Number(lease_ms),
-    lives: lives === true,
-    shares: shares === true,
+    expiresInMs: Number(expires_in_ms),
   };
 }
 

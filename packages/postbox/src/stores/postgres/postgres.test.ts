@@ -21,7 +21,7 @@ describeOnEach("postgres", ({ url }) => {
 describeOn({ title: "PGlite" }, () => {
   suite(
     "pg",
-    { ...postgresStoreFeatures, concurrentTransactions: false, processes: false },
+    { ...postgresStoreFeatures, concurrentTransactions: false, lateCommits: false, processes: false },
     {
       connect: () => new pg.Pool(createPgConfig(new PGlite())),
       transactions: pgTransactions,
