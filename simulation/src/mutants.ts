@@ -56,12 +56,12 @@ export const mutants: readonly Mutant[] = [
   {
     guard: "what waits is not sent before one in front of it is back",
     file: relay("ordering/window"),
-    changes: [["found.waiting && isOvertaking(found, read, state)", "false"]],
+    changes: [["row.waiting && queue?.isOvertaking(row, read)", "false"]],
   },
   {
     guard: "what is behind a failed one of its key is not sent",
     file: relay("ordering/window"),
-    changes: [["const behind = state.queue.splice(0);", "const behind = [];"]],
+    changes: [["const other of queue.rows.splice(0)", "const other of []"]],
   },
   {
     guard: "what was read while the lease had run out goes out when it stands again",

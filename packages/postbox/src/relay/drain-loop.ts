@@ -7,7 +7,7 @@ import type { Notifier } from "../notifier.js";
 import type { Order, Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import { boundedBox } from "./bounded-box.js";
-import { createEngine, type Engine } from "./engine.js";
+import { Engine } from "./engine.js";
 import { createOwnership, type Ownership } from "./owning/ownership.js";
 import type { Target } from "./target.js";
 import { listen } from "./upkeep/listener.js";
@@ -134,7 +134,7 @@ export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions)
         drain: (lanes) => engine.drain(lanes),
         unwanted: () => target.lanesInUse?.() ?? [],
       });
-      const engine: Engine = createEngine({ ...engineOptions, isFatal, target, ownership });
+      const engine: Engine = new Engine({ ...engineOptions, isFatal, target, ownership });
       running.add(engine);
       const working = engine.run(stop.signal).finally(() => finished.abort());
       const parts = [ownership.run(stop.signal, finished.signal), working];

@@ -5,7 +5,7 @@ import type { Box, Lane, Runtime } from "postbox/store";
 import type { Outcome } from "postbox/transport";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
-import { createEngine } from "./engine.js";
+import { Engine } from "./engine.js";
 import { targetTo } from "./sending/dispatch.js";
 
 /** An engine that owns every lane of a box in memory, and whatever it settles. */
@@ -35,7 +35,7 @@ async function engineOn(
   const epochs = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
   const lease = { trusted: true };
   const log = telemetryLog();
-  const engine = createEngine({
+  const engine = new Engine({
     box: watched,
     boxName: "outbox",
     ownership: {

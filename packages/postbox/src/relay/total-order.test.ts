@@ -4,7 +4,7 @@ import { type MemoryDatabase, memoryDatabase, memoryStore } from "postbox/memory
 import type { Box } from "postbox/store";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../internal/runtime.js";
-import { createEngine } from "./engine.js";
+import { Engine } from "./engine.js";
 import { targetTo } from "./sending/dispatch.js";
 
 /** An engine on a box with the messages 1, 2 and 3, that owns all lanes and can be made to lose them. */
@@ -29,7 +29,7 @@ async function engineOn(
   const box = store.box("outbox");
   await box.renew("me", 60_000, "total");
   const epochs = new Map<number, number>();
-  const engine = createEngine({
+  const engine = new Engine({
     box: {
       ...(box.inCommitOrder && { inCommitOrder: true }),
       read: (...args: Parameters<Box["read"]>) => box.read(...args),

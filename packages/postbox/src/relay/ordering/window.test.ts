@@ -1,7 +1,7 @@
 import { testMessage } from "@postbox/testkit";
 import { describe, expect, it } from "vitest";
 import type { Row } from "../../store.js";
-import { createWindow, type Window } from "./window.js";
+import { Window } from "./window.js";
 
 let position = 0;
 function row(key: string | undefined, more: Partial<Row> = {}): Row {
@@ -19,10 +19,10 @@ const take = (window: Window, most = 100) => window.take(most, Number.POSITIVE_I
 describe("the window", () => {
   it("gives all of a key at once to a sender that keeps order, and one at a time to one that does not", () => {
     const rows = [row("a"), row("a"), row("b"), row(undefined)];
-    const ordered = createWindow({ keepsOrder: true });
+    const ordered = new Window({ keepsOrder: true });
     arrive(ordered, ...rows);
     expect(take(ordered)).toEqual(rows);
-    const careful = createWindow({ keepsOrder: false });
+    const careful = new Window({ keepsOrder: false });
     arrive(careful, ...rows);
     expect(take(careful)).toEqual([rows[0], rows[2], rows[3]]);
     expect(take(careful)).toEqual([]);
@@ -31,7 +31,7 @@ describe("the window", () => {
   });
 
   it("has none of a key on its way beside another batch of that key", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const [first, second] = [row("a"), row("a")];
     arrive(window, first);
     expect(take(window)).toEqual([first]);
@@ -42,7 +42,7 @@ describe("the window", () => {
   });
 
   it("is bounded by rows and bytes, but one row always fits", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const rows = [row("a"), row("b"), row("c")];
     arrive(window, ...rows);
     expect([window.buffered, window.inFlight, window.inFlightBytes]).toEqual([3, 0, 0]);
@@ -55,7 +55,7 @@ describe("the window", () => {
   });
 
   it("sends those behind a failure to wait, and those that come until the failure is stored", () => {
-    const window = createWindow({ keepsOrder: false });
+    const window = new Window({ keepsOrder: false });
     const [a1, a2, a3, a4, b1] = [row("a"), row("a"), row("a"), row("a"), row("b")];
     arrive(window, a1, a2, b1);
     take(window);
@@ -73,11 +73,11 @@ describe("the window", () => {
 
   it("believes the flag of a row, also where it knows nothing of its key", () => {
     const held = row("a", { held: true });
-    expect(arrive(createWindow({ keepsOrder: true }), held)).toEqual([held]);
+    expect(arrive(new Window({ keepsOrder: true }), held)).toEqual([held]);
   });
 
   it("passes over what waits under a hold that was set anew while it was read", () => {
-    const window = createWindow({ keepsOrder: false });
+    const window = new Window({ keepsOrder: false });
     const [w1, w2] = [row("a", { waiting: true }), row("a", { waiting: true })];
     arrive(window, w1, w2);
     expect(take(window)).toEqual([w1]);
@@ -93,7 +93,7 @@ describe("the window", () => {
   });
 
   it("does not take in twice what it knows, or what was settled while it was read", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const [a, b] = [row("a"), row("b")];
     arrive(window, a, b);
     arrive(window, a);
@@ -108,7 +108,7 @@ describe("the window", () => {
   });
 
   it("takes in nothing that waits before one in front of it is back in `wait`, for all that the read could see", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const [first, second] = [row("a", { waiting: true }), row("a", { waiting: true })];
     arrive(window, first, second);
     take(window);
@@ -131,7 +131,7 @@ describe("the window", () => {
       asked.push(one);
       return { ...one, crashes: 1 };
     };
-    const window = createWindow({ keepsOrder: true, seen });
+    const window = new Window({ keepsOrder: true, seen });
     const a = row("a");
     arrive(window, a);
     arrive(window, a);
@@ -144,7 +144,7 @@ describe("the window", () => {
   });
 
   it("puts back what is undecided, before everything else of its key", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2);
     take(window);
@@ -155,7 +155,7 @@ describe("the window", () => {
   });
 
   it("sends what is undecided behind a failure of its batch to wait, not out before it", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2, a3);
     take(window);
@@ -165,7 +165,7 @@ describe("the window", () => {
   });
 
   it("lets nothing that waits overtake what is undecided behind a failure of its batch", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     const waits = (one: Row): Row => ({ ...one, waiting: true });
     arrive(window, a1, a2, a3);
@@ -184,7 +184,7 @@ describe("the window", () => {
   });
 
   it("knows in a batch what is held or parked ahead of a row", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const [a1, a2, b1, b2] = [row("a"), row("a"), row("b"), row("b")];
     arrive(window, a1, a2, b1, b2);
     take(window);
@@ -198,7 +198,7 @@ describe("the window", () => {
   });
 
   it("lets a key go on behind a parked one", () => {
-    const window = createWindow({ keepsOrder: false });
+    const window = new Window({ keepsOrder: false });
     const [a1, a2] = [row("a"), row("a")];
     arrive(window, a1, a2);
     take(window);
@@ -210,7 +210,7 @@ describe("the window", () => {
   });
 
   it("forgets a lost lane: what is still said of it changes nothing, also when the lane is there again", () => {
-    const window = createWindow({ keepsOrder: false });
+    const window = new Window({ keepsOrder: false });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2);
     take(window);
@@ -228,7 +228,7 @@ describe("the window", () => {
   });
 
   it("gives up what is not on its way when a lane is drained", () => {
-    const window = createWindow({ keepsOrder: false });
+    const window = new Window({ keepsOrder: false });
     const [a1, a2, b1] = [row("a"), row("a"), row(undefined)];
     arrive(window, a1, a2, b1);
     expect(window.take(1, Number.POSITIVE_INFINITY)).toEqual([a1]);
@@ -242,7 +242,7 @@ describe("the window", () => {
   });
 
   it("takes in what waits though another read is under way that began before its settle", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const [a1, a2] = [row("a"), row("a")];
     arrive(window, a1, a2);
     take(window);
@@ -259,7 +259,7 @@ describe("the window", () => {
   });
 
   it("sends a suspect alone: after what is on its way, and before anything else until its outcome is stored", () => {
-    const window = createWindow({ keepsOrder: false });
+    const window = new Window({ keepsOrder: false });
     const [a, b, suspect, c] = [row("a"), row(undefined), row("s", { crashes: 2 }), row("c")];
     arrive(window, a, suspect, b);
     expect(take(window)).toEqual([a, b]);
@@ -277,7 +277,7 @@ describe("the window", () => {
   });
 
   it("lets others go before a suspect while it is not known whether the broker is well, if there are any", () => {
-    const window = createWindow({ keepsOrder: false });
+    const window = new Window({ keepsOrder: false });
     const [suspect, a] = [row("s", { crashes: 2 }), row("a")];
     const carefully = () => window.take(100, Number.POSITIVE_INFINITY, false);
     arrive(window, suspect, a);
@@ -294,7 +294,7 @@ describe("the window", () => {
   });
 
   it("lets those go first that were never at a death, then the others in turn, while the broker may be unwell", () => {
-    const window = createWindow({ keepsOrder: false });
+    const window = new Window({ keepsOrder: false });
     const [once, never, again] = [row("o", { crashes: 1 }), row("n"), row("p", { crashes: 1 })];
     const carefully = () => window.take(1, Number.POSITIVE_INFINITY, false);
     arrive(window, once, never, again);
@@ -314,7 +314,7 @@ describe("the window", () => {
   });
 
   it("stops a batch of a key in front of a suspect, and forgets a suspect with its lane", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a", { crashes: 2 }), row("a")];
     arrive(window, a1, a2, a3);
     expect(take(window)).toEqual([a1]);
@@ -328,7 +328,7 @@ describe("the window", () => {
   });
 
   it("takes in what waits and is due though others of its key are on their way to queue up behind it", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const waiting = row("a", { waiting: true });
     const behind = row("a", { held: true });
     expect(arrive(window, behind)).toEqual([behind]);
@@ -337,7 +337,7 @@ describe("the window", () => {
   });
 
   it("lets a key go on whose suspect was confirmed late, while another of it is on its way to wait", () => {
-    const window = createWindow({ keepsOrder: false });
+    const window = new Window({ keepsOrder: false });
     const suspect = row("k", { waiting: true, crashes: 2 });
     const [other, held] = [row("o"), row("k", { held: true })];
     arrive(window, suspect);
@@ -359,7 +359,7 @@ describe("the window", () => {
   });
 
   it("counts the bytes on their way though a sender has given their memory away", () => {
-    const window = createWindow({ keepsOrder: true });
+    const window = new Window({ keepsOrder: true });
     const large = row("a", { message: testMessage("large", { key: "a", data: new Uint8Array(10_000) }) });
     arrive(window, large);
     take(window);
@@ -369,7 +369,7 @@ describe("the window", () => {
   });
 
   it("tells what could be sent from what waits for its key, and how much there is of each lane", () => {
-    const window = createWindow({ keepsOrder: false });
+    const window = new Window({ keepsOrder: false });
     arrive(window, row("a"), row("a"), row("a", { lane: 2 }), row(undefined));
     expect([window.buffered, window.sendable, window.bufferedIn(1), window.bufferedIn(2)]).toEqual([4, 2, 3, 1]);
     take(window);

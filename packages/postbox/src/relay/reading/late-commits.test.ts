@@ -4,7 +4,7 @@ import { type LaneGap, laneCount, type Row, type Runtime } from "postbox/store";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../../internal/runtime.js";
 import { WriterRanges } from "../../stores/writer-ranges.js";
-import { createWindow } from "../ordering/window.js";
+import { Window } from "../ordering/window.js";
 import { Lanes } from "./lanes.js";
 import { LateCommits } from "./late-commits.js";
 
@@ -20,7 +20,7 @@ async function lookAt(
   const store = memoryStore();
   await store.transaction((tx) => store.append(tx, "outbox", testMessages("m", 10)));
   const box = store.box("outbox");
-  const window = createWindow({ keepsOrder: true });
+  const window = new Window({ keepsOrder: true });
   const asked: { readonly gaps: readonly LaneGap[]; readonly found: number }[] = [];
   const lanes = new Lanes(1);
   lanes.add(Array.from({ length: laneCount }, (_, lane) => lane));

@@ -2,7 +2,7 @@ import { testMessage } from "@postbox/testkit";
 import { expect, it } from "vitest";
 import type { Row, Settlement } from "../../store.js";
 import type { Decision } from "../deciding/decide.js";
-import { createWindow } from "../ordering/window.js";
+import { Window } from "../ordering/window.js";
 import { createOrderedSettling } from "./ordered-settling.js";
 
 const row = (position: number, more: Partial<Row> = {}): Row => ({
@@ -40,7 +40,7 @@ it("asks about each failure a few times, in whatever order many of one key fail"
 
 /** A window of a sender that keeps order, with these rows on their way, and what was given to the settler. */
 function settling(...rows: readonly Row[]) {
-  const window = createWindow({ keepsOrder: true });
+  const window = new Window({ keepsOrder: true });
   window.endRead(window.beginRead(), rows);
   expect(window.take(10, 1_000_000)).toEqual(rows);
   const added: [number, Settlement["to"]][][] = [];

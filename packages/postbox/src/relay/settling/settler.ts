@@ -1,7 +1,7 @@
 import type { Runtime } from "../../internal/runtime.js";
 import { sleep } from "../../internal/runtime.js";
 import { createWake } from "../../internal/wake.js";
-import type { Box, Settled, Settlement, Writers } from "../../store.js";
+import type { Box, Settled, Writers } from "../../store.js";
 import type { Telemetry } from "../../telemetry/events.js";
 import { type Decision, sentEvent } from "../deciding/decide.js";
 import type { Ownership } from "../owning/ownership.js";
@@ -19,7 +19,7 @@ export interface SettlerOptions {
   readonly telemetry: Telemetry;
   failed(error: unknown, retryInMs: number): void;
   /** It has committed; not called for rows of lanes that were lost meanwhile, or turned out to be. */
-  settled(settlement: Settlement): void;
+  settled(decision: Decision): void;
   /** A settle is over, whatever came of it: there is room for more. */
   roomLeft(): void;
   /** A transaction that reads may have shown as open was only a settle. */
@@ -80,12 +80,13 @@ export function createSettler(options: SettlerOptions): Settler {
 
   function tell(decisions: readonly Decision[], owned: ReadonlySet<number>): void {
     let [sent, waiting] = [0, 0];
-    for (const { settlement, event } of decisions) {
+    for (const decision of decisions) {
+      const { settlement, event } = decision;
       // On a lost lane nothing was settled: its new owner tells what becomes of the row.
       if (!owned.has(settlement.row.lane)) continue;
       if (settlement.to === "sent") sent++;
       if (settlement.to === "wait") waiting++;
-      if (!lost.has(settlement.row.lane)) options.settled(settlement);
+      if (!lost.has(settlement.row.lane)) options.settled(decision);
       telemetry(event ?? sentEvent(settlement.row, boxName));
     }
     telemetry({ name: "relay.settled", box: boxName, sent, waiting });

@@ -1,0 +1,119 @@
+import type { Row, Settlement } from "../../store.js";
+import type { Telemetry } from "../../telemetry/events.js";
+import {
+  type DecideOptions,
+  type Decision,
+  decide,
+  holdsNothingBack,
+  queueBehind,
+  sentEvent,
+} from "../deciding/decide.js";
+import type { Doubt } from "../isolation/suspicion.js";
+import type { Window } from "../ordering/window.js";
+import type { OrderedSettling } from "../settling/ordered-settling.js";
+import type { RowOutcome, Target } from "../target.js";
+
+export interface OutcomesOptions {
+  readonly window: Window;
+  readonly settling: OrderedSettling;
+  readonly doubt: Doubt;
+  readonly target: Pick<Target, "stored">;
+  readonly deciding: DecideOptions;
+  readonly telemetry: Telemetry;
+  /** A row has failed in its place: it is to be read again, with all that comes after it. */
+  readAgain(row: Row, inMs: number): void;
+  /** Something waits that is due in so many ms. */
+  dueIn(ms: number): void;
+  /** There may be something to send, or room for more. */
+  changed(): void;
+}
+
+/** What becomes of rows: from what a target says of each, to what is stored of it. */
+export class Outcomes {
+  readonly #options: OutcomesOptions;
+
+  constructor(options: OutcomesOptions) {
+    this.#options = options;
+  }
+
+  /** The outcome of a row. */
+  report(row: Row, outcome: RowOutcome): void {
+    const { window, settling, doubt, deciding, changed } = this.#options;
+    if (!window.isOnItsWay(row)) {
+      // A confirmation that came after its timeout: the row is still ours, and need not be sent again.
+      if (outcome.status !== "sent" || !window.sentAfterAll(row)) return;
+      settling.add([decide(row, outcome, undefined, deciding)]);
+      doubt.sent();
+    } else if (outcome.status === "released") {
+      window.undecided([row]);
+      changed();
+    } else if (outcome.status === "handled") {
+      this.#handled(row);
+    } else {
+      const ahead = window.ahead(row);
+      const decision = decide(row, outcome, ahead, deciding);
+      settling.add(this.#becomes(decision, ahead, holdsNothingBack(row, outcome)));
+      settling.landed([row]);
+      if (outcome.status === "sent") doubt.sent();
+      changed();
+    }
+  }
+
+  /** Puts a row where the decision sends it. Answers with that decision, and those about rows that have to follow. */
+  #becomes(decision: Decision, ahead: "held" | "parked" | undefined, alone: boolean): readonly Decision[] {
+    const { window, deciding, readAgain } = this.#options;
+    const { settlement, againInMs } = decision;
+    const { row } = settlement;
+    if (settlement.to === "sent") window.sent(row);
+    else if (
+      settlement.to === "wait" ||
+      settlement.to === "pending" ||
+      (settlement.to === "parked" && settlement.hold)
+    ) {
+      const behind = window.failed(row);
+      if (againInMs !== undefined) readAgain(row, againInMs);
+      if (behind.length > 0) return [decision, ...behind.map((other) => queueBehind(other, ahead ?? "held", deciding))];
+    } else window.parked(row, alone);
+    return [decision];
+  }
+
+  /** Its handler has taken it out of the box already. */
+  #handled(row: Row): void {
+    const { window, doubt, deciding, telemetry } = this.#options;
+    window.sent(row);
+    doubt.sent();
+    this.stored({ settlement: { row, to: "sent" } });
+    telemetry(sentEvent(row, deciding.box));
+  }
+
+  /** These were read, and their key is held. */
+  held(rows: readonly Row[]): void {
+    if (rows.length > 0)
+      this.#options.settling.add(rows.map((row) => queueBehind(row, "held", this.#options.deciding)));
+  }
+
+  /** The target does not know what became of these; `died`: since a connection that stood was lost with them. */
+  unknown(rows: readonly Row[], died: boolean): void {
+    const { window, settling, doubt } = this.#options;
+    const unknown = rows.filter((row) => window.isOnItsWay(row));
+    this.held(window.undecided(unknown, died && doubt.died(unknown)));
+    settling.landed(unknown);
+  }
+
+  /** What becomes of it is committed. */
+  stored({ settlement }: Pick<Decision, "settlement">): void {
+    const { window, target, dueIn, changed } = this.#options;
+    const { row } = settlement;
+    window.settled(row, placeOf(settlement));
+    target.stored?.(row);
+    if (settlement.to === "wait" && settlement.retryInMs !== undefined) dueIn(settlement.retryInMs);
+    // The next ones that wait behind it can be read now.
+    else if (row.waiting) dueIn(0);
+    changed();
+  }
+}
+
+/** A parked row that holds its key keeps that from going on, as one that waits does. */
+function placeOf(settlement: Settlement): Settlement["to"] {
+  return settlement.to === "parked" && settlement.hold === true ? "wait" : settlement.to;
+}

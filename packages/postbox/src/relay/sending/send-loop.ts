@@ -1,0 +1,128 @@
+import { PostboxError } from "../../errors.js";
+import type { Runtime } from "../../internal/runtime.js";
+import { createWake, type Wake } from "../../internal/wake.js";
+import type { Row } from "../../store.js";
+import { expiry, unreadable } from "../deciding/decide.js";
+import { type CountOptions, countCrashes } from "../isolation/count-crashes.js";
+import { type Doubt, hopeless } from "../isolation/suspicion.js";
+import type { Window } from "../ordering/window.js";
+import type { Settler } from "../settling/settler.js";
+import type { Dispatched } from "../target.js";
+import { type Breaker, type BreakerOptions, createBreaker } from "./breaker.js";
+import type { Outcomes } from "./outcomes.js";
+
+export interface SendLoopOptions extends CountOptions, BreakerOptions {
+  readonly target: CountOptions["target"];
+  readonly runtime: Runtime;
+  readonly window: Window;
+  readonly settler: Settler;
+  readonly outcomes: Outcomes;
+  readonly doubt: Doubt;
+  /** Whether the next row goes when the last one has landed. */
+  readonly oneByOne: boolean;
+  readonly batchSize: number;
+  readonly maxInFlight: number;
+  readonly maxInFlightBytes: number;
+  readonly expired: "park" | "drop" | "send";
+  /** Tells of a failure that is tried again after `retryInMs`. */
+  failed(error: unknown, retryInMs: number): void;
+  /** Rows were sent: there may be room for others. */
+  roomLeft(): void;
+}
+
+/** Gives rows from the window to the target, as long as the lease stands, and within what may be in flight. */
+export class SendLoop {
+  readonly #options: SendLoopOptions;
+  readonly #wake: Wake;
+  readonly #breaker: Breaker;
+  readonly #sending = new Set<Promise<void>>();
+
+  constructor(options: SendLoopOptions) {
+    this.#options = options;
+    this.#wake = createWake(options.runtime);
+    this.#breaker = createBreaker(options);
+  }
+
+  /** There may be something to send, or room for more. */
+  wake(): void {
+    this.#wake.wake();
+  }
+
+  /** Until the signal is aborted; then waits for what is in flight. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { target, roomLeft } = this.#options;
+    while (!signal.aborted) {
+      // Before it is asked: a delay that ended in between would be waited for, and nobody would end that.
+      const waitMs = this.#breaker.waitMs();
+      while (this.#maySend) {
+        const batch = this.#take();
+        if (batch.length === 0) break;
+        const worth = batch.filter((row) => !this.#endsHere(row));
+        if (worth.length > 0) this.#send(worth);
+      }
+      roomLeft();
+      await this.#wake.wait(signal, waitMs);
+    }
+    while (this.#sending.size > 0) await Promise.race(this.#sending);
+    await target.idle?.();
+  }
+
+  get #maySend(): boolean {
+    const { ownership, window, settler, oneByOne, maxInFlight, maxInFlightBytes } = this.#options;
+    return (
+      ownership.trusted() &&
+      !ownership.paused() &&
+      this.#breaker.allows(this.#sending.size) &&
+      !(oneByOne && this.#sending.size > 0) &&
+      window.inFlight < maxInFlight &&
+      // What is sent and not settled yet is bounded too: it would be sent again after a crash.
+      settler.size < 2 * maxInFlight &&
+      window.inFlightBytes < maxInFlightBytes
+    );
+  }
+
+  #take(): readonly Row[] {
+    const { window, target, settler, doubt, oneByOne, batchSize, maxInFlight, maxInFlightBytes } = this.#options;
+    const isWell = doubt.none;
+    const most = isWell && !oneByOne ? Math.min(batchSize, target.most(), maxInFlight - window.inFlight) : 1;
+    return window.take(most, maxInFlightBytes - window.inFlightBytes, isWell, settler.size === 0);
+  }
+
+  /** Whether a row ends without being sent: it has killed too often, cannot be read, or has expired. Also reports it then. */
+  #endsHere(row: Row): boolean {
+    const { outcomes, runtime, expired } = this.#options;
+    const end = hopeless(row) ?? unreadable(row) ?? (expired === "send" ? undefined : expiry(row, runtime));
+    if (end !== undefined) outcomes.report(row, end);
+    return end !== undefined;
+  }
+
+  #send(batch: readonly Row[]): void {
+    const { outcomes, failed } = this.#options;
+    const done = this.#attempt(batch).then(({ undecided, down, died = false }) => {
+      this.#sending.delete(done);
+      outcomes.unknown(undecided, died);
+      if (down === undefined) this.#breaker.close();
+      else failed(down, this.#breaker.open(down));
+      this.wake();
+    });
+    this.#sending.add(done);
+  }
+
+  async #attempt(batch: readonly Row[]): Promise<Dispatched> {
+    const { ownership, window, target, outcomes } = this.#options;
+    try {
+      await countCrashes(batch, this.#options);
+    } catch (error) {
+      return { undecided: batch, down: PostboxError.from(error) };
+    }
+    // That may have taken long.
+    if (!ownership.trusted()) return { undecided: batch };
+    // Some may have turned out to be another's.
+    const ours = batch.filter((row) => window.isOnItsWay(row));
+    try {
+      return await target.handOver(ours, (row, outcome) => outcomes.report(row, outcome), ownership.epochs);
+    } catch (error) {
+      return { undecided: ours, down: PostboxError.from(error) };
+    }
+  }
+}
