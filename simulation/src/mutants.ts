@@ -66,7 +66,7 @@ export const mutants: readonly Mutant[] = [
   {
     guard: "what was read while the lease had run out goes out when it stands again",
     file: relay("owning/ownership"),
-    changes: [["options.resumed();", "{}"]],
+    changes: [["this.#options.resumed();", "{}"]],
   },
   {
     guard: "a total order waits for a gap to be filled",

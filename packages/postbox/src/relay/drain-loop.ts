@@ -8,7 +8,7 @@ import type { Order, Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import { boundedBox } from "./bounded-box.js";
 import { Engine } from "./engine.js";
-import { createOwnership, type Ownership } from "./owning/ownership.js";
+import { LeasedLanes } from "./owning/ownership.js";
 import type { Target } from "./target.js";
 import { listen } from "./upkeep/listener.js";
 import { keepClean, type RetentionOptions } from "./upkeep/retention.js";
@@ -63,20 +63,56 @@ export const fatal: ReadonlySet<string> = new Set([
 ]);
 
 export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions): DrainLoop {
-  const { box: boxName, leaseMs, publishTimeoutMs, runtime, telemetry, notifier } = options;
+  const context = contextOf(store, options);
+  const running = new Set<Engine>();
+  return {
+    async run(target, signal, reached = () => {}) {
+      const stop = following(signal);
+      const one = oneRun(context, target, reached);
+      running.add(one.engine);
+      const parts = partsOf(context, one, stop.signal);
+      const { retention } = options;
+      const cleaning = retention && keepClean({ ...context, ...retention, store }, stop.signal);
+      try {
+        await Promise.all(parts);
+      } catch (error) {
+        context.failed(error, Number.POSITIVE_INFINITY);
+        throw error;
+      } finally {
+        running.delete(one.engine);
+        stop.abort();
+        await Promise.allSettled(parts);
+        // A run that never reached the store has nothing to give back.
+        if (one.wasReached()) await leave(context, one);
+        if (cleaning !== undefined) await endsSoon(cleaning, context);
+      }
+    },
+    notified() {
+      for (const engine of running) engine.notified();
+    },
+    dueIn(ms) {
+      for (const engine of running) engine.dueIn(ms);
+    },
+  };
+}
+
+type Context = ReturnType<typeof contextOf>;
+
+/** What all runs share. */
+function contextOf<Tx>(store: Store<Tx>, options: DrainLoopOptions) {
+  const { box: boxName, leaseMs, runtime, telemetry } = options;
   const failed = (thrown: unknown, retryInMs: number) =>
     telemetry({ name: "relay.failed", box: boxName, error: failureOf(store, thrown), retryInMs });
-  const box = boundedBox(store.box(boxName), leaseMs, runtime);
-  const nextOwner = uuidv7Generator(runtime);
   const backoff = reliable(options.backoff, (error) => failed(error, 0));
-  const engineOptions = {
+  return {
     ...options,
-    box,
+    box: boundedBox(store.box(boxName), leaseMs, runtime),
     boxName,
     backoff,
+    nextOwner: uuidv7Generator(runtime),
     // A relay that notices late that its store is back is late with everything, however long that was away.
     storeBackoff: (failures: number) => Math.min(backoff(failures, runtime.random), leaseMs / 10),
-    isPermanent: (error: Error) => {
+    isPermanent(error: Error): boolean {
       try {
         return options.isPermanent?.(error) ?? false;
       } catch (thrown) {
@@ -87,83 +123,76 @@ export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions)
     failed,
     isFatal: (error: unknown) => error instanceof ConfigError || fatal.has(PostboxError.from(error).code),
   };
-  const running = new Set<Engine>();
+}
 
-  /** A stop does not wait for ever for somebody's archive: what was not removed is removed another time. */
-  async function impatiently(cleaning: Promise<void>): Promise<void> {
-    const patience = new AbortController();
-    const ended = cleaning.finally(() => patience.abort());
-    await Promise.race([ended, sleep(runtime, publishTimeoutMs, patience.signal)]);
+interface OneRun {
+  readonly owner: string;
+  readonly ownership: LeasedLanes;
+  readonly engine: Engine;
+  wasReached(): boolean;
+  isFatal(error: unknown): boolean;
+}
+
+/** One run is one relay: two at once are two, which share. */
+function oneRun(context: Context, target: Target, reached: () => void): OneRun {
+  let wasReached = false;
+  // A relay that was let in once is let in again when a password was changed everywhere: only at first is it a mistake.
+  const isFatal = (error: unknown) =>
+    context.isFatal(error) || (!wasReached && PostboxError.from(error).code === "store-refused");
+  const owner = context.nextOwner();
+  const ownership: LeasedLanes = new LeasedLanes({
+    ...context,
+    isFatal,
+    owner,
+    reached() {
+      wasReached = true;
+      reached();
+    },
+    gained: (lanes) => engine.gained(lanes),
+    lost(lanes) {
+      engine.lost(lanes);
+      target.lost?.(lanes);
+    },
+    resumed: () => engine.resume(),
+    drain: (lanes) => engine.drain(lanes),
+    unwanted: () => target.lanesInUse?.() ?? [],
+  });
+  const engine: Engine = new Engine({ ...context, isFatal, target, ownership });
+  return { owner, ownership, engine, isFatal, wasReached: () => wasReached };
+}
+
+/** Everything that goes on side by side until the signal is aborted. Renewals go on until all that was taken is settled. */
+function partsOf(context: Context, { ownership, engine, isFatal }: OneRun, signal: AbortSignal): Promise<void>[] {
+  const { scheduled, notifier } = context;
+  const finished = new AbortController();
+  const working = engine.run(signal).finally(() => finished.abort());
+  const notified = () => engine.notified();
+  const parts = [ownership.run(signal, finished.signal), working];
+  if (scheduled) parts.push(keepSchedule({ ...context, isFatal, promoted: notified }, signal));
+  if (notifier) parts.push(listen({ ...context, notifier, notified }, signal));
+  return parts;
+}
+
+/** A stop does not wait for ever for an archive: what was not removed is removed another time. */
+async function endsSoon(cleaning: Promise<void>, { runtime, publishTimeoutMs }: Context): Promise<void> {
+  const patience = new AbortController();
+  const ended = cleaning.finally(() => patience.abort());
+  await Promise.race([ended, sleep(runtime, publishTimeoutMs, patience.signal)]);
+}
+
+async function leave(
+  { box, boxName, runtime, telemetry, failed }: Context,
+  { owner, ownership }: OneRun,
+): Promise<void> {
+  const lanes = ownership.epochs.size;
+  try {
+    await box.release(owner);
+    telemetry({ name: "relay.released", box: boxName, owner, lanes });
+    if (runtime.failpoint) await runtime.failpoint("relay.released");
+  } catch (error) {
+    // Others take the lanes when the lease has run out.
+    failed(error, 0);
   }
-
-  async function leave(owner: string, lanes: number): Promise<void> {
-    try {
-      await box.release(owner);
-      telemetry({ name: "relay.released", box: boxName, owner, lanes });
-      if (runtime.failpoint) await runtime.failpoint("relay.released");
-    } catch (error) {
-      // Others take the lanes when the lease has run out.
-      failed(error, 0);
-    }
-  }
-
-  return {
-    async run(target, signal, reached = () => {}) {
-      let wasReached = false;
-      // Who was let in once is let in again when a password was changed everywhere: only at first is it a mistake.
-      const isFatal = (error: unknown) =>
-        engineOptions.isFatal(error) || (!wasReached && PostboxError.from(error).code === "store-refused");
-      // Of this run: two at once are two relays, which share.
-      const owner = nextOwner();
-      const stop = following(signal);
-      const finished = new AbortController();
-      const ownership: Ownership = createOwnership({
-        ...engineOptions,
-        isFatal,
-        owner,
-        reached() {
-          wasReached = true;
-          reached();
-        },
-        gained: (lanes) => engine.gained(lanes),
-        lost(lanes) {
-          engine.lost(lanes);
-          target.lost?.(lanes);
-        },
-        resumed: () => engine.resume(),
-        drain: (lanes) => engine.drain(lanes),
-        unwanted: () => target.lanesInUse?.() ?? [],
-      });
-      const engine: Engine = new Engine({ ...engineOptions, isFatal, target, ownership });
-      running.add(engine);
-      const working = engine.run(stop.signal).finally(() => finished.abort());
-      const parts = [ownership.run(stop.signal, finished.signal), working];
-      if (options.scheduled) {
-        parts.push(keepSchedule({ ...engineOptions, isFatal, promoted: () => engine.notified() }, stop.signal));
-      }
-      if (notifier) parts.push(listen({ ...engineOptions, notifier, notified: () => engine.notified() }, stop.signal));
-      const cleaning = options.retention && keepClean({ ...engineOptions, ...options.retention, store }, stop.signal);
-      try {
-        await Promise.all(parts);
-      } catch (error) {
-        failed(error, Number.POSITIVE_INFINITY);
-        throw error;
-      } finally {
-        running.delete(engine);
-        stop.abort();
-        await Promise.allSettled(parts);
-        // Who was never let in has nothing to give back.
-        if (wasReached) await leave(owner, ownership.epochs.size);
-        if (cleaning !== undefined) await impatiently(cleaning);
-      }
-    },
-    notified() {
-      for (const engine of running) engine.notified();
-    },
-    dueIn(ms) {
-      for (const engine of running) engine.dueIn(ms);
-    },
-  };
 }
 
 /** What a driver throws has no code of ours, and says only what happened. */

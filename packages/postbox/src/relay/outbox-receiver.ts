@@ -1,6 +1,7 @@
 import type { Store } from "../store.js";
 import type { Receiver } from "../transport.js";
-import { outboxDrainLoop, type RelayOptions, relayRules } from "./relay-options.js";
+import { outboxDrainLoop } from "./outbox-drain-loop.js";
+import { type RelayOptions, relayRules } from "./relay-options.js";
 import { createSource } from "./sending/source.js";
 
 const { batchSize: _, publishTimeoutMs: __, ...rules } = relayRules;

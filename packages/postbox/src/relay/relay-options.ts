@@ -1,14 +1,11 @@
 import type { PurgeOptions } from "../admin.js";
-import { type Backoff, exponential } from "../backoff.js";
+import type { Backoff } from "../backoff.js";
 import { ConfigError } from "../errors.js";
-import { type Runtime, runtimeWith } from "../internal/runtime.js";
-import { defaultNotifier, type Notifier, notifierRule } from "../notifier.js";
-import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive } from "../options.js";
-import { outboxBox } from "../outbox/outbox.js";
-import type { Order, Store } from "../store.js";
+import type { Runtime } from "../internal/runtime.js";
+import { type Notifier, notifierRule } from "../notifier.js";
+import { callback, count, flag, type OptionRule, object, oneOf, positive } from "../options.js";
+import type { Order } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
-import { telling } from "../telemetry/telling.js";
-import { createDrainLoop } from "./drain-loop.js";
 
 export interface RelayOptions {
   /**
@@ -104,19 +101,12 @@ export const relayRules = {
   runtime: object,
 };
 
-/** The loop that drains an outbox with these options, which are checked in the name of `owner`, and those that its targets need as well. */
-export function outboxDrainLoop<Tx>(
+/** Checks the options of a relay in the name of `owner`, beyond what each may be by itself. */
+export function checkRelayOptions(
   owner: string,
-  store: Store<Tx>,
   options: RelayOptions,
-  rules: Readonly<Record<string, OptionRule>> = relayRules,
-) {
-  if (typeof store?.box !== "function") {
-    throw new ConfigError("option-invalid", `${owner}: give a store, such as postgresStore({ pool })`);
-  }
-  checkOptions(owner, options, rules);
-  const { pollIntervalMs = 500, batchSize = 500, leaseMs = 15_000 } = options;
-  const { publishTimeoutMs = "publishTimeoutMs" in rules ? 4_000 : leaseMs / 4 } = options;
+  { pollIntervalMs, publishTimeoutMs, leaseMs }: Record<"pollIntervalMs" | "publishTimeoutMs" | "leaseMs", number>,
+): void {
   checkBelowThird(owner, "pollIntervalMs", pollIntervalMs, leaseMs);
   checkBelowThird(owner, "publishTimeoutMs", publishTimeoutMs, leaseMs);
   const { order = "key", onPark = "continue" } = options;
@@ -126,40 +116,6 @@ export function outboxDrainLoop<Tx>(
     });
   }
   checkRetention(owner, options);
-  const { retentionMs, cleanIntervalMs = 600_000, archive, partitions } = options;
-  const notifier = options.notifier ?? defaultNotifier(store);
-  const shared = {
-    leaseMs,
-    publishTimeoutMs,
-    backoff: options.backoff ?? exponential(),
-    runtime: runtimeWith(options.runtime),
-    telemetry: telling(options.telemetry),
-  };
-  const drainLoop = createDrainLoop(store, {
-    ...shared,
-    box: outboxBox,
-    order,
-    holdParked: onPark === "hold",
-    expired: options.expired ?? "park",
-    batchSize,
-    maxInFlight: options.maxInFlight ?? 1000,
-    maxInFlightBytes: options.maxInFlightBytes ?? 16 * 1024 * 1024,
-    maxAttempts: options.maxAttempts ?? 10,
-    pollIntervalMs,
-    keep: options.mode === "keep",
-    ...(options.isPermanent && { isPermanent: options.isPermanent }),
-    ...(retentionMs !== undefined && {
-      retention: {
-        retentionMs,
-        cleanIntervalMs,
-        ...(archive && { archive }),
-        ...(partitions !== undefined && { partitions }),
-      },
-    }),
-    ...(notifier && { notifier }),
-    scheduled: true,
-  });
-  return { drainLoop, ...shared };
 }
 
 function checkRetention(owner: string, options: RelayOptions): void {

@@ -3,7 +3,8 @@ import { startStop } from "../internal/start-stop.js";
 import { outboxBox } from "../outbox/outbox.js";
 import type { Store } from "../store.js";
 import type { Sender } from "../transport.js";
-import { outboxDrainLoop, type RelayOptions } from "./relay-options.js";
+import { outboxDrainLoop } from "./outbox-drain-loop.js";
+import type { RelayOptions } from "./relay-options.js";
 import { targetTo } from "./sending/dispatch.js";
 import { runTo } from "./sending/run-to.js";
 

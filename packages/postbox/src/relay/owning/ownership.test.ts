@@ -4,7 +4,7 @@ import { memoryStore } from "postbox/memory";
 import type { Box, Member, TakenLane } from "postbox/store";
 import { expect, it } from "vitest";
 import { runtimeWith } from "../../internal/runtime.js";
-import { createOwnership } from "./ownership.js";
+import { LeasedLanes } from "./ownership.js";
 
 /** An ownership on a box in memory, some of whose verbs may behave differently. */
 function ownershipOn(
@@ -21,7 +21,7 @@ function ownershipOn(
   };
   const log = telemetryLog();
   const lanes = { gained: [] as TakenLane[], lost: [] as number[], resumed: 0 };
-  const ownership = createOwnership({
+  const ownership = new LeasedLanes({
     box: { ...unchanged, ...change(box) } as Box,
     boxName: "outbox",
     owner: "me",

@@ -1,9 +1,9 @@
-import { ConfigError } from "../../errors.js";
 import { following } from "../../internal/following.js";
 import { laneCount } from "../../internal/lane.js";
 import { type Runtime, sleep } from "../../internal/runtime.js";
-import type { Box, Lane, Member, Order, TakenLane } from "../../store.js";
+import type { Box, Lane, Order, TakenLane } from "../../store.js";
 import type { Telemetry } from "../../telemetry/events.js";
+import { checkOrder, Members } from "./members.js";
 
 export interface OwnershipOptions {
   readonly box: Box;
@@ -55,108 +55,106 @@ export interface Ownership {
 }
 
 /**
- * Trust is counted on the monotonic clock from *before* each renewal was sent: a slow answer must not stretch it, and the
- * host's clock may jump. Renewing and sharing are two loops, so that a drain never delays a renewal.
+ * Trust is counted on the monotonic clock from *before* each renewal was sent: a slow answer must not stretch it, and the host's clock
+ * may jump. Renewing and sharing are two loops, so that a drain never delays a renewal.
  */
-export function createOwnership(options: OwnershipOptions): Ownership {
-  const { box, boxName, owner, order, leaseMs, runtime, telemetry } = options;
-  const epochs = new Map<number, number>();
-  /** The last epoch of each lane that was ours and is not. */
-  const givenUp = new Map<number, number>();
-  let trustedUntil = 0;
-  let members = 1;
-  let paused = false;
-  let lookBeyondAt = runtime.monotonic() + leaseMs / 3;
-  /** The last beat of each other member, and since when it has been the last. */
-  let beats = new Map<string, Pick<Member, "beat" | "leaseMs"> & { readonly since: number }>();
-  const trusted = () => runtime.monotonic() < trustedUntil;
-  const owned = (): Lane[] => [...epochs].map(([lane, epoch]) => ({ lane, epoch }));
+export class LeasedLanes implements Ownership {
+  readonly #options: OwnershipOptions;
+  readonly #members: Members;
+  readonly epochs = new Map<number, number>();
+  /** The last epoch of each lane that was its own and is not. */
+  readonly #givenUp = new Map<number, number>();
+  #trustedUntil = 0;
+  #paused = false;
+  #lookBeyondAt: number;
+  /** The last call about lanes: the answer of a renewal that was sent before lanes were taken or given back would contradict that. */
+  #turn: Promise<unknown> = Promise.resolve();
 
-  function gain(lanes: readonly TakenLane[]): void {
+  constructor(options: OwnershipOptions) {
+    this.#options = options;
+    this.#members = new Members(options.runtime);
+    this.#lookBeyondAt = options.runtime.monotonic() + options.leaseMs / 3;
+  }
+
+  trusted(): boolean {
+    return this.#options.runtime.monotonic() < this.#trustedUntil;
+  }
+
+  paused(): boolean {
+    return this.#paused;
+  }
+
+  of(rows: readonly Pick<Lane, "lane">[]): readonly Lane[] {
+    return [...new Set(rows.map(({ lane }) => lane))].flatMap((lane) => {
+      const epoch = this.epochs.get(lane);
+      return epoch === undefined ? [] : [{ lane, epoch }];
+    });
+  }
+
+  lose(lost: readonly Lane[]): void {
+    const { order, boxName, owner, telemetry } = this.#options;
+    const own = lost.filter(({ lane, epoch }) => this.epochs.get(lane) === epoch);
+    if (own.length === 0) return;
+    // An order of everything needs everything.
+    const lanes = order === "total" ? [...this.epochs.keys()] : own.map(({ lane }) => lane);
+    this.#giveUp(lanes);
+    telemetry({ name: "relay.lost", box: boxName, owner, lanes: lanes.length });
+  }
+
+  startAnew(): void {
+    const lanes = this.#owned;
+    this.#options.lost(lanes.map(({ lane }) => lane));
+    this.#options.gained(lanes.map((lane) => ({ ...lane, clean: true })));
+  }
+
+  async run(signal: AbortSignal, finished = signal): Promise<void> {
+    const [stop, end] = [following(signal), following(finished)];
+    const renewing = this.#loop(end.signal, async () => {
+      await this.#inTurn(() => this.#renew());
+      return this.#options.leaseMs / 3;
+    });
+    const sharing = this.#loop(stop.signal, () => this.#share());
+    try {
+      await Promise.all([renewing, sharing]);
+    } finally {
+      for (const { abort } of [stop, end]) abort();
+      await Promise.allSettled([renewing, sharing]);
+    }
+  }
+
+  get #owned(): Lane[] {
+    return [...this.epochs].map(([lane, epoch]) => ({ lane, epoch }));
+  }
+
+  #gain(lanes: readonly TakenLane[]): void {
+    const { boxName, owner, gained, telemetry } = this.#options;
     if (lanes.length === 0) return;
     // An operator's change takes a lane from its owner, who may take it again before the next renewal tells: what is known of its rows,
     // and what is to be settled under the old epoch, must not outlive that.
-    lose(lanes.flatMap(({ lane }) => (epochs.has(lane) ? [{ lane, epoch: epochs.get(lane) as number }] : [])));
-    for (const { lane, epoch } of lanes) epochs.set(lane, epoch);
-    options.gained(lanes);
+    this.lose(this.of(lanes));
+    for (const { lane, epoch } of lanes) this.epochs.set(lane, epoch);
+    gained(lanes);
     telemetry({ name: "relay.owned", box: boxName, owner, lanes: lanes.length });
   }
 
-  function giveUp(lane: number): void {
-    givenUp.set(lane, epochs.get(lane) as number);
-    epochs.delete(lane);
+  #giveUp(lanes: readonly number[]): void {
+    for (const lane of lanes) {
+      this.#givenUp.set(lane, this.epochs.get(lane) as number);
+      this.epochs.delete(lane);
+    }
+    this.#options.lost(lanes);
   }
 
-  function lose(lost: readonly Lane[]): void {
-    const own = lost.filter(({ lane, epoch }) => epochs.get(lane) === epoch);
-    if (own.length === 0) return;
-    // An order of everything needs everything.
-    const known = order === "total" ? [...epochs.keys()] : own.map(({ lane }) => lane);
-    for (const lane of known) giveUp(lane);
-    options.lost(known);
-    telemetry({ name: "relay.lost", box: boxName, owner, lanes: known.length });
-  }
-
-  /**
-   * One call about lanes at a time: the answer of a renewal that was sent before lanes were taken or given back would
-   * contradict that.
-   */
-  let turn: Promise<unknown> = Promise.resolve();
-  function inTurn<R>(call: () => Promise<R>): Promise<R> {
-    const result = turn.then(call, call);
-    turn = result.catch(() => {});
+  /** One call about lanes at a time. */
+  #inTurn<R>(call: () => Promise<R>): Promise<R> {
+    const result = this.#turn.then(call, call);
+    this.#turn = result.catch(() => {});
     return result;
   }
 
-  async function renew(): Promise<void> {
-    const sentAt = runtime.monotonic();
-    const { lanes, others, ...now } = await box.renew(owner, leaseMs, order);
-    options.reached();
-    const goesOn = paused && !now.paused;
-    if (now.paused !== paused) telemetry({ name: now.paused ? "relay.paused" : "relay.resumed", box: boxName });
-    paused = now.paused;
-    const hadRunOut = !trusted();
-    trustedUntil = sentAt + leaseMs;
-    watch(others);
-    members = 1 + others.filter(shares).length;
-    const ours = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
-    lose(owned().filter(({ lane, epoch }) => ours.get(lane) !== epoch));
-    // Ours all the while, though we had given up on them; or taken by a call whose answer was lost, from whomever.
-    const missed = lanes.filter(({ lane }) => !epochs.has(lane));
-    gain(missed.map(({ lane, epoch }) => ({ lane, epoch, clean: givenUp.get(lane) === epoch })));
-    if (hadRunOut || goesOn) options.resumed();
-  }
-
-  function watch(others: readonly Member[]): void {
-    // Of two who disagree, the one who came later gives way: owners are numbered by time.
-    const rival = others.find((other) => other.expiresInMs > 0 && other.order !== order && other.owner < owner);
-    if (rival !== undefined) {
-      throw new ConfigError(
-        "option-invalid",
-        `createRelay: another relay of the box ${boxName} runs with order "${rival.order}", this one with "${order}"; ` +
-          "give all of them the same, and stop the others before you change it",
-        { path: "order" },
-      );
-    }
-    const now = runtime.monotonic();
-    beats = new Map(
-      others.map(({ owner, beat, leaseMs }) => {
-        const before = beats.get(owner);
-        return [owner, before?.beat === beat ? before : { beat, leaseMs, since: now }];
-      }),
-    );
-  }
-
-  /** Who has not renewed for so long is dead, even if the database's clock was set back and its lease seems to stand. */
-  function dead(): Pick<Member, "owner" | "beat">[] {
-    const now = runtime.monotonic();
-    return [...beats]
-      .filter(([, { since, leaseMs }]) => now - since > 1.5 * leaseMs)
-      .map(([owner, { beat }]) => ({ owner, beat }));
-  }
-
   /** Runs `step` again and again, each time after the pause that it asks for, and after growing ones when it fails. */
-  async function loop(signal: AbortSignal, step: () => Promise<number>): Promise<void> {
+  async #loop(signal: AbortSignal, step: () => Promise<number>): Promise<void> {
+    const { isFatal, storeBackoff, failed, runtime } = this.#options;
     let failures = 0;
     while (!signal.aborted) {
       let pauseMs: number;
@@ -164,81 +162,71 @@ export function createOwnership(options: OwnershipOptions): Ownership {
         pauseMs = await step();
         failures = 0;
       } catch (error) {
-        if (options.isFatal(error)) throw error;
-        pauseMs = options.storeBackoff(++failures);
-        options.failed(error, pauseMs);
+        if (isFatal(error)) throw error;
+        pauseMs = storeBackoff(++failures);
+        failed(error, pauseMs);
       }
-      // What cannot be renewed is not ours to send.
-      if (!trusted()) lose(owned());
+      // What cannot be renewed must not be sent.
+      if (!this.trusted()) this.lose(this.#owned);
       await sleep(runtime, pauseMs, signal);
     }
   }
 
-  async function share(): Promise<number> {
-    const fair = paused ? 0 : order === "total" ? laneCount : Math.ceil(laneCount / members);
-    // Now and then one more than that: somebody may not want what is left over.
-    const beyond = epochs.size === fair && fair < laneCount && !paused && runtime.monotonic() >= lookBeyondAt;
-    if (beyond) lookBeyondAt = runtime.monotonic() + leaseMs / 3;
-    if ((epochs.size < fair || beyond) && trusted()) {
-      await inTurn(async () => {
-        const most = beyond ? 1 : fair - epochs.size;
-        // An order of everything needs everything: two that had some of the lanes would wait for each other.
-        const least = order === "total" ? most : 0;
-        const gained = await box.own(owner, most, { dead: dead(), least, except: options.unwanted() });
-        if (gained.length > 0 && runtime.failpoint) await runtime.failpoint("relay.owned");
-        gain(gained);
-      });
-    } else if (epochs.size > fair) {
-      // Those that it has had longest: one that was just taken is one that nobody wanted.
-      const surplus = owned().slice(0, epochs.size - fair);
-      const drained = new Set(await options.drain(surplus.map(({ lane }) => lane)));
-      if (drained.size > 0) await inTurn(() => giveBack(surplus.filter(({ lane }) => drained.has(lane))));
-    }
-    // Before the first renewal there is nothing to share yet.
-    return trusted() ? options.pollIntervalMs : Math.min(options.pollIntervalMs, 10);
+  async #renew(): Promise<void> {
+    const { box, boxName, owner, leaseMs, order, runtime, telemetry } = this.#options;
+    const sentAt = runtime.monotonic();
+    const { lanes, others, paused } = await box.renew(owner, leaseMs, order);
+    this.#options.reached();
+    const goesOn = this.#paused && !paused;
+    if (paused !== this.#paused) telemetry({ name: paused ? "relay.paused" : "relay.resumed", box: boxName });
+    this.#paused = paused;
+    const hadRunOut = !this.trusted();
+    this.#trustedUntil = sentAt + leaseMs;
+    checkOrder(others, owner, order, boxName);
+    this.#members.saw(others);
+    const ours = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
+    this.lose(this.#owned.filter(({ lane, epoch }) => ours.get(lane) !== epoch));
+    // Its own all the while, though it had given up on them; or taken by a call whose answer was lost, from any owner.
+    const missed = lanes.filter(({ lane }) => !this.epochs.has(lane));
+    this.#gain(missed.map(({ lane, epoch }) => ({ lane, epoch, clean: this.#givenUp.get(lane) === epoch })));
+    if (hadRunOut || goesOn) this.#options.resumed();
   }
 
-  async function giveBack(lanes: readonly Lane[]): Promise<void> {
-    const still = lanes.filter(({ lane, epoch }) => epochs.get(lane) === epoch);
-    for (const { lane } of still) giveUp(lane);
-    options.lost(still.map(({ lane }) => lane));
+  async #share(): Promise<number> {
+    const { order, leaseMs, pollIntervalMs, runtime } = this.#options;
+    const share = order === "total" ? laneCount : Math.ceil(laneCount / this.#members.sharing);
+    const fair = this.#paused ? 0 : share;
+    const { size } = this.epochs;
+    // Now and then one more than that: others may not want what is left over.
+    const beyond = size === fair && fair < laneCount && !this.#paused && runtime.monotonic() >= this.#lookBeyondAt;
+    if (beyond) this.#lookBeyondAt = runtime.monotonic() + leaseMs / 3;
+    if ((size < fair || beyond) && this.trusted())
+      await this.#inTurn(() => this.#take(beyond ? 1 : fair - this.epochs.size));
+    // Those that it has had longest: one that was just taken is one that nobody wanted.
+    else if (size > fair) await this.#handOver(this.#owned.slice(0, size - fair));
+    // Before the first renewal there is nothing to share yet.
+    return this.trusted() ? pollIntervalMs : Math.min(pollIntervalMs, 10);
+  }
+
+  async #take(most: number): Promise<void> {
+    const { box, owner, order, runtime, unwanted } = this.#options;
+    // An order of everything needs everything: two that had some of the lanes would wait for each other.
+    const least = order === "total" ? most : 0;
+    const gained = await box.own(owner, most, { dead: this.#members.dead(), least, except: unwanted() });
+    if (gained.length > 0 && runtime.failpoint) await runtime.failpoint("relay.owned");
+    this.#gain(gained);
+  }
+
+  async #handOver(surplus: readonly Lane[]): Promise<void> {
+    const drained = new Set(await this.#options.drain(surplus.map(({ lane }) => lane)));
+    if (drained.size > 0) await this.#inTurn(() => this.#giveBack(surplus.filter(({ lane }) => drained.has(lane))));
+  }
+
+  async #giveBack(lanes: readonly Lane[]): Promise<void> {
+    const { box, boxName, owner, telemetry } = this.#options;
+    const still = lanes.filter(({ lane, epoch }) => this.epochs.get(lane) === epoch);
+    this.#giveUp(still.map(({ lane }) => lane));
     await box.release(owner, still);
     telemetry({ name: "relay.released", box: boxName, owner, lanes: still.length });
   }
-
-  return {
-    epochs,
-    trusted,
-    paused: () => paused,
-    lose,
-    startAnew() {
-      const lanes = owned();
-      options.lost(lanes.map(({ lane }) => lane));
-      options.gained(lanes.map((lane) => ({ ...lane, clean: true })));
-    },
-    of: (rows) =>
-      [...new Set(rows.map(({ lane }) => lane))].flatMap((lane) => {
-        const epoch = epochs.get(lane);
-        return epoch === undefined ? [] : [{ lane, epoch }];
-      }),
-    async run(signal, finished = signal) {
-      const [stop, end] = [following(signal), following(finished)];
-      const renewing = loop(end.signal, async () => {
-        await inTurn(renew);
-        return leaseMs / 3;
-      });
-      const sharing = loop(stop.signal, share);
-      try {
-        await Promise.all([renewing, sharing]);
-      } finally {
-        for (const { abort } of [stop, end]) abort();
-        await Promise.allSettled([renewing, sharing]);
-      }
-    },
-  };
-}
-
-/** Whether it has renewed within the last half of a lease. A member that has not is most likely dead, and needs no share. */
-function shares({ expiresInMs, leaseMs }: Member): boolean {
-  return expiresInMs > leaseMs / 2;
 }

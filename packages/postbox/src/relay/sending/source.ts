@@ -1,11 +1,12 @@
 import { PostboxError } from "../../errors.js";
-import { following } from "../../internal/following.js";
+import { type Following, following } from "../../internal/following.js";
 import type { Runtime } from "../../internal/runtime.js";
 import { soundError } from "../../internal/sound-error.js";
 import { isNobodysFault } from "../../router/nobodys-fault.js";
+import { settleOnce } from "../../settle-once.js";
 import type { Row } from "../../store.js";
 import type { Delivery, Kept, Receiver, Subscription } from "../../transport.js";
-import type { RowOutcome, Target } from "../target.js";
+import type { Dispatched, RowOutcome, Target } from "../target.js";
 
 /** Runs an engine with what takes its rows, until the signal is aborted and everything that was taken is settled. */
 export type RunDrainLoop = (target: Target, signal: AbortSignal, reached?: () => void) => Promise<void>;
@@ -28,106 +29,135 @@ export interface SourceOptions {
 
 /** A box as a receiver: each row is a delivery, and what becomes of the one becomes of the other. */
 export function createSource(options: SourceOptions, drain: RunDrainLoop): Receiver {
-  const { name } = options;
   return {
-    name,
+    name: options.name,
     storesFailures: true,
     async receive(subscription, signal) {
       const stop = following(signal);
-      let failure: { readonly cause: unknown } | undefined;
-      const broken = (cause: unknown) => {
-        failure ??= { cause };
-        stop.abort();
-      };
-      const target = targetFor(options, subscription, stop.signal, broken);
+      const target = new SourceTarget(options, subscription, stop);
       try {
         await drain(target, stop.signal, () => subscription.ready?.());
       } finally {
         stop.abort();
         target.end();
       }
-      if (failure !== undefined) throw failure.cause;
+      if (target.failure !== undefined) throw target.failure.cause;
     },
   };
 }
 
-interface SourceTarget extends Target {
-  /** The lanes are given back: what is not stored by now will not be. */
-  end(): void;
-}
-
 type Report = (row: Row, outcome: RowOutcome) => void;
 
-function targetFor(
-  { name, claimed, shunMs, runtime }: SourceOptions,
-  subscription: Subscription,
-  stopping: AbortSignal,
-  broken: (cause: unknown) => void,
-): SourceTarget {
-  /** Handed over, and nobody has said what became of it; or when it was lost. */
-  const unsettled = new Map<Row, "ours" | number>();
-  const now = () => runtime.monotonic();
+/** Hands rows to a consumer as deliveries. */
+class SourceTarget implements Target {
+  readonly #options: SourceOptions;
+  readonly #subscription: Subscription;
+  readonly #stop: Following;
+  /** Handed over and not settled: its lane is ours, or when it was lost. */
+  readonly #unsettled = new Map<Row, "ours" | number>();
   /** Settled by its consumer, and not stored yet. */
-  const storing = new Map<Row, { stored(): void; lost(): void }>();
-  let emptied = () => {};
-  let abandoned = false;
+  readonly #storing = new Map<Row, { stored(): void; lost(): void }>();
+  #emptied = () => {};
+  #abandoned = false;
   /** Ends the hand-over that is under way, if nothing more than its consumer's own affairs can come of it. */
-  let letGo = () => {};
-  stopping.addEventListener("abort", () => letGo(), { once: true });
+  #letGo = () => {};
+  /** Why the consumer takes nothing more. */
+  failure: { readonly cause: unknown } | undefined;
+  readonly name: string;
+  readonly keepsOrder = false;
+  readonly oneByOne = true;
 
-  function close(row: Row): void {
-    unsettled.delete(row);
-    letGo();
-    if (unsettled.size === 0) emptied();
+  constructor(options: SourceOptions, subscription: Subscription, stop: Following) {
+    this.#options = options;
+    this.#subscription = subscription;
+    this.#stop = stop;
+    this.name = options.name;
+    stop.signal.addEventListener("abort", () => this.#letGo(), { once: true });
+  }
+
+  most(): number {
+    return 1;
+  }
+
+  async handOver([row]: readonly Row[], report: Report, epochs: ReadonlyMap<number, number>): Promise<Dispatched> {
+    const epoch = row && epochs.get(row.lane);
+    if (row !== undefined && epoch !== undefined && !this.#stop.signal.aborted)
+      await this.#handOver(row, report, epoch);
+    else if (row !== undefined) report(row, { status: "released" });
+    return { undecided: [] };
+  }
+
+  async idle(): Promise<void> {
+    if (this.#unsettled.size === 0 || this.#abandoned) return;
+    await new Promise<void>((resolve) => {
+      this.#emptied = resolve;
+    });
+  }
+
+  stored(row: Row): void {
+    this.#storing.get(row)?.stored();
+    this.#storing.delete(row);
+  }
+
+  lost(lanes: readonly number[]): void {
+    const gone = new Set(lanes);
+    for (const row of this.#unsettled.keys()) if (gone.has(row.lane)) this.#unsettled.set(row, this.#now);
+    for (const [row, { lost }] of this.#storing) {
+      if (!gone.has(row.lane)) continue;
+      this.#storing.delete(row);
+      lost();
+    }
+  }
+
+  lanesInUse(): readonly number[] {
+    const { shunMs } = this.#options;
+    const lanes = [...this.#unsettled].flatMap(([{ lane }, lostAt]) =>
+      lostAt !== "ours" && this.#now - lostAt < shunMs ? [lane] : [],
+    );
+    return [...new Set(lanes)];
+  }
+
+  /** The lanes are given back: what is not stored by now will not be. */
+  end(): void {
+    this.#abandon();
+    for (const { lost } of this.#storing.values()) lost();
+    this.#storing.clear();
+  }
+
+  get #now(): number {
+    return this.#options.runtime.monotonic();
   }
 
   /** Resolves when the consumer has taken the row; at a stop, when it has settled it: it may wait for what is never stored. */
-  function handOver(row: Row, report: Report, epoch: number): Promise<void> {
-    unsettled.set(row, "ours");
+  #handOver(row: Row, report: Report, epoch: number): Promise<void> {
+    this.#unsettled.set(row, "ours");
     return new Promise((resolve) => {
-      letGo = () => {
-        if (stopping.aborted && !unsettled.has(row)) resolve();
+      this.#letGo = () => {
+        if (this.#stop.signal.aborted && !this.#unsettled.has(row)) resolve();
       };
-      const taken = (async () => subscription.deliver(deliveryOf(row, report, epoch)))();
+      const taken = (async () => this.#subscription.deliver(this.#deliveryOf(row, report, epoch)))();
       taken
         .catch((cause: unknown) => {
-          abandon();
-          broken(cause);
+          this.#abandon();
+          this.failure ??= { cause };
+          this.#stop.abort();
         })
         .finally(resolve);
     });
   }
 
-  function deliveryOf(row: Row, report: Report, epoch: number): Delivery {
-    const { id } = row.message;
+  #deliveryOf(row: Row, report: Report, epoch: number): Delivery {
+    const { claimed } = this.#options;
+    const { message } = row;
     const claim: Claim | undefined =
       claimed === undefined ? undefined : { box: claimed, row, epoch, handled: false, committed: false };
-    let by: string | undefined;
-    const only = (verb: string): void => {
-      if (by !== undefined) {
-        throw new PostboxError(
-          "delivery-settled",
-          `${verb}() on the delivery of ${id}, which ${by}() has settled already; settle each delivery once`,
-        );
-      }
-      by = verb;
+    const once = settleOnce(message.id);
+    const settle = async (verb: string, outcome: RowOutcome) => {
+      once(verb);
+      await this.#settle(row, verb, outcome, report, claim);
     };
-    const settle = (verb: string, outcome: RowOutcome): Promise<void> =>
-      new Promise((resolve, reject) => {
-        only(verb);
-        const lost = () => reject(laneLost(verb, id));
-        if (unsettled.get(row) !== "ours") {
-          // What was handled has left the box, whoever has its lane now.
-          if (claim?.committed && verb === "ack") resolve();
-          else lost();
-        } else {
-          storing.set(row, { stored: resolve, lost });
-          report(row, outcome);
-        }
-        close(row);
-      });
     return {
-      message: row.message,
+      message,
       attempt: row.attempts + 1,
       ...(claim && { kept: claim }),
       // What waited leaves a hold behind, which a settle ends.
@@ -140,64 +170,44 @@ function targetFor(
           ...(isNobodysFault(error) && { uncounted: true }),
         }),
       park: (error) => settle("park", { status: "rejected", error: soundError(error) }),
-      async release() {
-        only("release");
+      release: async () => {
+        once("release");
         // Nothing is stored for it: on a lost lane it is with another already.
-        if (unsettled.get(row) === "ours") report(row, { status: "released" });
-        close(row);
+        if (this.#unsettled.get(row) === "ours") report(row, { status: "released" });
+        this.#close(row);
       },
     };
   }
 
-  /** As when its process dies: nobody is waited for, and what comes of it does not count. */
-  function abandon(): void {
-    abandoned = true;
-    for (const row of unsettled.keys()) unsettled.set(row, now());
-    emptied();
+  /** Resolves when the outcome is stored. Rejects if the lane was lost before. */
+  #settle(row: Row, verb: string, outcome: RowOutcome, report: Report, claim: Claim | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const lost = () => reject(laneLost(verb, row.message.id));
+      if (this.#unsettled.get(row) === "ours") {
+        this.#storing.set(row, { stored: resolve, lost });
+        report(row, outcome);
+      } else if (claim?.committed && verb === "ack") {
+        // What was handled has left the box, whichever relay has its lane now.
+        resolve();
+      } else lost();
+      this.#close(row);
+    });
   }
 
-  return {
-    name,
-    keepsOrder: false,
-    oneByOne: true,
-    most: () => 1,
-    async handOver([row], report, epochs) {
-      const epoch = row && epochs.get(row.lane);
-      if (row !== undefined && epoch !== undefined && !stopping.aborted) await handOver(row, report, epoch);
-      else if (row !== undefined) report(row, { status: "released" });
-      return { undecided: [] };
-    },
-    async idle() {
-      if (unsettled.size > 0 && !abandoned) await new Promise<void>((resolve) => (emptied = resolve));
-    },
-    stored(row) {
-      storing.get(row)?.stored();
-      storing.delete(row);
-    },
-    lost(lanes) {
-      const gone = new Set(lanes);
-      for (const row of unsettled.keys()) if (gone.has(row.lane)) unsettled.set(row, now());
-      for (const [row, { lost }] of storing) {
-        if (!gone.has(row.lane)) continue;
-        storing.delete(row);
-        lost();
-      }
-    },
-    lanesInUse() {
-      const lanes = [...unsettled].flatMap(([row, lostAt]) =>
-        lostAt !== "ours" && now() - lostAt < shunMs ? [row.lane] : [],
-      );
-      return [...new Set(lanes)];
-    },
-    end() {
-      abandon();
-      for (const { lost } of storing.values()) lost();
-      storing.clear();
-    },
-  };
+  #close(row: Row): void {
+    this.#unsettled.delete(row);
+    this.#letGo();
+    if (this.#unsettled.size === 0) this.#emptied();
+  }
+
+  /** As when its process dies: nobody is waited for, and what comes of it does not count. */
+  #abandon(): void {
+    this.#abandoned = true;
+    for (const row of this.#unsettled.keys()) this.#unsettled.set(row, this.#now);
+    this.#emptied();
+  }
 }
 
-/** Whoever does not compile may give a text. */
 function laneLost(verb: string, id: string): PostboxError {
   return new PostboxError(
     "lane-lost",

@@ -1,0 +1,56 @@
+import { ConfigError } from "../../errors.js";
+import type { Runtime } from "../../internal/runtime.js";
+import type { Member, Order } from "../../store.js";
+
+/** A heartbeat, and since when it has been the last one. */
+interface Heartbeat extends Pick<Member, "beat" | "leaseMs"> {
+  readonly since: number;
+}
+
+/** The other relays of a box, as the last renewal has shown them. */
+export class Members {
+  readonly #runtime: Pick<Runtime, "monotonic">;
+  #heartbeats = new Map<string, Heartbeat>();
+  /** How many share the lanes, with this one. */
+  sharing = 1;
+
+  constructor(runtime: Pick<Runtime, "monotonic">) {
+    this.#runtime = runtime;
+  }
+
+  saw(others: readonly Member[]): void {
+    const now = this.#runtime.monotonic();
+    this.sharing = 1 + others.filter(shares).length;
+    this.#heartbeats = new Map(
+      others.map(({ owner, beat, leaseMs }) => {
+        const before = this.#heartbeats.get(owner);
+        return [owner, before?.beat === beat ? before : { beat, leaseMs, since: now }];
+      }),
+    );
+  }
+
+  /** A member that has not renewed for so long is dead, even if the database's clock was set back and its lease seems to stand. */
+  dead(): Pick<Member, "owner" | "beat">[] {
+    const now = this.#runtime.monotonic();
+    return [...this.#heartbeats]
+      .filter(([, { since, leaseMs }]) => now - since > 1.5 * leaseMs)
+      .map(([owner, { beat }]) => ({ owner, beat }));
+  }
+}
+
+/** Whether it has renewed within the last half of a lease. A member that has not is most likely dead, and needs no share. */
+function shares({ expiresInMs, leaseMs }: Member): boolean {
+  return expiresInMs > leaseMs / 2;
+}
+
+/** Throws if another relay runs with another order. Of two that disagree, the one that came later gives way: owners are numbered by time. */
+export function checkOrder(others: readonly Member[], owner: string, order: Order, box: string): void {
+  const rival = others.find((other) => other.expiresInMs > 0 && other.order !== order && other.owner < owner);
+  if (rival === undefined) return;
+  throw new ConfigError(
+    "option-invalid",
+    `createRelay: another relay of the box ${box} runs with order "${rival.order}", this one with "${order}"; ` +
+      "give all of them the same, and stop the others before you change it",
+    { path: "order" },
+  );
+}
