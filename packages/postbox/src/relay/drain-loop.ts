@@ -1,45 +1,17 @@
-import { type Backoff, reliable } from "../backoff.js";
+import { reliable } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
-import { type Runtime, sleep } from "../internal/runtime.js";
+import { sleep } from "../internal/runtime.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
-import type { Notifier } from "../notifier.js";
-import type { Order, Store } from "../store.js";
-import type { Telemetry } from "../telemetry/events.js";
+import type { Store } from "../store.js";
 import { boundedBox } from "./bounded-box.js";
+import type { DrainContext, DrainLoopOptions } from "./context.js";
 import { Engine } from "./engine.js";
 import { LeasedLanes } from "./owning/ownership.js";
 import type { Target } from "./target.js";
 import { listen } from "./upkeep/listener.js";
-import { keepClean, type RetentionOptions } from "./upkeep/retention.js";
+import { keepClean } from "./upkeep/retention.js";
 import { keepSchedule } from "./upkeep/schedule.js";
-
-export interface DrainLoopOptions {
-  /** The name of the box. */
-  readonly box: string;
-  readonly order: Order;
-  readonly holdParked: boolean;
-  readonly expired: "park" | "drop" | "send";
-  readonly batchSize: number;
-  readonly maxInFlight: number;
-  readonly maxInFlightBytes: number;
-  readonly maxAttempts: number;
-  readonly pollIntervalMs: number;
-  readonly publishTimeoutMs: number;
-  readonly leaseMs: number;
-  readonly keep: boolean;
-  readonly backoff: Backoff;
-  /** Defaults to none. */
-  readonly isPermanent?: (error: Error) => boolean;
-  /** Whether anything is ever scheduled in this box. */
-  readonly scheduled: boolean;
-  /** Defaults to keeping everything. */
-  readonly retention?: Pick<RetentionOptions, "retentionMs" | "cleanIntervalMs" | "afterMs" | "archive" | "partitions">;
-  /** Listens to these. Defaults to looking only. */
-  readonly notifier?: Notifier;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
-}
 
 /** Moves the rows of a box to a target: owns lanes, runs an engine in them, and whatever else a box needs meanwhile. */
 export interface DrainLoop {
@@ -96,10 +68,12 @@ export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions)
   };
 }
 
-type Context = ReturnType<typeof contextOf>;
+interface Context extends DrainContext, Pick<DrainLoopOptions, "scheduled" | "notifier"> {
+  nextOwner(): string;
+}
 
 /** What all runs share. */
-function contextOf<Tx>(store: Store<Tx>, options: DrainLoopOptions) {
+function contextOf<Tx>(store: Store<Tx>, options: DrainLoopOptions): Context {
   const { box: boxName, leaseMs, runtime, telemetry } = options;
   const failed = (thrown: unknown, retryInMs: number) =>
     telemetry({ name: "relay.failed", box: boxName, error: failureOf(store, thrown), retryInMs });

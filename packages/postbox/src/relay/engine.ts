@@ -1,8 +1,6 @@
-import type { Backoff } from "../backoff.js";
-import type { Runtime } from "../internal/runtime.js";
 import { createWake, type Wake } from "../internal/wake.js";
-import type { Box, Order, TakenLane } from "../store.js";
-import type { Telemetry } from "../telemetry/events.js";
+import type { TakenLane } from "../store.js";
+import type { DrainContext } from "./context.js";
 import { createDoubt, createSuspicion, type Suspicion } from "./isolation/suspicion.js";
 import { Window } from "./ordering/window.js";
 import type { Ownership } from "./owning/ownership.js";
@@ -13,31 +11,9 @@ import { createOrderedSettling, type OrderedSettling } from "./settling/ordered-
 import { createSettler, type Settler } from "./settling/settler.js";
 import type { Target } from "./target.js";
 
-export interface EngineOptions {
-  readonly box: Box;
-  readonly boxName: string;
+export interface EngineOptions extends DrainContext {
   readonly ownership: Ownership;
   readonly target: Target;
-  readonly order: Order;
-  readonly batchSize: number;
-  readonly maxInFlight: number;
-  readonly maxInFlightBytes: number;
-  readonly maxAttempts: number;
-  readonly holdParked: boolean;
-  readonly expired: "park" | "drop" | "send";
-  readonly pollIntervalMs: number;
-  readonly publishTimeoutMs: number;
-  readonly keep: boolean;
-  readonly backoff: Backoff;
-  /** How long to wait after so many failures of the store in a row. */
-  storeBackoff(failures: number): number;
-  readonly isPermanent: (error: Error) => boolean;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
-  /** Tells of a failure that is tried again after `retryInMs`. */
-  failed(error: unknown, retryInMs: number): void;
-  /** Whether no retry can mend this. */
-  isFatal(error: unknown): boolean;
 }
 
 /** Moves the rows of whatever lanes it is given: reading, sending and settling go on side by side. */
@@ -57,7 +33,7 @@ export class Engine {
   #fatal: { readonly error: unknown } | undefined;
 
   constructor(options: EngineOptions) {
-    const { boxName, target, runtime, order } = options;
+    const { target, runtime, order } = options;
     this.#options = options;
     this.#isTotal = order === "total";
     this.#settled = createWake(runtime);
@@ -68,15 +44,13 @@ export class Engine {
     const changed = () => this.#changed();
     this.#settler = createSettler({
       ...options,
-      alone: order === "none",
       settled: (decision) => outcomes.stored(decision),
       roomLeft: changed,
       appendedNothing: (writer) => this.#reader.appendedNothing(writer),
     });
     this.#ordered = createOrderedSettling(this.#settler, window);
     const outcomes = new Outcomes({
-      ...{ window, settling: this.#ordered, doubt, target, telemetry: options.telemetry, changed },
-      deciding: { ...options, box: boxName, inPlace: this.#isTotal, random: runtime.random },
+      ...{ window, settling: this.#ordered, doubt, target, context: options, changed },
       readAgain: ({ position }, inMs) => this.#reader.readAgain(position, inMs),
       dueIn: (ms) => this.#reader.dueIn(ms),
     });

@@ -6,7 +6,8 @@ import { checkOptions, type OptionRule } from "../options.js";
 import { outboxBox } from "../outbox/outbox.js";
 import type { Store } from "../store.js";
 import { telling } from "../telemetry/telling.js";
-import { createDrainLoop, type DrainLoopOptions } from "./drain-loop.js";
+import type { DrainLoopOptions } from "./context.js";
+import { createDrainLoop } from "./drain-loop.js";
 import { checkRelayOptions, type RelayOptions, relayRules } from "./relay-options.js";
 
 /** The loop that drains an outbox with these options, which are checked in the name of `owner`, and those that its targets need as well. */

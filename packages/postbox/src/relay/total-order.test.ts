@@ -61,6 +61,7 @@ async function engineOn(
     maxAttempts: 10,
     pollIntervalMs: 2,
     publishTimeoutMs: 4_000,
+    leaseMs: 15_000,
     keep: false,
     backoff: constant(1),
     storeBackoff: () => 1,

@@ -1,4 +1,3 @@
-import type { Backoff } from "../../backoff.js";
 import { PermanentError, PostboxError } from "../../errors.js";
 import { longestTimerMs, type Runtime } from "../../internal/runtime.js";
 import { storedError } from "../../internal/stored-error.js";
@@ -6,20 +5,7 @@ import { expiredError, lifeLeftMs } from "../../message/expiry.js";
 import type { Row, Settlement } from "../../store.js";
 import { aboutMessage, type TelemetryEvent } from "../../telemetry/events.js";
 import type { Outcome } from "../../transport.js";
-
-export interface DecideOptions {
-  readonly box: string;
-  readonly maxAttempts: number;
-  /** Whether a parked message holds its key. */
-  readonly holdParked: boolean;
-  /** What becomes of a message that is worthless by now. */
-  readonly expired: "park" | "drop" | "send";
-  /** Whether what failed keeps its place, instead of waiting aside. */
-  readonly inPlace: boolean;
-  readonly backoff: Backoff;
-  readonly isPermanent: (error: Error) => boolean;
-  readonly random: () => number;
-}
+import type { DrainContext } from "../context.js";
 
 /** What becomes of a row, and what there is to tell once that is stored. */
 export interface Decision {
@@ -38,9 +24,9 @@ export function decide(
   row: Row,
   outcome: Outcome,
   ahead: "held" | "parked" | undefined,
-  options: DecideOptions,
+  options: DrainContext,
 ): Decision {
-  const { box } = options;
+  const { boxName: box } = options;
   if (outcome.status === "sent") return { settlement: { row, to: "sent" } };
   const { error } = outcome;
   if (outcome.status === "dropped") {
@@ -61,9 +47,9 @@ export function decide(
       event: { name: "message.parked", box, ...about, error },
     };
   }
-  const retryInMs = wished(outcome) ?? options.backoff(Math.max(1, attempts), options.random);
+  const retryInMs = wished(outcome) ?? options.backoff(Math.max(1, attempts), options.runtime.random);
   const event: TelemetryEvent = { name: "message.failed", box, ...about, attempt: attempts, retryInMs, error };
-  if (options.inPlace)
+  if (options.order === "total")
     return { settlement: { row, to: "pending", attempts, error: text }, event, againInMs: retryInMs };
   return { settlement: { row, to: "wait", attempts, retryInMs, error: text }, event };
 }
@@ -91,16 +77,16 @@ function isExpiry(outcome: Outcome): boolean {
 }
 
 /** It spends no attempt, and its key does not wait for what nobody wants any more. */
-function decideExpired(row: Row, error: Error, options: DecideOptions): Decision {
+function decideExpired(row: Row, error: Error, options: DrainContext): Decision {
   if (options.expired === "drop") return decideDropped(row, error, "its expirytime had passed", options);
   return {
     settlement: { row, to: "parked", attempts: row.attempts, error: storedError(error.message) },
-    event: { name: "message.parked", box: options.box, ...aboutMessage(row.message), error },
+    event: { name: "message.parked", box: options.boxName, ...aboutMessage(row.message), error },
   };
 }
 
 /** The reason is for the audit, which has one entry for all that were dropped together for it. */
-function decideDropped(row: Row, error: Error, reason: string, { box }: DecideOptions): Decision {
+function decideDropped(row: Row, error: Error, reason: string, { boxName: box }: DrainContext): Decision {
   return {
     settlement: { row, to: "dropped", reason },
     event: { name: "message.dropped", box, ...aboutMessage(row.message), error },
@@ -115,7 +101,7 @@ function wished(outcome: Outcome): number | undefined {
 }
 
 /** To `wait`, behind one of its key that failed; or behind a parked one, where the hold is due at once. */
-export function queueBehind(row: Row, ahead: "held" | "parked", { box }: Pick<DecideOptions, "box">): Decision {
+export function queueBehind(row: Row, ahead: "held" | "parked", { boxName: box }: DrainContext): Decision {
   const { id, key } = row.message;
   const due = ahead === "parked" ? { retryInMs: 0 } : {};
   return {

@@ -1,19 +1,14 @@
 import { PostboxError } from "../../errors.js";
-import type { Runtime } from "../../internal/runtime.js";
 import { withTimeout } from "../../internal/with-timeout.js";
-import type { Box, Row } from "../../store.js";
-import type { Telemetry } from "../../telemetry/events.js";
+import type { Row } from "../../store.js";
+import type { DrainContext } from "../context.js";
 import type { Ownership } from "../owning/ownership.js";
 import type { Target } from "../target.js";
 
-export interface CountOptions {
-  readonly box: Box;
-  readonly boxName: string;
+export interface CountOptions
+  extends Pick<DrainContext, "box" | "boxName" | "publishTimeoutMs" | "runtime" | "telemetry"> {
   readonly target: Target;
-  readonly publishTimeoutMs: number;
   readonly ownership: Ownership;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
 }
 
 /** Rows whose crashes are stored as they are. One that was at another death since is another object. */

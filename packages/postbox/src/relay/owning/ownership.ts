@@ -1,33 +1,34 @@
 import { following } from "../../internal/following.js";
 import { laneCount } from "../../internal/lane.js";
-import { type Runtime, sleep } from "../../internal/runtime.js";
-import type { Box, Lane, Order, TakenLane } from "../../store.js";
-import type { Telemetry } from "../../telemetry/events.js";
+import { sleep } from "../../internal/runtime.js";
+import type { Lane, TakenLane } from "../../store.js";
+import type { DrainContext } from "../context.js";
 import { checkOrder, Members } from "./members.js";
 
-export interface OwnershipOptions {
-  readonly box: Box;
-  readonly boxName: string;
+export interface OwnershipOptions
+  extends Pick<
+    DrainContext,
+    | "box"
+    | "boxName"
+    | "order"
+    | "leaseMs"
+    | "pollIntervalMs"
+    | "storeBackoff"
+    | "runtime"
+    | "telemetry"
+    | "failed"
+    | "isFatal"
+  > {
   readonly owner: string;
-  /** With `total`, one relay has all the lanes, and the others stand by. */
-  readonly order: Order;
-  readonly leaseMs: number;
-  readonly pollIntervalMs: number;
-  /** How long to wait after so many failures of the store in a row. */
-  storeBackoff(failures: number): number;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
-  failed(error: unknown, retryInMs: number): void;
-  isFatal(error: unknown): boolean;
   /** The store has answered. */
   reached(): void;
   /** These are ours from now on. */
   gained(lanes: readonly TakenLane[]): void;
-  /** These are somebody else's: what is on its way there no longer concerns us. */
+  /** These are another's: what is in flight there no longer concerns us. */
   lost(lanes: readonly number[]): void;
   /** The lease had run out, and stands again; or the box was paused, and is not any more. */
   resumed(): void;
-  /** Finishes what is on its way in these lanes. Answers with those where it has; the others took too long, and are kept. */
+  /** Finishes what is in flight in these lanes. Answers with those where it has; the others took too long, and are kept. */
   drain(lanes: readonly number[]): Promise<readonly number[]>;
   /** Lanes that are better with others for now. */
   unwanted(): readonly number[];

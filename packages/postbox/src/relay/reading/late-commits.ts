@@ -1,20 +1,15 @@
-import type { Runtime } from "../../internal/runtime.js";
 import { createWake, type Wake } from "../../internal/wake.js";
-import type { Box, LateRow, Row, Writers } from "../../store.js";
-import type { Telemetry } from "../../telemetry/events.js";
+import type { LateRow, Row, Writers } from "../../store.js";
+import type { DrainContext } from "../context.js";
 import type { Arrival, Window } from "../ordering/window.js";
 import type { Lanes } from "./lanes.js";
 
-export interface LateCommitsOptions {
-  readonly box: Pick<Box, "late">;
-  readonly boxName: string;
+export interface LateCommitsOptions
+  extends Pick<DrainContext, "box" | "boxName" | "batchSize" | "runtime" | "telemetry"> {
   readonly window: Window;
   readonly lanes: Lanes;
-  readonly batchSize: number;
   /** How many bytes one read may bring. */
   maxBytes(): number;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
   /** Whether the window should take in no more for now. */
   isFull(): boolean;
   failed(error: unknown, failures: number): number;

@@ -1,8 +1,7 @@
 import { PostboxError } from "../../errors.js";
-import type { Runtime } from "../../internal/runtime.js";
 import { createWake, type Wake } from "../../internal/wake.js";
-import type { Box, LaneRows, Order, Row, Writers } from "../../store.js";
-import type { Telemetry } from "../../telemetry/events.js";
+import type { LaneRows, Row, Writers } from "../../store.js";
+import type { DrainContext } from "../context.js";
 import type { Arrival, Window } from "../ordering/window.js";
 import { readDue } from "./due-rows.js";
 import { LaneTips } from "./lane-tips.js";
@@ -11,17 +10,8 @@ import { LateCommits } from "./late-commits.js";
 import type { Admitted, Tips } from "./tips.js";
 import { TotalTips } from "./total-tips.js";
 
-export interface ReaderOptions {
-  readonly box: Box;
-  readonly boxName: string;
+export interface ReaderOptions extends Omit<DrainContext, "failed"> {
   readonly window: Window;
-  readonly order: Order;
-  readonly batchSize: number;
-  /** One read brings no more bytes than this, and none is begun while as many are buffered. */
-  readonly maxInFlightBytes: number;
-  readonly pollIntervalMs: number;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
   /** How long to wait after so many failures in a row. Ends the engine for what no retry can mend. */
   failed(error: unknown, failures: number): number;
   /** Rows were taken into the window; these of them are held. */

@@ -1,21 +1,17 @@
 import { laneCount } from "../../internal/lane.js";
-import type { Box, LaneRead, LaneRows, Row, Writers } from "../../store.js";
-import type { Telemetry } from "../../telemetry/events.js";
+import type { LaneRead, LaneRows, Row, Writers } from "../../store.js";
+import type { DrainContext } from "../context.js";
 import type { Window } from "../ordering/window.js";
 import { Gap } from "./gap.js";
 import type { Lanes, ReadLane } from "./lanes.js";
 import type { Admitted, Tips } from "./tips.js";
 
-export interface TotalTipsOptions {
-  readonly box: Pick<Box, "late" | "inCommitOrder">;
-  readonly boxName: string;
+export interface TotalTipsOptions extends DrainContext {
   readonly lanes: Lanes;
   readonly window: Window;
   /** Nothing is read while so many rows are buffered. */
   readonly most: number;
-  readonly batchSize: number;
   maxBytes(): number;
-  readonly telemetry: Telemetry;
 }
 
 /** Rows in order of position, with nothing missing among them that is stored; and the writers in progress then. */

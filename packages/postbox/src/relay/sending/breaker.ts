@@ -1,14 +1,8 @@
-import type { Backoff } from "../../backoff.js";
 import type { PostboxError } from "../../errors.js";
-import type { Runtime } from "../../internal/runtime.js";
-import type { Telemetry } from "../../telemetry/events.js";
+import type { DrainContext } from "../context.js";
 
-export interface BreakerOptions {
-  readonly boxName: string;
+export interface BreakerOptions extends Pick<DrainContext, "boxName" | "backoff" | "runtime" | "telemetry"> {
   readonly target: { readonly name: string };
-  readonly backoff: Backoff;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
 }
 
 /**

@@ -1,13 +1,6 @@
 import type { Row, Settlement } from "../../store.js";
-import type { Telemetry } from "../../telemetry/events.js";
-import {
-  type DecideOptions,
-  type Decision,
-  decide,
-  holdsNothingBack,
-  queueBehind,
-  sentEvent,
-} from "../deciding/decide.js";
+import type { DrainContext } from "../context.js";
+import { type Decision, decide, holdsNothingBack, queueBehind, sentEvent } from "../deciding/decide.js";
 import type { Doubt } from "../isolation/suspicion.js";
 import type { Window } from "../ordering/window.js";
 import type { OrderedSettling } from "../settling/ordered-settling.js";
@@ -18,8 +11,7 @@ export interface OutcomesOptions {
   readonly settling: OrderedSettling;
   readonly doubt: Doubt;
   readonly target: Pick<Target, "stored">;
-  readonly deciding: DecideOptions;
-  readonly telemetry: Telemetry;
+  readonly context: DrainContext;
   /** A row has failed in its place: it is to be read again, with all that comes after it. */
   readAgain(row: Row, inMs: number): void;
   /** Something waits that is due in so many ms. */
@@ -38,11 +30,11 @@ export class Outcomes {
 
   /** The outcome of a row. */
   report(row: Row, outcome: RowOutcome): void {
-    const { window, settling, doubt, deciding, changed } = this.#options;
+    const { window, settling, doubt, context, changed } = this.#options;
     if (!window.isOnItsWay(row)) {
       // A confirmation that came after its timeout: the row is still ours, and need not be sent again.
       if (outcome.status !== "sent" || !window.sentAfterAll(row)) return;
-      settling.add([decide(row, outcome, undefined, deciding)]);
+      settling.add([decide(row, outcome, undefined, context)]);
       doubt.sent();
     } else if (outcome.status === "released") {
       window.undecided([row]);
@@ -51,7 +43,7 @@ export class Outcomes {
       this.#handled(row);
     } else {
       const ahead = window.ahead(row);
-      const decision = decide(row, outcome, ahead, deciding);
+      const decision = decide(row, outcome, ahead, context);
       settling.add(this.#becomes(decision, ahead, holdsNothingBack(row, outcome)));
       settling.landed([row]);
       if (outcome.status === "sent") doubt.sent();
@@ -61,7 +53,7 @@ export class Outcomes {
 
   /** Puts a row where the decision sends it. Answers with that decision, and those about rows that have to follow. */
   #becomes(decision: Decision, ahead: "held" | "parked" | undefined, alone: boolean): readonly Decision[] {
-    const { window, deciding, readAgain } = this.#options;
+    const { window, context, readAgain } = this.#options;
     const { settlement, againInMs } = decision;
     const { row } = settlement;
     if (settlement.to === "sent") window.sent(row);
@@ -72,24 +64,23 @@ export class Outcomes {
     ) {
       const behind = window.failed(row);
       if (againInMs !== undefined) readAgain(row, againInMs);
-      if (behind.length > 0) return [decision, ...behind.map((other) => queueBehind(other, ahead ?? "held", deciding))];
+      if (behind.length > 0) return [decision, ...behind.map((other) => queueBehind(other, ahead ?? "held", context))];
     } else window.parked(row, alone);
     return [decision];
   }
 
   /** Its handler has taken it out of the box already. */
   #handled(row: Row): void {
-    const { window, doubt, deciding, telemetry } = this.#options;
+    const { window, doubt, context } = this.#options;
     window.sent(row);
     doubt.sent();
     this.stored({ settlement: { row, to: "sent" } });
-    telemetry(sentEvent(row, deciding.box));
+    context.telemetry(sentEvent(row, context.boxName));
   }
 
   /** These were read, and their key is held. */
   held(rows: readonly Row[]): void {
-    if (rows.length > 0)
-      this.#options.settling.add(rows.map((row) => queueBehind(row, "held", this.#options.deciding)));
+    if (rows.length > 0) this.#options.settling.add(rows.map((row) => queueBehind(row, "held", this.#options.context)));
   }
 
   /** The target does not know what became of these; `died`: since a connection that stood was lost with them. */

@@ -1,31 +1,26 @@
 import { PostboxError } from "../../errors.js";
-import type { Runtime } from "../../internal/runtime.js";
 import { createWake, type Wake } from "../../internal/wake.js";
 import type { Row } from "../../store.js";
+import type { DrainContext } from "../context.js";
 import { expiry, unreadable } from "../deciding/decide.js";
-import { type CountOptions, countCrashes } from "../isolation/count-crashes.js";
+import { countCrashes } from "../isolation/count-crashes.js";
 import { type Doubt, hopeless } from "../isolation/suspicion.js";
 import type { Window } from "../ordering/window.js";
+import type { Ownership } from "../owning/ownership.js";
 import type { Settler } from "../settling/settler.js";
-import type { Dispatched } from "../target.js";
-import { type Breaker, type BreakerOptions, createBreaker } from "./breaker.js";
+import type { Dispatched, Target } from "../target.js";
+import { type Breaker, createBreaker } from "./breaker.js";
 import type { Outcomes } from "./outcomes.js";
 
-export interface SendLoopOptions extends CountOptions, BreakerOptions {
-  readonly target: CountOptions["target"];
-  readonly runtime: Runtime;
+export interface SendLoopOptions extends DrainContext {
+  readonly target: Target;
+  readonly ownership: Ownership;
   readonly window: Window;
   readonly settler: Settler;
   readonly outcomes: Outcomes;
   readonly doubt: Doubt;
   /** Whether the next row goes when the last one has landed. */
   readonly oneByOne: boolean;
-  readonly batchSize: number;
-  readonly maxInFlight: number;
-  readonly maxInFlightBytes: number;
-  readonly expired: "park" | "drop" | "send";
-  /** Tells of a failure that is tried again after `retryInMs`. */
-  failed(error: unknown, retryInMs: number): void;
   /** Rows were sent: there may be room for others. */
   roomLeft(): void;
 }

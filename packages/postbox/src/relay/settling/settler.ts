@@ -1,29 +1,18 @@
-import type { Runtime } from "../../internal/runtime.js";
 import { sleep } from "../../internal/runtime.js";
 import { createWake } from "../../internal/wake.js";
-import type { Box, Settled, Writers } from "../../store.js";
-import type { Telemetry } from "../../telemetry/events.js";
+import type { Settled, Writers } from "../../store.js";
+import type { DrainContext } from "../context.js";
 import { type Decision, sentEvent } from "../deciding/decide.js";
 import type { Ownership } from "../owning/ownership.js";
 
-export interface SettlerOptions {
-  readonly box: Box;
-  readonly boxName: string;
+export interface SettlerOptions extends DrainContext {
   readonly ownership: Ownership;
-  readonly keep: boolean;
-  /** Whether each row that waits does so by itself. */
-  readonly alone: boolean;
-  /** How long to wait after so many failures of the store in a row. */
-  storeBackoff(failures: number): number;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
-  failed(error: unknown, retryInMs: number): void;
   /** It has committed; not called for rows of lanes that were lost meanwhile, or turned out to be. */
   settled(decision: Decision): void;
   /** A settle is over, whatever came of it: there is room for more. */
   roomLeft(): void;
-  /** A transaction that reads may have shown as open was only a settle. */
-  appendedNothing?(writer: Writers): void;
+  /** A transaction that reads may have shown among the writers in progress was only a settle. */
+  appendedNothing(writer: Writers): void;
 }
 
 /** Stores what became of rows: one statement at a time, with everything that has gathered meanwhile. */
@@ -57,7 +46,7 @@ export function createSettler(options: SettlerOptions): Settler {
     let settled: Settled | undefined;
     for (let failures = 0; settled === undefined; ) {
       try {
-        settled = await box.settle(lanes, settlements, { keep: options.keep, alone: options.alone });
+        settled = await box.settle(lanes, settlements, { keep: options.keep, alone: options.order === "none" });
       } catch (error) {
         const retryInMs = options.storeBackoff(++failures);
         options.failed(error, retryInMs);
@@ -73,7 +62,7 @@ export function createSettler(options: SettlerOptions): Settler {
     }
     if (runtime.failpoint) await runtime.failpoint("relay.settled");
     const { standing, writer } = settled;
-    if (writer !== undefined) options.appendedNothing?.(writer);
+    if (writer !== undefined) options.appendedNothing(writer);
     tell(decisions, standing);
     ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));
   }

@@ -1,14 +1,11 @@
 import { exponential } from "../../backoff.js";
 import { PostboxError } from "../../errors.js";
-import { type Runtime, sleep } from "../../internal/runtime.js";
+import { sleep } from "../../internal/runtime.js";
 import type { Notifier } from "../../notifier.js";
-import type { Telemetry } from "../../telemetry/events.js";
+import type { DrainContext } from "../context.js";
 
-export interface ListenerOptions {
+export interface ListenerOptions extends Pick<DrainContext, "boxName" | "runtime" | "telemetry"> {
   readonly notifier: Notifier;
-  readonly boxName: string;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
   /** There may be something new. */
   notified(): void;
 }

@@ -1,18 +1,7 @@
-import { type Runtime, sleep } from "../../internal/runtime.js";
-import type { Box } from "../../store.js";
-import type { Telemetry } from "../../telemetry/events.js";
+import { sleep } from "../../internal/runtime.js";
+import type { DrainContext } from "../context.js";
 
-export interface ScheduleOptions {
-  readonly box: Box;
-  readonly boxName: string;
-  readonly pollIntervalMs: number;
-  readonly batchSize: number;
-  /** How long to wait after so many failures of the store in a row. */
-  storeBackoff(failures: number): number;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
-  failed(error: unknown, retryInMs: number): void;
-  isFatal(error: unknown): boolean;
+export interface ScheduleOptions extends DrainContext {
   /** Something was appended. */
   promoted(): void;
 }

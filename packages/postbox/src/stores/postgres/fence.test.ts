@@ -2,7 +2,7 @@ import { gate, settlesWithin, testMessage } from "@postbox/testkit";
 import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
-import type { Box, Executor, Lane, Row } from "../../store.js";
+import type { Box, Executor, Lane, Row, Writers } from "../../store.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { boxTables, outboxNumber } from "./names.js";
 import { postgresBox } from "./postgres-box.js";
@@ -96,10 +96,10 @@ describeOnEach("postgres", ({ url }) => {
         const slow = slowBox();
         const settling = slow.box.settle(lanes, [settlement]);
         await slow.ran.opened;
-        const { open } = await box.read([{ lane: row.lane, limit: 1 }]);
+        const { writers } = await box.read([{ lane: row.lane, limit: 1 }]);
         slow.go.open();
-        const number = (await settling).transaction as number;
-        expect(open.some(({ from, to }) => number >= from && number < to)).toBe(true);
+        const { writer } = await settling;
+        expect(writer?.without(writers as Writers).none).toBe(true);
       }
     });
 
