@@ -114,7 +114,7 @@ export const mutants: readonly Mutant[] = [
     changes: [
       ["const startedAt =", "void acking.succeeded().catch(() => {});\n        const startedAt ="],
       [
-        "return acking.succeeded(handled).catch((error) => settleFailed(delivery, error));",
+        "return acking.succeeded(handled).catch((error) => this.#failures.settle(delivery, error));",
         "return Promise.resolve();",
       ],
     ],

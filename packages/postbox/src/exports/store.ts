@@ -51,6 +51,7 @@ export { checkOptions, type OptionRule } from "../options.js";
 export { type Failpoint, failpoints } from "../internal/failpoints.js";
 export { type Runtime, runtimeWith } from "../internal/runtime.js";
 export { createMessage, type MessageInput, type MessageLimits } from "../message/message.js";
+export { type WriterRange, WriterRanges } from "../stores/writer-ranges.js";
 export { consumerOf, requireBox } from "../stores/box-names.js";
 export { type SurroundingTransactions, surroundingTransactions } from "../transactions/surrounding-transaction.js";
 

@@ -87,7 +87,7 @@ describeOnEach("postgres", ({ url }) => {
       expect(await pending()).toBe(0);
     });
 
-    it("tells afterwards under which number reads have shown it as open", async () => {
+    it("tells afterwards which of the writers in progress it was", async () => {
       for (const settlement of [
         { row, to: "wait", attempts: 1, retryInMs: 0 } as const,
         { row: { ...row, waiting: true }, to: "sent" } as const,

@@ -686,15 +686,15 @@ describeOnEach("postgres", ({ url }) => {
     await expect(call).rejects.toMatchObject({ code: messageInvalidState, column: "data" });
   });
 
-  it("shows a reader its transaction among the writers in progress", async () => {
+  it("shows a reader its transaction as a writer in progress", async () => {
     const store = postgresStore({ pool, schema });
     for (const call of [`publish('t')`, `publish_all('[{"type":"t"}]')`]) {
       await store.transaction(async (tx) => {
         await tx.query(`SELECT ${schema}.${call}`);
         const { rows } = await tx.query("SELECT pg_current_xact_id()::text AS number");
         const { writers } = await store.box("outbox").read([{ lane: 0, limit: 1 }]);
-        const writer = WriterRanges.one(Number(rows[0].number));
-        expect(writer.without(writers as Writers).none).toBe(true);
+        const own = WriterRanges.one(Number(rows[0].number));
+        expect(own.without(writers as Writers).none).toBe(true);
       });
     }
   });
