@@ -5,8 +5,8 @@ import { sleep } from "../internal/runtime.js";
 import { storedError } from "../internal/stored-error.js";
 import { createDrainLoop } from "../relay/drain-loop.js";
 import { createSource } from "../relay/sending/source.js";
+import { isTransient } from "../router/is-transient.js";
 import type { Keeper, KeeperOptions, Verdict } from "../router/keeper.js";
-import { isNobodysFault } from "../router/nobodys-fault.js";
 import { answerMs } from "../router/session.js";
 import { type Arrival, type Aside, inboxOf, type Store } from "../store.js";
 import type { Delivery, Receiver, Subscription } from "../transport.js";
@@ -189,7 +189,7 @@ const known: ReadonlySet<string> = new Set([
 function asideOf(verdict: Verdict): Aside {
   const error = storedError(verdict.error.message);
   if (verdict.to === "retry") {
-    const attempts = isNobodysFault(verdict.error) ? 0 : 1;
+    const attempts = isTransient(verdict.error) ? 0 : 1;
     return { to: "wait", attempts, retryInMs: verdict.retryInMs, error };
   }
   return { to: "parked", attempts: 1, error, anyway: known.has(PostboxError.from(verdict.error).code) };

@@ -3,6 +3,7 @@ import { ConfigError, PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
 import { sleep } from "../internal/runtime.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
+import type { Notifier } from "../notifier.js";
 import type { Store } from "../store.js";
 import { boundedBox } from "./bounded-box.js";
 import type { DrainContext, DrainLoopOptions } from "./context.js";
@@ -44,7 +45,10 @@ export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions)
       running.add(one.engine);
       const parts = partsOf(context, one, stop.signal);
       const { retention } = options;
-      const cleaning = retention && keepClean({ ...context, ...retention, store }, stop.signal);
+      const beside = [
+        ...(retention ? [keepClean({ ...context, ...retention, store }, stop.signal)] : []),
+        ...(context.notifier ? [listenTo(context, context.notifier, one, stop.signal)] : []),
+      ];
       try {
         await Promise.all(parts);
       } catch (error) {
@@ -56,7 +60,7 @@ export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions)
         await Promise.allSettled(parts);
         // A run that never reached the store has nothing to give back.
         if (one.wasReached()) await leave(context, one);
-        if (cleaning !== undefined) await endsSoon(cleaning, context);
+        await endsSoon(Promise.allSettled(beside), context);
       }
     },
     notified() {
@@ -137,20 +141,23 @@ function oneRun(context: Context, target: Target, reached: () => void): OneRun {
 
 /** Everything that goes on side by side until the signal is aborted. Renewals go on until all that was taken is settled. */
 function partsOf(context: Context, { ownership, engine, isFatal }: OneRun, signal: AbortSignal): Promise<void>[] {
-  const { scheduled, notifier } = context;
+  const { scheduled } = context;
   const finished = new AbortController();
   const working = engine.run(signal).finally(() => finished.abort());
   const notified = () => engine.notified();
   const parts = [ownership.run(signal, finished.signal), working];
   if (scheduled) parts.push(keepSchedule({ ...context, isFatal, promoted: notified }, signal));
-  if (notifier) parts.push(listen({ ...context, notifier, notified }, signal));
   return parts;
 }
 
-/** A stop does not wait for ever for an archive: what was not removed is removed another time. */
-async function endsSoon(cleaning: Promise<void>, { runtime, publishTimeoutMs }: Context): Promise<void> {
+function listenTo(context: Context, notifier: Notifier, { engine }: OneRun, signal: AbortSignal): Promise<void> {
+  return listen({ ...context, notifier, notified: () => engine.notified() }, signal);
+}
+
+/** A stop does not wait for ever for an archive, whose rows are removed another time, nor for a notifier. */
+async function endsSoon(beside: Promise<unknown>, { runtime, publishTimeoutMs }: Context): Promise<void> {
   const patience = new AbortController();
-  const ended = cleaning.finally(() => patience.abort());
+  const ended = beside.finally(() => patience.abort());
   await Promise.race([ended, sleep(runtime, publishTimeoutMs, patience.signal)]);
 }
 

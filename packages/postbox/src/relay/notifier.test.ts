@@ -134,6 +134,15 @@ describe("a relay that can hear no notifications", () => {
     await relay.stop();
   });
 
+  it("gives its lanes back and stops though a notifier goes on listening", async () => {
+    const deaf = { name: "deaf", notify: async () => {}, listen: () => new Promise<void>(() => {}) };
+    const { relay, log, runtime } = await sleepingRelay(memoryStore(), deaf);
+    const stopped = relay.stop();
+    expect(await log.until("relay.released")).toMatchObject({ lanes: 64 });
+    await runtime.advance(4_000);
+    await stopped;
+  });
+
   it("stops though it waits to listen again", async () => {
     const { store, notifier, sessions } = breakable();
     const { relay, log } = await sleepingRelay(store, notifier);

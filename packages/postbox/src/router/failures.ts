@@ -1,7 +1,7 @@
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
 import { soundError } from "../internal/sound-error.js";
+import { isTransient } from "./is-transient.js";
 import type { Verdict } from "./keeper.js";
-import { isNobodysFault } from "./nobodys-fault.js";
 import { pauseOf } from "./pause.js";
 import type { SessionOptions } from "./session.js";
 import type { TrackedDelivery } from "./tracked-delivery.js";
@@ -64,7 +64,7 @@ export function createFailures(
     if (delivery.signal?.aborted) return delivery.release();
     const retryInMs = options.backoff(delivery.attempt, runtime.random);
     // Nothing was wrong with the message: no attempt is spent, wherever they are counted.
-    if (isNobodysFault(error)) {
+    if (isTransient(error)) {
       if (stopping.aborted) return delivery.release();
       if (settlesAlone(delivery, options.settles)) return delivery.retry(retryInMs, error);
     }

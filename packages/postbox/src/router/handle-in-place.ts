@@ -1,10 +1,10 @@
-import { PermanentError, PostboxError } from "../errors.js";
+import { PermanentError, type PostboxError } from "../errors.js";
 import { soundError } from "../internal/sound-error.js";
 import { createTurns } from "../internal/turns.js";
 import { aboutMessage } from "../telemetry/events.js";
 import { settlesAlone } from "./failures.js";
 import type { Handled, Running } from "./handle.js";
-import { isNobodysFault } from "./nobodys-fault.js";
+import { isStoreFailure, isTransient } from "./is-transient.js";
 import { pauseOf } from "./pause.js";
 import type { SessionOptions } from "./session.js";
 import type { TrackedDelivery } from "./tracked-delivery.js";
@@ -29,7 +29,7 @@ export type HandleInPlace = (
 const mostLosses = 4;
 
 /**
- * If the store cannot be reached, the message keeps its place and is handled again when the store answers. So does one that failed for
+ * If the store cannot do its part, the message keeps its place and is handled again when it can. So does one that failed for
  * another reason than itself, if its broker cannot deliver it later. But a message that was being handled each time the connection was
  * lost may be the reason: such messages are tried one at a time, and not for ever.
  */
@@ -38,11 +38,11 @@ export function createHandleInPlace(options: SessionOptions, stopping: AbortSign
   const suspects = createTurns();
 
   function keepsPlace(delivery: TrackedDelivery, error: unknown): error is PostboxError {
-    return isAway(error) || (!settlesAlone(delivery, options.settles) && isNobodysFault(error));
+    return isStoreFailure(error) || (!settlesAlone(delivery, options.settles) && isTransient(error));
   }
 
   function tell({ message, attempt }: TrackedDelivery, retryInMs: number, error: PostboxError): void {
-    if (isAway(error)) telemetry({ name: "router.failed", consumer, error });
+    if (isStoreFailure(error)) telemetry({ name: "router.failed", consumer, error });
     else telemetry({ name: "delivery.retried", consumer, ...aboutMessage(message), attempt, retryInMs, error });
   }
 
@@ -70,10 +70,6 @@ export function createHandleInPlace(options: SessionOptions, stopping: AbortSign
       }
     }
   };
-}
-
-function isAway(error: unknown): error is PostboxError {
-  return error instanceof PostboxError && (error.code === "store-unavailable" || error.code === "transaction-lost");
 }
 
 function suspect(error: PostboxError): PermanentError {

@@ -4,6 +4,7 @@ import type { OlderType } from "../event/upcast.js";
 import { refuseUnfinished } from "../internal/unfinished.js";
 import type { Codecs } from "../message/codec.js";
 import type { BaseContext, InTransaction, Outputs, WithoutOutputs } from "./context.js";
+import { thrownByHandler } from "./is-transient.js";
 import type { AnyMiddleware, Next } from "./middleware.js";
 
 /** A handler without its types, as the router keeps it. */
@@ -40,7 +41,7 @@ export function createHandle(
   const read = older?.["~read"] ?? event["~validate"];
   const innermost = async (context: BaseContext, handling: Handling): Promise<Outputs> => {
     handling.handled = "by-middleware";
-    const outputs = outputsOf(await handler(handling.data, context), event, context);
+    const outputs = outputsOf(await returnedBy(handler, handling.data, context), event, context);
     // Here as well as at the end of its transaction: by then it may have finished.
     const unfinished = refuseUnfinished((context as Partial<InTransaction<unknown>>).tx);
     if (unfinished !== undefined) await unfinished;
@@ -65,6 +66,14 @@ export function createHandle(
     };
     return running(handle(), () => inside);
   };
+}
+
+async function returnedBy(handler: UntypedHandler, data: unknown, context: BaseContext): Promise<unknown> {
+  try {
+    return await handler(data, context);
+  } catch (thrown) {
+    throw thrownByHandler(thrown);
+  }
 }
 
 /** One message on its way through everything. */

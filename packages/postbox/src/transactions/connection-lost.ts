@@ -30,19 +30,29 @@ export function connectionEnded(error: Error): void {
 
 const elsewhere = new WeakSet<object>();
 
+/** A serialization failure, and a deadlock. */
+const conflicts: ReadonlySet<string | undefined> = new Set(["40001", "40P01"]);
+
+/** Whether a transaction failed for others that ran beside it. */
+export function isConflict(error: unknown): boolean {
+  return conflicts.has(sqlState(error)) && !elsewhere.has(error as object);
+}
+
 /**
- * Notes what a function failed with if it looks like a lost connection, while that of its own transaction still answers: then it came
- * from another database, and is an error like any other.
+ * Notes what a function failed with if it looks like a lost connection, or like a conflict, while its own transaction still answers: then
+ * it came from another database, and is an error like any other.
  */
 export async function noteElsewhere(
   error: unknown,
   execute: (text: string, params: readonly unknown[]) => ReturnType<Executor>,
 ): Promise<void> {
-  if (!isConnectionLost(error)) return;
+  const isBlamedOnOthers = isConflict(error);
+  if (!isBlamedOnOthers && !isConnectionLost(error)) return;
   const isReadOnly = sqlState(error) === readOnly;
   const isOther = await execute("SELECT current_setting('transaction_read_only') AS set", []).then(
     ({ rows }) => !isReadOnly || rows[0]?.set !== "on",
-    (refused) => !isReadOnly && sqlState(refused) === failedTransaction,
+    // A conflict of its own has failed it, too.
+    (refused) => !isReadOnly && !isBlamedOnOthers && sqlState(refused) === failedTransaction,
   );
   if (isOther) elsewhere.add(error as object);
 }

@@ -3,6 +3,7 @@ import {
   createOutbox,
   type Message,
   PermanentError,
+  PostboxError,
   type Receiver,
   type Store,
   timeout,
@@ -505,6 +506,54 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       await untilEmpty(harness);
       await stop();
       expect(await harness.effects()).toEqual(["1"]);
+    });
+
+    fact("what a handler throws is its own failure, also where it looks like one of the store", async (harness) => {
+      const { broker, publisher } = orders();
+      const thrown: Readonly<Record<string, Error>> = {
+        failed: new PostboxError("store-failed", "another store failed"),
+        unavailable: new PostboxError("store-unavailable", "another store is unreachable"),
+        missing: new PostboxError("schema-missing", "another store has no tables"),
+        conflict: Object.assign(new Error("another database had a conflict"), { code: "40001" }),
+      };
+      const { log, start, stop } = consuming(harness, {
+        mode,
+        maxAttempts: 2,
+        handle: ({ order }) => {
+          throw thrown[order];
+        },
+      });
+      for (const order of Object.keys(thrown)) await publisher.publish(Placed, { order });
+      start(broker.receiver());
+      await log.until("delivery.parked", Object.keys(thrown).length);
+      await stop();
+      const codes = log.of("delivery.parked").map(({ error }) => PostboxError.from(error).code);
+      expect(codes).toEqual(Object.keys(thrown).map(() => "attempts-spent"));
+      expect(await harness.effects()).toEqual([]);
+    });
+
+    fact("a store that fails at the inbox's own statements costs no attempt", async (harness) => {
+      const { broker, publisher } = orders();
+      let failures = 3;
+      const failing = <A extends unknown[], R>(call: (...given: A) => Promise<R>) => {
+        return async (...given: A): Promise<R> => {
+          if (failures-- > 0) throw new PostboxError("store-failed", "no space left");
+          return call(...given);
+        };
+      };
+      const { inbox } = harness.store;
+      const store: Store<Tx> = {
+        ...harness.store,
+        inbox: { ...inbox, remember: failing(inbox.remember), handled: failing(inbox.handled) },
+      };
+      const { log, start, stop } = consuming(harness, { mode, store, maxAttempts: 1 });
+      await publisher.publish(Placed, { order: "1" });
+      start(broker.receiver());
+      await untilEffects(harness, 1);
+      await untilEmpty(harness);
+      await stop();
+      expect(log.of("delivery.parked")).toEqual([]);
+      expect(log.of("router.failed").map(({ error }) => error.code)).toEqual(Array(3).fill("store-failed"));
     });
 
     fact("a transaction that ran into another one runs again, and is no failure", async (harness) => {

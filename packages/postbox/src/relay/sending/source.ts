@@ -2,7 +2,7 @@ import { PostboxError } from "../../errors.js";
 import { type Following, following } from "../../internal/following.js";
 import type { Runtime } from "../../internal/runtime.js";
 import { soundError } from "../../internal/sound-error.js";
-import { isNobodysFault } from "../../router/nobodys-fault.js";
+import { isTransient } from "../../router/is-transient.js";
 import { settleOnce } from "../../settle-once.js";
 import type { Row } from "../../store.js";
 import type { Delivery, Kept, Receiver, Subscription } from "../../transport.js";
@@ -167,7 +167,7 @@ class SourceTarget implements Target {
           status: "failed",
           error: soundError(error),
           retryInMs: delayMs,
-          ...(isNobodysFault(error) && { uncounted: true }),
+          ...(isTransient(error) && { uncounted: true }),
         }),
       park: (error) => settle("park", { status: "rejected", error: soundError(error) }),
       release: async () => {

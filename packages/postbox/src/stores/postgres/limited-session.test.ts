@@ -4,7 +4,15 @@ import { remember } from "@postbox/testkit/suites";
 import pg from "pg";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { z } from "zod";
-import { constant, createPublisher, createRouter, defineEvent, inbox, transaction } from "../../exports/index.js";
+import {
+  constant,
+  createPublisher,
+  createRouter,
+  defineEvent,
+  durableInbox,
+  inbox,
+  transaction,
+} from "../../exports/index.js";
 import { memoryBroker } from "../../exports/memory.js";
 import { pgTransactions, postgresStore } from "./index.js";
 
@@ -53,14 +61,44 @@ describeOnEach("postgres", ({ url }) => {
       await remembered;
       await createPublisher(broker.sender(), { source: "/orders" }).publish(Placed, { n: 1 }, { id: "m1" });
       await router.start(broker.receiver());
-      await log.until("delivery.retried");
+      const failed = await log.until(code === "inbox-busy" ? "delivery.retried" : "router.failed");
       end();
       await log.until("delivery.handled");
       await router.stop();
       await pool.end();
       expect(attempts).toEqual([1]);
       expect(log.of("delivery.parked")).toEqual([]);
-      expect(log.of("delivery.retried")[0]?.error).toMatchObject({ code });
+      expect(failed.error).toMatchObject({ code });
     },
   );
+
+  it("spends no attempt where the server cannot take a handled message out of the box", async () => {
+    const { pool, schema } = data;
+    const store = postgresStore({ pool, schema });
+    // A sequence keeps counting through rollbacks.
+    await pool.query(`
+      CREATE SEQUENCE ${schema}.tries;
+      CREATE FUNCTION ${schema}.full() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN
+        IF nextval('${schema}.tries') <= 2 THEN
+          RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100';
+        END IF;
+        RETURN OLD;
+      END $$;
+      CREATE TRIGGER is_full BEFORE DELETE ON ${schema}.inbox_pending FOR EACH ROW EXECUTE FUNCTION ${schema}.full()`);
+    const broker = memoryBroker();
+    broker.bind("full", [Placed]);
+    const log = telemetryLog();
+    const router = createRouter("full", { telemetry: log.telemetry, maxAttempts: 1, backoff: constant(10) })
+      .use(transaction(store))
+      .use(durableInbox(store))
+      .on(Placed, async () => {});
+    await createPublisher(broker.sender(), { source: "/orders" }).publish(Placed, { n: 1 });
+    await router.start(broker.receiver());
+    await log.until("delivery.acked");
+    await router.stop();
+    await pool.query(`DROP TRIGGER is_full ON ${schema}.inbox_pending`);
+    expect(log.of("delivery.parked")).toEqual([]);
+    expect(log.of("router.failed").map(({ error }) => error.code)).toEqual(["store-failed", "store-failed"]);
+  });
 });

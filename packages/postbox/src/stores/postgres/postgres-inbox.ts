@@ -38,13 +38,20 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     return known;
   }
 
-  function patiently<R>(arrival: Arrival, waitMs: number, work: Promise<R>): Promise<R> {
+  /** A statement of the inbox itself: how it fails says nothing about the message, unless the database cannot store that. */
+  function own<R>(arrival: Arrival, work: Promise<R>): Promise<R> {
     return work.catch((thrown: unknown) => {
-      if (sqlState(thrown) === lockNotAvailable) throw busyError(arrival, waitMs, thrown);
       if (isUnstorable(thrown)) throw unstorable(arrival, thrown);
       if (isServers(thrown)) throw failedError(arrival, thrown);
       throw schemaError(thrown, schema);
     });
+  }
+
+  function patiently<R>(arrival: Arrival, waitMs: number, work: Promise<R>): Promise<R> {
+    const waiting = work.catch((thrown: unknown) => {
+      throw sqlState(thrown) === lockNotAvailable ? busyError(arrival, waitMs, thrown) : thrown;
+    });
+    return own(arrival, waiting);
   }
 
   /** Of one that is known: whether it is the same. */
@@ -135,7 +142,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       const { box } = await statements(arrival.consumer);
       const where = [row.lane, epoch, row.position, row.waiting ? (row.turn ?? 0) : null];
       const what = [arrival.consumer, arrival.id, arrival.handler ?? null, row.message.id];
-      return onlyValue(await write(tx, handled, [...where, ...what, box])) === true;
+      return onlyValue(await own(arrival, write(tx, handled, [...where, ...what, box]))) === true;
     },
   };
 }
@@ -152,15 +159,26 @@ function statementsOf(schema: string, t: BoxTables) {
   };
 }
 
-/** What is wrong with the data, and not with the database: a value that it has no room for, or cannot read. */
+const checkViolated = "23514";
+
+/** What is wrong with the data, and not with the database: a value that it has no room for, or cannot read, or that a check refuses. */
 function isUnstorable(error: unknown): boolean {
-  return /^(?:22...|23514|54000)$/.test(sqlState(error) ?? "");
+  const state = sqlState(error) ?? "";
+  return /^(?:22...|54000)$/.test(state) || (state === checkViolated && !lacksPartition(error));
+}
+
+/** A partition that is missing has the same state as a violated check. */
+function lacksPartition(error: unknown): boolean {
+  for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
+    if (at.message.includes("no partition of relation")) return true;
+  }
+  return false;
 }
 
 /** A limit of the session's, a cancel, or a lack of resources on the server ended the statement; `pg` ends it without a state. */
 function isServers(error: unknown): boolean {
   const state = sqlState(error);
-  if (state !== undefined) return /^(?:57014|53...|58...)$/.test(state);
+  if (state !== undefined) return state === checkViolated || /^(?:57014|53...|58...)$/.test(state);
   return error instanceof Error && error.message === "Query read timeout";
 }
 

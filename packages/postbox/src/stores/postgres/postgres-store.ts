@@ -2,9 +2,8 @@ import type { ClientBase, Pool } from "pg";
 import type { Message } from "../../message/message.js";
 import { checkOptions, object, text } from "../../options.js";
 import type { Executor, Store, TransactionLibrary } from "../../store.js";
-import { connectionEnded, isConnectionLost } from "../../transactions/connection-lost.js";
+import { connectionEnded, isConflict, isConnectionLost } from "../../transactions/connection-lost.js";
 import { pgTransactions } from "../../transactions/pg.js";
-import { sqlState } from "../../transactions/sql-state.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
 import { consumerOf, requireBox } from "../box-names.js";
 import { boxFinder } from "./box-numbers.js";
@@ -48,9 +47,6 @@ const rules = { pool: poolRule, directUrl: text, transactions: object, schema: s
 export interface PostgresStore<Tx> extends Store<Tx> {
   readonly schema: string;
 }
-
-/** A serialization failure, and a deadlock. */
-const conflicts: ReadonlySet<string | undefined> = new Set(["40001", "40P01"]);
 
 /**
  * A store in PostgreSQL. Without `transactions` its transactions are those of `pg`, on the same pool; with
@@ -145,7 +141,7 @@ export function postgresStore(
     },
 
     inbox: postgresInbox({ schema, boxes, run, onPool, write }),
-    isConflict: (error) => conflicts.has(sqlState(error)),
+    isConflict,
     isUnavailable: isConnectionLost,
     isRefused,
 

@@ -1,7 +1,7 @@
 import { PostboxError } from "../../errors.js";
 import type { Runtime } from "../../internal/runtime.js";
 import { messageBytes } from "../../message/attributes.js";
-import { isNobodysFault } from "../../router/nobodys-fault.js";
+import { isTransient } from "../../router/is-transient.js";
 import { settleOnce } from "../../settle-once.js";
 import type { Delivery, Subscription } from "../../transport.js";
 import { Room, type RoomLimits } from "../room.js";
@@ -104,7 +104,7 @@ export class MemoryConsumer {
       release: () => settle("release", () => queue.giveBack(entry)),
       retry: (delayMs, reason) =>
         settle("retry", () => {
-          const next = isNobodysFault(reason) ? attempt : attempt + 1;
+          const next = isTransient(reason) ? attempt : attempt + 1;
           this.#runtime.schedule(() => queue.append(message, next), delayMs);
         }),
       park: (reason) =>

@@ -2,7 +2,7 @@ import type { Channel, ChannelModel, ConsumeMessage } from "amqplib";
 import { PermanentError, TransportDownError } from "../../errors.js";
 import { whenAborted } from "../../internal/when-aborted.js";
 import type { Message } from "../../message/message.js";
-import { isNobodysFault } from "../../router/nobodys-fault.js";
+import { isTransient } from "../../router/is-transient.js";
 import { settleOnce } from "../../settle-once.js";
 import { aboutMessage, type Telemetry } from "../../telemetry/events.js";
 import type { Delivery, Subscription } from "../../transport.js";
@@ -261,7 +261,7 @@ class QueueConsumer {
       retry: (delayMs, reason) =>
         settle("retry", () =>
           this.#aside
-            .wait(raw, delayMs, isNobodysFault(reason) ? attempt : attempt + 1)
+            .wait(raw, delayMs, isTransient(reason) ? attempt : attempt + 1)
             .then(ack, (error) => this.#parkInstead(raw, message, error)),
         ),
       park: (reason) => settle("park", () => this.#aside.park(raw, reason, attempt).then(ack)),
