@@ -253,7 +253,7 @@ export interface SettleOptions {
 
 /**
  * What becomes of a row. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it.
- * `parked` with `hold` holds its key until somebody frees it: no other row of the key does. `pending` counts a failure and leaves the row in its place.
+ * `parked` with `hold` holds its key, if it has one, until somebody frees it: no other row of the key does. `pending` counts a failure and leaves the row in its place.
  * `dropped` leaves nothing but an entry in the audit, one for each reason. Whatever it is, its crashes are forgotten.
  */
 export type Settlement = { readonly row: Row } & (

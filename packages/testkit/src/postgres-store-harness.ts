@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import type { Client, ClientConfig, Pool } from "pg";
 import { inboxOf } from "postbox";
 import { postgresStore } from "postbox/postgres";
-import { laneCount, type TransactionLibrary } from "postbox/store";
+import type { TransactionLibrary } from "postbox/store";
 import type { StoreFeatures, StoreHarness, StoreHarnessContents, StoreProcess } from "./store-suite/store-harness.js";
 
 export const postgresStoreFeatures: StoreFeatures = {
