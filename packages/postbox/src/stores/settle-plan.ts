@@ -128,7 +128,7 @@ export function settlePlan<R extends SettledRow>(
     written.push({ before, to, after: to === "pending" ? after : withoutHold(after) });
     if (isWaiting) planned.leave({ lane, name });
     // Its key, whatever it has waited under itself.
-    if (after.holds && message.key !== undefined) planned.keep({ lane, name: message.key });
+    if (to === "parked" && after.holds && message.key !== undefined) planned.keep({ lane, name: message.key });
     if (to === "dropped") dropped.set(settlement.reason, [...(dropped.get(settlement.reason) ?? []), row.message.id]);
   }
   return { rows: written, ...planned.changes(), drops: [...dropped].map(([reason, ids]) => ({ reason, ids })) };

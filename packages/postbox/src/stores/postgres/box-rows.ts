@@ -1,6 +1,6 @@
 import { PostboxError } from "../../errors.js";
 import type { LaneRead, LaneRows, LateRow, LateRows, Row, WriterRange } from "../../store.js";
-import { type MessageRecord, messageFrom, usualContentType } from "./message-columns.js";
+import { type MessageRecord, messageFrom, usualContentType } from "../message-record.js";
 import type { Field } from "./plain-rows.js";
 
 /*

@@ -32,7 +32,8 @@ function failures(before: string): string {
 }
 
 /**
- * Settles rows. $1 and $2 are the lanes and their epochs; $3 to $5 the rows that were sent from `pending`, by lane, position and
+ * Settles rows as settle-plan.ts says, which the suite of stores compares, in one statement: it holds the fence no longer than the server
+ * works on it. $1 and $2 are the lanes and their epochs; $3 to $5 the rows that were sent from `pending`, by lane, position and
  * id, which is nearly all of them: they leave in one statement. $6 to $14 are the others, one by one: lane, position, id, whether
  * it waits, its turn, its fate, its tries, in how many ms it is retried (NaN: it only queues up), its error ('': none); $15 what
  * each was held under if it was sent from `wait` ('': nothing). $16 says where sent rows are kept ('': nowhere), $17 whether each
