@@ -78,7 +78,7 @@ export const mutants: readonly Mutant[] = [
     file: "node_modules/postbox/dist/stores/memory/memory-lane.js",
     changes: [
       [
-        "if (hold === undefined)\n            return false;\n        hold.rows.set",
+        "if (key === undefined || hold === undefined)\n            return false;\n        hold.rows.set",
         "return false;\n        hold.rows.set",
       ],
     ],
@@ -92,10 +92,7 @@ export const mutants: readonly Mutant[] = [
     guard: "what is released is not deleted, but due",
     file: "node_modules/postbox/dist/stores/memory/memory-lane.js",
     changes: [
-      [
-        "if (hold !== undefined)\n            hold.dueAt = Math.min(hold.dueAt, now);",
-        "this.#holds.delete(keyHold(key));",
-      ],
+      ["if (hold !== undefined)\n            hold.dueAt = Math.min(hold.dueAt, now);", "this.#holds.delete(key);"],
     ],
   },
   {

@@ -254,7 +254,7 @@ export interface SettleOptions {
 /**
  * What becomes of a row. `sent`: no verb finds it again. Whether the store deletes it, moves it, or only notes how far a lane was
  * sent, is its own affair. `wait` with `retryInMs` (re)sets the hold of its key; without, it only queues up behind it.
- * `parked` with `hold` holds its key until somebody frees it: no other row of the key does. `pending` counts a failed attempt and leaves the row
+ * `parked` with `hold` holds its key, if it has one, until an operator frees it: no other row of the key does. `pending` counts a failed attempt and leaves the row
  * where it is, to be read again: its owner keeps the order by itself, and nothing behind it has to move.
  * `dropped` leaves nothing but an entry in the audit, one for each reason. Whatever it is, its crashes are forgotten.
  */

@@ -13,6 +13,7 @@ import { ownershipFacts } from "./store-suite/ownership-facts.js";
 import { retentionFacts } from "./store-suite/retention-facts.js";
 import { scheduleFacts } from "./store-suite/schedule-facts.js";
 import { scheduleKeyFacts } from "./store-suite/schedule-key-facts.js";
+import { settleHistoryFacts } from "./store-suite/settle-history-facts.js";
 import { settlingFacts } from "./store-suite/settling-facts.js";
 import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
@@ -30,6 +31,7 @@ export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     appendFacts(fact);
     strictOrderFacts(fact);
     settlingFacts(fact);
+    settleHistoryFacts(fact);
     holdingFacts(fact);
     ownershipFacts(fact);
     inboxFacts(fact);

@@ -53,6 +53,15 @@ export { type Runtime, runtimeWith } from "../internal/runtime.js";
 export { createMessage, type MessageInput, type MessageLimits } from "../message/message.js";
 export { type WriterRange, WriterRanges } from "../stores/writer-ranges.js";
 export { consumerOf, requireBox } from "../stores/box-names.js";
+export {
+  holdNames,
+  type RowWrite,
+  type SettledHold,
+  type SettledRow,
+  type SettlePlan,
+  type SettleState,
+  settlePlan,
+} from "../stores/settle-plan.js";
 export { type SurroundingTransactions, surroundingTransactions } from "../transactions/surrounding-transaction.js";
 
 // The operator's side, over what a store does itself.

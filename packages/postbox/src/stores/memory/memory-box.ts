@@ -23,6 +23,7 @@ import {
   type TakenLane,
 } from "../../store.js";
 import { statuses } from "../admin-options.js";
+import { settlePlan } from "../settle-plan.js";
 import { WriterRanges } from "../writer-ranges.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
 import { MemoryOwners } from "./memory-owners.js";
@@ -216,31 +217,34 @@ export class MemoryBox implements Box {
     settlements: readonly Settlement[],
     { keep = false, alone = false }: SettleOptions = {},
   ): Promise<Settled> {
-    const now = this.#now();
     const standing = this.#owners.standing(lanes);
     const fenced = settlements.filter(({ row }) => standing.has(row.lane));
-    const dropped = new Map<string, string[]>();
-    for (const settlement of fenced) {
-      const taken = this.#lane(settlement.row.lane).settle(settlement, now, alone);
-      if (taken === undefined) continue;
-      if (settlement.to === "parked") this.#parked.set(taken.position, taken);
-      else if (settlement.to === "dropped") {
-        dropped.set(settlement.reason, [...(dropped.get(settlement.reason) ?? []), taken.message.id]);
-      } else if (keep) this.#done.set(taken.position, { ...taken, attempts: taken.attempts + 1, updatedAt: now });
-    }
-    for (const { row } of fenced) this.#lane(row.lane).freeHolds(row.message);
-    for (const [reason, ids] of dropped) this.#audit({ action: "drop", by: "relay", reason, count: ids.length, ids });
+    this.#settle(fenced, { keep, alone });
     return { standing };
+  }
+
+  #settle(settlements: readonly Settlement[], { keep = false, ...options }: SettleOptions = {}): void {
+    const now = this.#now();
+    const loaded = settlements.map(({ row }) => this.#lane(row.lane).loaded(row));
+    const rows = loaded.flatMap(({ row }) => row ?? []);
+    const plan = settlePlan({ rows, holds: loaded.flatMap(({ holds }) => holds), now }, settlements, options);
+    for (const hold of plan.held) this.#lane(hold.lane).hold(hold);
+    for (const { before, to, after: settled } of plan.rows) {
+      const after = { ...settled, updatedAt: now };
+      this.#lane(before.lane).write({ before, to, after });
+      if (to === "parked") this.#parked.set(after.position, after);
+      else if (to === "sent" && keep) this.#done.set(after.position, after);
+    }
+    for (const { lane, name } of plan.freed) this.#lane(lane).free(name);
+    for (const { reason, ids } of plan.drops)
+      this.#audit({ action: "drop", by: "relay", reason, count: ids.length, ids });
   }
 
   /** Puts a message aside that was never here. */
   setAside(message: Message, aside: Aside): void {
     const row = this.#fresh(message, this.#now());
-    const lane = this.#lane(row.lane);
-    lane.add(row);
-    const settlement = { row: { ...row, waiting: false, held: false }, ...aside };
-    const taken = lane.settle(settlement, this.#now(), false);
-    if (taken !== undefined) this.#parked.set(taken.position, taken);
+    this.#lane(row.lane).add(row);
+    this.#settle([{ row: { ...row, waiting: false, held: false }, ...aside }]);
   }
 
   /** Whether this row is here as it was read, in a lane whose epoch stands. */
@@ -250,9 +254,7 @@ export class MemoryBox implements Box {
 
   /** Takes out a row that was handled. */
   finish(row: Row): void {
-    const lane = this.#lane(row.lane);
-    lane.settle({ row, to: "sent" }, this.#now(), false);
-    lane.freeHolds(row.message);
+    this.#settle([{ row, to: "sent" }]);
   }
 
   async promote(limit: number): Promise<Promoted> {

@@ -1,31 +1,14 @@
 import type { Message } from "../../message/message.js";
-import type { LaneGap, LateRow, Row, Settlement } from "../../store.js";
-import { keptFailures } from "../admin-options.js";
+import type { LaneGap, LateRow, Row } from "../../store.js";
+import { holdNames, holdOfId, type RowWrite, type SettledHold, type SettledRow } from "../settle-plan.js";
 import { OrderedRows } from "./ordered-rows.js";
 
 /** A message as a box keeps it. */
-export interface StoredRow {
-  readonly lane: number;
-  readonly position: number;
+export interface StoredRow extends SettledRow {
   readonly message: Message;
-  readonly attempts: number;
-  readonly crashes: number;
-  readonly error?: string;
   readonly createdAt: number;
-  /** How often an operator has put it back to its place. Defaults to never. */
-  readonly turn?: number;
-  /** Of a parked one: whether it holds its key. */
-  readonly holds?: boolean;
   /** When it came to where it is, or last failed there. */
   readonly updatedAt: number;
-  /** The last tries that failed, oldest first. */
-  readonly failures: readonly StoredFailure[];
-}
-
-interface StoredFailure {
-  readonly attempt: number;
-  readonly at: number;
-  readonly error: string;
 }
 
 /** A row of `wait`, and when its hold is due. */
@@ -39,7 +22,7 @@ interface Hold {
   readonly rows: OrderedRows<StoredRow>;
 }
 
-/** The rows of one lane: `pending`, `wait` and `hold`. Knows no owners; whoever calls `settle` has checked the epoch. */
+/** The rows of one lane: `pending`, `wait` and `hold`. Knows no owners; whoever writes has checked the epoch. */
 export class MemoryLane {
   readonly #pending = new OrderedRows<StoredRow>();
   readonly #holds = new Map<string, Hold>();
@@ -55,7 +38,7 @@ export class MemoryLane {
   /** Without what is held under these: a key, or U+0001 and an id. */
   due(limit: number, now: number, except: ReadonlySet<string>): Row[] {
     const holds = [...this.#holds]
-      .filter(([name, { dueAt, rows }]) => dueAt <= now && rows.size > 0 && !except.has(heldUnder(name)))
+      .filter(([name, { dueAt, rows }]) => dueAt <= now && rows.size > 0 && !except.has(name))
       .map(([, hold]) => hold)
       .sort((a, b) => a.dueAt - b.dueAt)
       .slice(0, limit);
@@ -73,51 +56,48 @@ export class MemoryLane {
 
   /** A message without a key stands behind nobody, not even another one of the same id. */
   #isHeld({ key }: Message): boolean {
-    return key !== undefined && this.#holds.has(keyHold(key));
+    return key !== undefined && this.#holds.has(key);
   }
 
   /** Notes how often a row was on its way when something died. */
   suspect({ position, message, waiting, crashes }: Row): void {
-    for (const rows of waiting ? holdsOf(message).map((name) => this.#holds.get(name)?.rows) : [this.#pending]) {
-      const row = rows?.get(position);
-      if (row?.message.id === message.id) rows?.set(position, { ...row, crashes });
+    for (const rows of waiting ? this.#holdsOver(message).map((hold) => hold.rows) : [this.#pending]) {
+      const row = rows.get(position);
+      if (row?.message.id === message.id) rows.set(position, { ...row, crashes });
     }
   }
 
-  /** Moves one row to what became of it, and answers with it unless it stays here. A row that is gone stays gone. */
-  settle(settlement: Settlement, now: number, alone: boolean): StoredRow | undefined {
-    if (!this.has(settlement.row)) return undefined;
-    const found = this.#take(settlement.row);
-    if (found === undefined || settlement.to === "sent" || settlement.to === "dropped") return found?.row;
-    const { attempts, error } = settlement;
-    const row: StoredRow = {
-      ...found.row,
-      attempts,
-      crashes: 0,
-      updatedAt: now,
-      ...(error !== undefined && {
-        error,
-        failures: [...found.row.failures, { attempt: attempts, at: now, error }].slice(-keptFailures),
-      }),
-    };
-    const [byId, byKey = byId] = holdsOf(row.message);
-    const name = found.hold ?? (alone ? byId : byKey);
-    if (settlement.to === "parked") {
-      const holds = settlement.hold === true;
-      if (holds) this.#hold(name, now).dueAt = Number.POSITIVE_INFINITY;
-      return { ...row, holds };
-    }
-    if (settlement.to === "pending") {
-      this.#pending.set(row.position, row);
-      return undefined;
-    }
-    // Its key's hold may have gone since the row was read. It is due at once then: without a hold nothing in `wait`
-    // would ever be read.
-    const hold = this.#hold(name, now);
-    const forGood = hold.dueAt === Number.POSITIVE_INFINITY;
-    if (settlement.retryInMs !== undefined && !forGood) hold.dueAt = now + settlement.retryInMs;
-    hold.rows.set(row.position, row);
-    return undefined;
+  /** The row at the place of one that was read, whichever message it has; and the holds that either may be under. */
+  loaded(read: Row): { readonly row: StoredRow | undefined; readonly holds: readonly SettledHold[] } {
+    const places = read.waiting ? this.#holdsOver(read.message).map(({ rows }) => rows) : [this.#pending];
+    const row = places.flatMap((rows) => rows.get(read.position) ?? [])[0];
+    const names = new Set([read.message, ...(row === undefined ? [] : [row.message])].flatMap(holdNames));
+    const holds = [...names].flatMap((name) => {
+      const hold = this.#holds.get(name);
+      return hold === undefined ? [] : [{ lane: read.lane, name, dueAt: hold.dueAt, waiting: hold.rows.size }];
+    });
+    return { row, holds };
+  }
+
+  /** Writes what a plan says of one row, as far as it concerns this lane. */
+  write({ before, to, after }: RowWrite<StoredRow>): void {
+    this.#rowsOf(before)?.delete(before.position);
+    if (to === "pending" || to === "wait") this.#rowsOf(after)?.set(after.position, after);
+  }
+
+  hold({ name, dueAt }: Pick<SettledHold, "name" | "dueAt">): void {
+    const hold = this.#holds.get(name);
+    if (hold === undefined) this.#holds.set(name, { dueAt, rows: new OrderedRows() });
+    else hold.dueAt = dueAt;
+  }
+
+  /** Ends a hold that nothing waits under. */
+  free(name: string): void {
+    this.#holds.delete(name);
+  }
+
+  #rowsOf({ hold }: StoredRow): OrderedRows<StoredRow> | undefined {
+    return hold === undefined ? this.#pending : this.#holds.get(hold)?.rows;
   }
 
   /**
@@ -133,32 +113,13 @@ export class MemoryLane {
   }
 
   /**
-   * Ends the holds of this message behind which nothing waits any more. Called after a whole settle: in between, the last row of a key may
-   * have left before the next one arrives. Those that somebody has to free stay.
-   */
-  freeHolds(message: Message): void {
-    for (const name of holdsOf(message)) {
-      const hold = this.#holds.get(name);
-      if (hold?.rows.size === 0 && hold.dueAt !== Number.POSITIVE_INFINITY) this.#holds.delete(name);
-    }
-  }
-
-  #hold(name: string, now: number): Hold {
-    const hold = this.#holds.get(name) ?? { dueAt: now, rows: new OrderedRows<StoredRow>() };
-    this.#holds.set(name, hold);
-    return hold;
-  }
-
-  /**
-   * Puts a parked row back to its place, before all that wait there; `letsGo` what was held for good. False: nothing is held
-   * by it or its key.
+   * Puts a parked row back to its place, before all that wait there; `letsGo` what was held for good. False: its key is not held.
    */
   putBack(row: StoredRow, letsGo: boolean, now: number): boolean {
-    const hold = holdsOf(row.message)
-      .map((name) => this.#holds.get(name))
-      .find((each) => each !== undefined);
-    if (hold === undefined) return false;
-    hold.rows.set(row.position, row);
+    const { key } = row.message;
+    const hold = key === undefined ? undefined : this.#holds.get(key);
+    if (key === undefined || hold === undefined) return false;
+    hold.rows.set(row.position, { ...row, hold: key });
     if (letsGo && hold.dueAt === Number.POSITIVE_INFINITY) hold.dueAt = now;
     return true;
   }
@@ -168,10 +129,10 @@ export class MemoryLane {
    * behind a hold that is made anew.
    */
   letGo(key: string, now: number, onlyForGood = false): boolean {
-    const hold = this.#holds.get(keyHold(key));
+    const hold = this.#holds.get(key);
     if (onlyForGood && hold?.dueAt !== Number.POSITIVE_INFINITY) return false;
     if (hold !== undefined) hold.dueAt = Math.min(hold.dueAt, now);
-    if (hold?.rows.size === 0) this.#holds.delete(keyHold(key));
+    if (hold?.rows.size === 0) this.#holds.delete(key);
     return hold !== undefined;
   }
 
@@ -193,12 +154,18 @@ export class MemoryLane {
       if (first?.position === position && hold.dueAt !== Number.POSITIVE_INFINITY)
         hold.dueAt = Math.min(hold.dueAt, now);
     }
-    this.#take({ position, message, waiting });
-    if (waiting) this.freeHolds(message);
+    if (!waiting) this.#pending.delete(position);
+    else for (const name of holdNames(message)) this.#removeWaiting(position, name);
+  }
+
+  #removeWaiting(position: number, name: string): void {
+    const hold = this.#holds.get(name);
+    hold?.rows.delete(position);
+    if (hold?.rows.size === 0 && hold.dueAt !== Number.POSITIVE_INFINITY) this.#holds.delete(name);
   }
 
   #holdsOver(message: Message): Hold[] {
-    return holdsOf(message).flatMap((name) => this.#holds.get(name) ?? []);
+    return holdNames(message).flatMap((name) => this.#holds.get(name) ?? []);
   }
 
   pending(): StoredRow[] {
@@ -214,25 +181,9 @@ export class MemoryLane {
   /** What is held: keys, and messages by themselves. */
   holds(): { readonly name: string; readonly byKey: boolean; readonly dueAt: number }[] {
     return [...this.#holds].map(([name, { dueAt }]) => {
-      return { name: name.slice(name.indexOf(" ") + 1), byKey: name.startsWith(keyHold("")), dueAt };
+      const byKey = !name.startsWith(holdOfId({ id: "" }));
+      return { name: byKey ? name : name.slice(1), byKey, dueAt };
     });
-  }
-
-  /** Takes a row out, and tells under which hold it waited. */
-  #take({
-    position,
-    message,
-    waiting,
-  }: Pick<Row, "position" | "message" | "waiting">): { readonly row: StoredRow; readonly hold?: string } | undefined {
-    if (!waiting) {
-      const row = this.#pending.delete(position);
-      return row && { row };
-    }
-    for (const hold of holdsOf(message)) {
-      const row = this.#holds.get(hold)?.rows.delete(position);
-      if (row !== undefined) return { row, hold };
-    }
-    return undefined;
   }
 }
 
@@ -243,20 +194,6 @@ export function byPosition(a: Pick<Row, "position">, b: Pick<Row, "position">): 
 /** Bytes are the one part of a message that can be written to: who holds a row must not reach into the box by it. */
 export function copyOf(message: Message): Message {
   return Object.freeze({ ...message, data: new Uint8Array(message.data) });
-}
-
-/** What a message may be held under: by itself, and by its key. The prefix keeps an id from meeting another's key. */
-function holdsOf({ key, id }: Message): [string] | [string, string] {
-  return key === undefined ? [`id ${id}`] : [`id ${id}`, keyHold(key)];
-}
-
-/** As a reader names it. */
-function heldUnder(name: string): string {
-  return name.startsWith(keyHold("")) ? name.slice(keyHold("").length) : `\u0001${name.slice("id ".length)}`;
-}
-
-function keyHold(key: string): string {
-  return `key ${key}`;
 }
 
 function shown(row: StoredRow, waiting: boolean, held: boolean): Row {

@@ -1,7 +1,7 @@
 import { PostboxError } from "../../errors.js";
 import type { LaneRead, LaneRows, LateRow, LateRows, Row } from "../../store.js";
+import { type MessageRecord, messageFrom, usualContentType } from "../message-record.js";
 import { WriterRanges } from "../writer-ranges.js";
-import { type MessageRecord, messageFrom, usualContentType } from "./message-columns.js";
 import type { Field } from "./plain-rows.js";
 
 /*

@@ -1,11 +1,6 @@
 import { laneCount } from "../../internal/lane.js";
-import {
-  messageColumns,
-  messageSelection,
-  mostDataBytes,
-  selectedColumns,
-  usualContentType,
-} from "./message-columns.js";
+import { mostDataBytes, usualContentType } from "../message-record.js";
+import { messageColumns, messageSelection, selectedColumns } from "./message-columns.js";
 import type { tablesNamed } from "./names.js";
 import { type PlannedFunction, plannedFunction } from "./planned-function.js";
 import { numbered } from "./write-sql.js";

@@ -7,6 +7,7 @@ import type { TransactionLibrary } from "../../store.js";
 import type { CheckedChange, CheckedSelection } from "../admin-options.js";
 import type { ChangedStep } from "../change-batches.js";
 import { type BoundedStep, createAdmin, type Reach } from "../create-admin.js";
+import { type MessageRecord, messageFrom } from "../message-record.js";
 import {
   advanceKeysSql,
   auditSql,
@@ -32,7 +33,6 @@ import {
 } from "./admin-sql.js";
 import type { BoxFinder } from "./box-numbers.js";
 import { planByKey } from "./by-key.js";
-import { type MessageRecord, messageFrom } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";

@@ -13,6 +13,7 @@ import {
 } from "../../store.js";
 import { isConnectionLost } from "../../transactions/connection-lost.js";
 import { sqlState } from "../../transactions/sql-state.js";
+import { holdOfKey } from "../settle-plan.js";
 import { WriterRanges } from "../writer-ranges.js";
 import { boxFunctions } from "./box-functions.js";
 import { dueFrom, lateFrom, readFrom } from "./box-rows.js";
@@ -230,7 +231,7 @@ function memberFrom({ owner, relay_order, beat, lease_ms, expires_in_ms }: State
 /** What a row waited under that was sent and may be gone already: no other row may wait for it. */
 function holdKeyOf({ row, to }: Settlement): string {
   if (to !== "sent" || !row.waiting) return "";
-  return row.message.key ?? `\u0001${row.message.id}`;
+  return holdOfKey(row.message);
 }
 
 function rowColumns(rows: readonly Row[]) {

@@ -5,13 +5,14 @@ import { type Arrival, type Inbox, inboxOf, type Remembered, type TransactionLib
 import { onlyValue } from "../../transactions/open-transaction.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { busyError, failedError } from "../inbox-errors.js";
+import { messageValues } from "../message-record.js";
 import { lockLanesSql } from "./admin-sql.js";
 import type { BoxFinder } from "./box-numbers.js";
 import { cancelStatement } from "./cancel-statement.js";
 import { errorText } from "./error-text.js";
 import { handledSql, rememberSql } from "./inbox-functions.js";
 import { adoptSql, fieldOf, hashSql, keepSql, memoryColumns, placeSql, setAsideSql } from "./inbox-sql.js";
-import { messageColumns, messageValues } from "./message-columns.js";
+import { messageColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { schemaError } from "./schema-check.js";

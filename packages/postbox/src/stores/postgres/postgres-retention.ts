@@ -6,6 +6,7 @@ import { runtimeWith, sleep } from "../../internal/runtime.js";
 import type { Executor, TransactionLibrary } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { checkPurge } from "../admin-options.js";
+import { type MessageRecord, messageFrom } from "../message-record.js";
 import type { BoxFinder } from "./box-numbers.js";
 import { planByKey } from "./by-key.js";
 import {
@@ -20,7 +21,7 @@ import {
   plainTimes,
   reattachSql,
 } from "./done-partitions.js";
-import { type MessageRecord, messageFrom, messageSelection } from "./message-columns.js";
+import { messageSelection } from "./message-columns.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 

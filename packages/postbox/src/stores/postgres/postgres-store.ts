@@ -6,9 +6,10 @@ import { connectionEnded, isConflict, isConnectionLost } from "../../transaction
 import { pgTransactions } from "../../transactions/pg.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
 import { consumerOf, requireBox } from "../box-names.js";
+import { messageValues } from "../message-record.js";
 import { boxFinder } from "./box-numbers.js";
 import { keyLocks } from "./key-lock.js";
-import { columnsOf, messageColumns, messageValues, usualColumns } from "./message-columns.js";
+import { columnsOf, messageColumns, usualColumns } from "./message-columns.js";
 import { migrationSteps } from "./migrations.js";
 import { defaultSchema, outboxNumber, schemaRule } from "./names.js";
 import { ownConnections } from "./own-connection.js";

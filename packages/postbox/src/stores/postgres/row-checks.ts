@@ -1,6 +1,6 @@
 import { laneCount } from "../../internal/lane.js";
 import { attributeBytes } from "../../message/attributes.js";
-import { mostDataBytes } from "./message-columns.js";
+import { mostDataBytes } from "../message-record.js";
 import { outboxNumber, tablesNamed } from "./names.js";
 
 /*

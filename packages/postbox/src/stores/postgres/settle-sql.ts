@@ -32,7 +32,8 @@ function failures(before: string): string {
 }
 
 /**
- * Settles rows. $1 and $2 are the lanes and their epochs; $3 to $5 the rows that were sent from `pending`, by lane, position and
+ * Settles rows as settle-plan.ts says, which the suite of stores compares, in one statement: it holds the fence no longer than the server
+ * works on it. $1 and $2 are the lanes and their epochs; $3 to $5 the rows that were sent from `pending`, by lane, position and
  * id, which is nearly all of them: they leave in one statement. $6 to $14 are the others, one by one: lane, position, id, whether
  * it waits, its turn, its fate, its tries, in how many ms it is retried (NaN: it only queues up), its error ('': none); $15 what
  * each was held under if it was sent from `wait` ('': nothing). $16 says where sent rows are kept ('': nowhere), $17 whether each
@@ -78,7 +79,8 @@ export function settleFunction(t: Tables): PlannedFunction {
   const park = (row: string, turn: string) => `
           INSERT INTO ${t.parked} (box, lane, position, ${columns}, created_at, attempts, reason, failures, turn, holds)
           VALUES ($18, item.lane, item.position, ${valuesOf(row)}, ${row}.created_at, item.tries, item.error,
-                  ${failures(`${row}.failures`)}, ${turn}, item.retry_in_ms IS NOT NULL);`;
+                  ${failures(`${row}.failures`)}, ${turn}, item.retry_in_ms IS NOT NULL AND ${row}.key IS NOT NULL);
+            parked_key := ${row}.key;`;
   return plannedFunction({
     name: t.function("settle"),
     params: [
@@ -97,7 +99,7 @@ export function settleFunction(t: Tables): PlannedFunction {
       ...["text[]", "text", "boolean", "integer"],
     ],
     returns: ["lane integer", "transaction text"],
-    declare: `standing integer[]; item record; p ${t.pending}%ROWTYPE; w ${t.wait}%ROWTYPE; held_under text;
+    declare: `standing integer[]; item record; p ${t.pending}%ROWTYPE; w ${t.wait}%ROWTYPE; held_under text; parked_key text;
       dropped text[] := '{}'; reasons text[] := '{}'; freed_lanes integer[] := '{}'; freed_keys text[] := '{}'; seen integer;`,
     body: `${fence(t, "$18")}
 ${removed(allAtOnce)}
@@ -117,6 +119,7 @@ ${removed(oneByOne)}
         WHERE i.lane = ANY (standing)
       LOOP
         held_under := NULL;
+        parked_key := NULL;
         IF item.fate = 'pending' AND NOT item.waiting THEN
           UPDATE ${t.pending} x
           SET attempts = item.tries, last_error = item.error, crashes = 0, failures = ${failures("x.failures")}
@@ -166,6 +169,11 @@ ${removed(oneByOne)}
           ELSE
             CONTINUE;
           END IF;
+        END IF;
+        IF item.fate = 'parked' THEN
+          -- It holds its key, whatever it has waited under itself; without a key, nothing.
+          held_under := parked_key;
+          CONTINUE WHEN held_under IS NULL;
         END IF;
         IF item.retry_in_ms = 'Infinity' THEN${hold("'infinity'")}
         ELSIF item.retry_in_ms IS NOT NULL THEN${hold("clock_timestamp() + item.retry_in_ms * interval '1 millisecond'")}
