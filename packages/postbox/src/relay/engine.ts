@@ -8,7 +8,7 @@ import { Reader } from "./reading/reader.js";
 import { Outcomes } from "./sending/outcomes.js";
 import { SendLoop } from "./sending/send-loop.js";
 import { createOrderedSettling, type OrderedSettling } from "./settling/ordered-settling.js";
-import { createSettler, type Settler } from "./settling/settler.js";
+import { Settler } from "./settling/settler.js";
 import type { Target } from "./target.js";
 
 export interface EngineOptions extends DrainContext {
@@ -42,7 +42,7 @@ export class Engine {
     const window = new Window({ keepsOrder, order, seen: (row) => this.#suspicion.mark(row) });
     const doubt = createDoubt();
     const changed = () => this.#changed();
-    this.#settler = createSettler({
+    this.#settler = new Settler({
       ...options,
       settled: (decision) => outcomes.stored(decision),
       roomLeft: changed,

@@ -38,9 +38,9 @@ export class SendLoop {
     this.#breaker = createBreaker(options);
   }
 
-  /** There may be something to send, or room for more. */
+  /** There may be something to send, or room for more. One by one, that is of no use before the last one is over. */
   wake(): void {
-    this.#wake.wake();
+    if (!(this.#options.oneByOne && this.#sending.size > 0)) this.#wake.wake();
   }
 
   /** Until the signal is aborted; then waits for what is in flight. */

@@ -1,6 +1,6 @@
 import { sleep } from "../../internal/runtime.js";
-import { createWake } from "../../internal/wake.js";
-import type { Settled, Writers } from "../../store.js";
+import { createWake, type Wake } from "../../internal/wake.js";
+import type { Lane, Settlement, Writers } from "../../store.js";
 import type { DrainContext } from "../context.js";
 import { type Decision, sentEvent } from "../deciding/decide.js";
 import type { Ownership } from "../owning/ownership.js";
@@ -15,59 +15,94 @@ export interface SettlerOptions extends DrainContext {
   appendedNothing(writer: Writers): void;
 }
 
-/** Stores what became of rows: one statement at a time, with everything that has gathered meanwhile. */
-export interface Settler {
-  readonly size: number;
-  add(decisions: readonly Decision[]): void;
-  /** Forgets what was to be settled in a lane that is lost. */
-  drop(lane: number): void;
-  /** Runs until `finish` is aborted and everything is settled. */
-  run(finish: AbortSignal): Promise<void>;
-}
-
 /** Large enough to be rare, small enough to be quick. */
 const mostAtOnce = 2000;
 
-export function createSettler(options: SettlerOptions): Settler {
-  const { box, boxName, ownership, runtime, telemetry } = options;
-  const wake = createWake(runtime);
-  let queue: Decision[] = [];
-  let settling = 0;
+/** Stores what became of rows: one statement at a time, with everything that has gathered meanwhile. */
+export class Settler {
+  readonly #options: SettlerOptions;
+  readonly #wake: Wake;
+  #queue: Decision[] = [];
+  #settling = 0;
   /** Lanes that were lost while a settle was under way. They may be back: what is known of them is not what it settled. */
-  let lost = new Set<number>();
+  #lost = new Set<number>();
 
-  /** Until it is done, or the lease has run out, or a stop cannot wait: giving up sends again what has been sent. */
-  async function settle(decisions: readonly Decision[], finish: AbortSignal): Promise<void> {
+  constructor(options: SettlerOptions) {
+    this.#options = options;
+    this.#wake = createWake(options.runtime);
+  }
+
+  /** How many decisions are not stored yet. */
+  get size(): number {
+    return this.#queue.length + this.#settling;
+  }
+
+  add(decisions: readonly Decision[]): void {
+    for (const decision of decisions) this.#queue.push(decision);
+    this.#wake.wake();
+  }
+
+  /** Forgets what was to be settled in a lane that is lost. */
+  drop(lane: number): void {
+    this.#lost.add(lane);
+    this.#queue = this.#queue.filter(({ settlement }) => settlement.row.lane !== lane);
+  }
+
+  /** Runs until `finish` is aborted and everything is settled. */
+  async run(finish: AbortSignal): Promise<void> {
+    while (!finish.aborted || this.#queue.length > 0) {
+      if (this.#queue.length === 0) {
+        await this.#wake.wait(finish);
+        continue;
+      }
+      const batch = this.#queue.length <= mostAtOnce ? this.#queue : this.#queue.slice(0, mostAtOnce);
+      this.#queue = this.#queue.length <= mostAtOnce ? [] : this.#queue.slice(mostAtOnce);
+      this.#settling = batch.length;
+      await this.#settle(batch, finish);
+      this.#settling = 0;
+      this.#options.roomLeft();
+    }
+  }
+
+  async #settle(decisions: readonly Decision[], finish: AbortSignal): Promise<void> {
+    const { ownership, runtime, appendedNothing } = this.#options;
     if (runtime.failpoint) await runtime.failpoint("relay.sent");
     const settlements = decisions.map(({ settlement }) => settlement);
     // The epochs of now: what was queued under an earlier one of a lane was dropped when the lane was lost.
     const lanes = ownership.of(settlements.map(({ row }) => row));
-    lost = new Set();
-    let settled: Settled | undefined;
-    for (let failures = 0; settled === undefined; ) {
+    this.#lost = new Set();
+    const settled = await this.#stored(lanes, settlements, finish);
+    if (settled === undefined) return;
+    if (runtime.failpoint) await runtime.failpoint("relay.settled");
+    const { standing, writer } = settled;
+    if (writer !== undefined) appendedNothing(writer);
+    this.#tell(decisions, standing);
+    ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));
+  }
+
+  /** Until it is done, or the lease has run out, or a stop cannot wait: giving up sends again what has been sent. */
+  async #stored(lanes: readonly Lane[], settlements: readonly Settlement[], finish: AbortSignal) {
+    const { box, ownership, runtime, keep, order, storeBackoff, failed } = this.#options;
+    for (let failures = 1; ; failures++) {
       try {
-        settled = await box.settle(lanes, settlements, { keep: options.keep, alone: options.order === "none" });
+        return await box.settle(lanes, settlements, { keep, alone: order === "none" });
       } catch (error) {
-        const retryInMs = options.storeBackoff(++failures);
-        options.failed(error, retryInMs);
+        const retryInMs = storeBackoff(failures);
+        failed(error, retryInMs);
         // A stop gives it one more chance, not for ever.
-        if (finish.aborted && failures > 1) return;
+        if (finish.aborted && failures > 1) return undefined;
         if (!ownership.trusted()) {
-          // Nobody would ever finish these here: let them be read again, by whoever owns the lanes then.
+          // These would never be finished here: let them be read again, by the next owner of the lanes.
           ownership.lose(lanes);
-          return;
+          return undefined;
         }
         await sleep(runtime, retryInMs, finish);
       }
     }
-    if (runtime.failpoint) await runtime.failpoint("relay.settled");
-    const { standing, writer } = settled;
-    if (writer !== undefined) options.appendedNothing(writer);
-    tell(decisions, standing);
-    ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));
   }
 
-  function tell(decisions: readonly Decision[], owned: ReadonlySet<number>): void {
+  #tell(decisions: readonly Decision[], owned: ReadonlySet<number>): void {
+    const { boxName, telemetry, settled } = this.#options;
     let [sent, waiting] = [0, 0];
     for (const decision of decisions) {
       const { settlement, event } = decision;
@@ -75,37 +110,9 @@ export function createSettler(options: SettlerOptions): Settler {
       if (!owned.has(settlement.row.lane)) continue;
       if (settlement.to === "sent") sent++;
       if (settlement.to === "wait") waiting++;
-      if (!lost.has(settlement.row.lane)) options.settled(decision);
+      if (!this.#lost.has(settlement.row.lane)) settled(decision);
       telemetry(event ?? sentEvent(settlement.row, boxName));
     }
     telemetry({ name: "relay.settled", box: boxName, sent, waiting });
   }
-
-  return {
-    get size() {
-      return queue.length + settling;
-    },
-    add(decisions) {
-      for (const decision of decisions) queue.push(decision);
-      wake.wake();
-    },
-    drop(lane) {
-      lost.add(lane);
-      queue = queue.filter(({ settlement }) => settlement.row.lane !== lane);
-    },
-    async run(finish) {
-      while (!(finish.aborted && queue.length === 0)) {
-        if (queue.length === 0) {
-          await wake.wait(finish);
-          continue;
-        }
-        const batch = queue.length <= mostAtOnce ? queue : queue.slice(0, mostAtOnce);
-        queue = queue.length <= mostAtOnce ? [] : queue.slice(mostAtOnce);
-        settling = batch.length;
-        await settle(batch, finish);
-        settling = 0;
-        options.roomLeft();
-      }
-    },
-  };
 }
