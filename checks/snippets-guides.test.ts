@@ -394,7 +394,7 @@ describeOnEach("postgres", (server) => {
     };
     const broker = memoryBroker();
     const relay = createRelay(store, broker.sender(), {
-      mode: "keep",
+      onSent: "keep",
       onPark: "hold",
       isPermanent: () => true,
       pollIntervalMs: 20,

@@ -112,7 +112,7 @@ export function relayPlans(size: Size): void {
 
       const consumer = `c${verbs.length}${performance.now()}`;
       const arrival = { consumer, message: testMessage("1", { key: "k" }), id: "1" };
-      await store.inbox.keep([arrival], { retentionMs: 60_000, waitMs: 1_000 });
+      await store.inbox.keep([arrival], { retentionMs: 60_000, lockTimeoutMs: 1_000 });
       const inbox = store.box(inboxOf(consumer));
       await inbox.renew(owner, 60_000, "key");
       const own = await inbox.own(owner, 64);

@@ -28,7 +28,7 @@ describeOnEach("postgres", ({ url }) => {
     for (let at = 0; at < count; at += 1000) {
       await store.transaction((tx) => store.append(tx, "outbox", messages.slice(at, at + 1000)));
     }
-    const relay = createRelay(store, broker.sender(), { mode: "keep", pollIntervalMs: 50 });
+    const relay = createRelay(store, broker.sender(), { onSent: "keep", pollIntervalMs: 50 });
     router.start(broker.receiver());
     relay.start();
     try {

@@ -32,7 +32,7 @@ export interface Plan {
 
 interface RelayPlan {
   readonly order: Order;
-  readonly mode: "delete" | "keep";
+  readonly onSent: "delete" | "keep";
   readonly onPark: "continue" | "hold";
   readonly batchSize: number;
   readonly maxInFlight: number;
@@ -286,7 +286,7 @@ function relayPlan(chance: Chance): RelayPlan {
   const leaseMs = chance.pick([500, 1_000, 2_500]);
   return {
     order,
-    mode: chance.is(0.3) ? "keep" : "delete",
+    onSent: chance.is(0.3) ? "keep" : "delete",
     onPark: order === "key" && chance.is(0.25) ? "hold" : "continue",
     batchSize: chance.pick([1, 2, 5, 20]),
     maxInFlight: chance.pick([1, 4, 10, 50]),

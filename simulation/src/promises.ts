@@ -4,7 +4,7 @@ import { box } from "./stage.js";
 
 /** What the library promises when it is used as a plan says. */
 export function promisesOf(plan: Plan): Promises {
-  const { order, mode, onPark } = plan.relay;
+  const { order, onSent, onPark } = plan.relay;
   // From the box itself, a message that fails holds up those behind it.
   const disturbs = plan.durable ? disturbsArrival : disturbsConsumers;
   const undisturbed = plan.consumers === 1 && !plan.faults.some(disturbs);
@@ -15,7 +15,7 @@ export function promisesOf(plan: Plan): Promises {
         box,
         order,
         strictKeyOrder: plan.strictKeyOrder,
-        keep: mode === "keep",
+        keep: onSent === "keep",
         holdParked: onPark === "hold",
         consumers: [
           { consumer: "billing", effectsInOrder, wants: isOf("order.placed") },

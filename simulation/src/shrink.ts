@@ -32,7 +32,7 @@ export async function shrink(plan: Plan, rule: string, most = 400, play: Play = 
     { consumers: 1 },
     ...[1, 2].filter((relays) => relays < best.relays).map((relays) => ({ relays })),
     { keepsOrder: true },
-    { relay: { ...plan.relay, mode: "delete" } },
+    { relay: { ...plan.relay, onSent: "delete" } },
     { handler: { ms: 0, concurrency: 1 } },
   ];
   const withCalls = (at: number, calls: Plan["transactions"][0]["calls"]): Plan => {

@@ -46,7 +46,7 @@ async function drainWhile(
   await box.fill(count);
   const stop = new AbortController();
   const [{ seconds }] = await Promise.all([
-    drainBox(box, count, { mode: "keep" }).finally(() => stop.abort()),
+    drainBox(box, count, { onSent: "keep" }).finally(() => stop.abort()),
     cleaning(stop.signal),
   ]);
   return count / seconds;

@@ -13,7 +13,7 @@ const rows = 50_000;
 export const keep: Benchmark = {
   names: [name],
   async measure(run) {
-    if (!relayKnows({ mode: "keep" })) return [missing(name, "not yet: there is no mode 'keep'")];
+    if (!relayKnows({ onSent: "keep" })) return [missing(name, "not yet: there is no mode 'keep'")];
     const count = run.share(rows);
     const box = await boxOf(run, "ours");
     const rate = async (mode: string) =>

@@ -13,7 +13,7 @@ const settings: Readonly<Record<string, RelayOptions & { readonly rows: number }
   "in-flight-5000": { rows: 50_000, batchSize: 500, maxInFlight: 5000 },
   "order-none": { rows: 50_000, batchSize: 500, order: "none" },
   "order-total": { rows: 5_000, batchSize: 500, order: "total" },
-  keep: { rows: 50_000, batchSize: 500, mode: "keep" },
+  keep: { rows: 50_000, batchSize: 500, onSent: "keep" },
 };
 
 /** How many messages a relay takes to a sender that does nothing, by its options. */

@@ -22,7 +22,7 @@ export const storage: Benchmark = {
     await box.empty();
     await box.fill(count);
     const pending = await perRow("^outbox_pending$");
-    await fillAndDrain(box, count, { mode: "keep" });
+    await fillAndDrain(box, count, { onSent: "keep" });
     const done = await perRow("^outbox_done_");
     return [absolute("tuning.storage.pending", "bytes", [pending]), absolute("tuning.storage.done", "bytes", [done])];
   },

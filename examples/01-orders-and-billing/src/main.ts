@@ -45,7 +45,7 @@ await orders.router.start(broker.receiver(`${shop}.orders`));
 await billing.router.start(broker.receiver(`${shop}.billing`));
 
 // Short leases, so that nobody waits long for the one that stops dead. What was sent is kept, to be counted in the end.
-const options = { leaseMs: 3_000, pollIntervalMs: 100, publishTimeoutMs: 900, mode: "keep" } as const;
+const options = { leaseMs: 3_000, pollIntervalMs: 100, publishTimeoutMs: 900, onSent: "keep" } as const;
 let placed = 0;
 let deaths = 0;
 const { runtime, died } = deadAfterSending(() => placed >= attempts / 4);

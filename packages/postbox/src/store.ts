@@ -373,7 +373,7 @@ export interface RememberOptions {
   /** How long an id is remembered, from its arrival or from the message's own `time`, whichever is later. */
   readonly retentionMs: number;
   /** How long to wait for another transaction that has the same message. Then: `inbox-busy`. */
-  readonly waitMs: number;
+  readonly lockTimeoutMs: number;
 }
 
 /** What becomes of a message that is not handled now: tried again later, or not before somebody says so. */

@@ -167,7 +167,7 @@ export interface Receiver {
   readonly redelivery?: "counted" | "flagged" | "unknown";
   /**
    * What a subscription brings. `type`: the types that it names. `topic`: everything in their topics, so a router ignores types without
-   * a handler unless its option `unknown` says otherwise. Defaults to `type`.
+   * a handler unless its option `onUnknownType` says otherwise. Defaults to `type`.
    */
   readonly selects?: "type" | "topic";
   /** How long after a message was made it may still be delivered again. An inbox must remember at least that long. Absent: unknown. */

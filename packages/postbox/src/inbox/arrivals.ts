@@ -14,7 +14,7 @@ export interface Came {
 }
 
 /** Makes what is remembered of a message. Throws `message-id-missing` where it has nothing to be known by. */
-export function arrivalOf(came: Came, { id, hash, storePayload }: CheckedInbox): Arrival {
+export function arrivalOf(came: Came, { id, detectMismatch, storePayload }: CheckedInbox): Arrival {
   const { message, consumer, origin, handler } = came;
   const known = knownBy(message, consumer, id);
   return {
@@ -23,7 +23,7 @@ export function arrivalOf(came: Came, { id, hash, storePayload }: CheckedInbox):
     // No index takes any length, and no database any character.
     id:
       known.length <= longestId && !unstorable.test(known) ? known : `sha256:${digest(Buffer.from(known, "utf16le"))}`,
-    ...(hash && { hash: digest(message.data) }),
+    ...(detectMismatch && { hash: digest(message.data) }),
     ...(storePayload && { storePayload }),
     ...(origin && { origin }),
     ...(handler !== undefined && { handler }),

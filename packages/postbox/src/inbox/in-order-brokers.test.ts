@@ -26,15 +26,19 @@ const send = (log: MemoryLog, ...messages: ReturnType<typeof messageOf>[]) =>
 const timing = { pollIntervalMs: 10, leaseMs: 1_000 };
 
 describe.each(["inbox", "durableInbox"] as const)("behind %s, on a broker that cannot park", (kind) => {
-  function consuming(options: { readonly unknown?: "park"; readonly id?: () => undefined; readonly waitMs?: number }) {
+  function consuming(options: {
+    readonly onUnknownType?: "park";
+    readonly id?: () => undefined;
+    readonly waitMs?: number;
+  }) {
     const [broker, store, log] = [memoryLog({ partitions: 1 }), memoryStore(), telemetryLog()];
-    const { unknown, id, waitMs = 900_000 } = options;
+    const { onUnknownType, id, waitMs = 900_000 } = options;
     const own = { ...timing, ...(id && { id }) };
     const router = createRouter("billing", {
       telemetry: log.telemetry,
       backoff: constant(5),
       unknownWaitMs: waitMs,
-      ...(unknown && { unknown }),
+      ...(onUnknownType && { onUnknownType }),
     })
       .use(transaction(store))
       .use(kind === "inbox" ? inbox(store, own) : durableInbox(store, own))
@@ -55,8 +59,8 @@ describe.each(["inbox", "durableInbox"] as const)("behind %s, on a broker that c
     expect(log.of("router.failed")).toEqual([]);
   });
 
-  it('a type without a handler waits in the box with unknown: "park", and is parked there', async () => {
-    const { broker, log, start, box } = consuming({ unknown: "park", waitMs: 50 });
+  it('a type without a handler waits in the box with onUnknownType: "park", and is parked there', async () => {
+    const { broker, log, start, box } = consuming({ onUnknownType: "park", waitMs: 50 });
     await send(broker, messageOf("m1", "shop.Unknown"), messageOf("m2"));
     await start();
     await log.until("delivery.handled");
@@ -82,7 +86,7 @@ describe("an intake", () => {
       },
       inOrder: true,
       brokerParks: false,
-      unknown: "ignore",
+      onUnknownType: "ignore",
       kept: () => {},
       consumer: "billing",
       concurrency: 1,

@@ -10,7 +10,7 @@ export interface InboxOptions {
    */
   readonly id?: (message: Message) => string | undefined;
   /** Keeps a hash of the data: a message that comes with a known id and other data is parked and told. Defaults to false. */
-  readonly hash?: boolean;
+  readonly detectMismatch?: boolean;
   /** Remembers the data, too. Defaults to false. */
   readonly storePayload?: boolean;
   /**
@@ -22,7 +22,7 @@ export interface InboxOptions {
   /** How often to forget what is older than that. Defaults to 3,600,000. */
   readonly cleanIntervalMs?: number;
   /** How long a message waits for the end of another handling of the same one. Defaults to 5,000. */
-  readonly waitMs?: number;
+  readonly lockTimeoutMs?: number;
   /** The longest pause between two looks at the consumer's box. Defaults to 1,000; for `durableInbox`, 100. */
   readonly pollIntervalMs?: number;
   /** How long what was taken from the box stays this process's without a renewal. Defaults to 15,000. */
@@ -45,11 +45,11 @@ const retention: OptionRule = {
 
 const rules = {
   id: callback,
-  hash: flag,
+  detectMismatch: flag,
   storePayload: flag,
   retentionMs: retention,
   cleanIntervalMs: positive,
-  waitMs: {
+  lockTimeoutMs: {
     expected: "a number of milliseconds above 0, up to an hour",
     test: (value: unknown) => typeof value === "number" && value > 0 && value <= 3_600_000,
   },
@@ -69,11 +69,11 @@ export function checkInbox(
   checkOptions(owner, options, owner === "inbox" ? rules : { ...rules, batchSize: count });
   const defaults = {
     id: ({ id }: Message) => id,
-    hash: false,
+    detectMismatch: false,
     storePayload: false,
     retentionMs: 30 * dayMs,
     cleanIntervalMs: 3_600_000,
-    waitMs: 5_000,
+    lockTimeoutMs: 5_000,
     pollIntervalMs,
     leaseMs: 15_000,
     onPark: "continue" as const,
@@ -87,5 +87,5 @@ export function checkInbox(
       { path: "pollIntervalMs" },
     );
   }
-  return { ...checked, remember: { retentionMs: checked.retentionMs, waitMs: checked.waitMs } };
+  return { ...checked, remember: { retentionMs: checked.retentionMs, lockTimeoutMs: checked.lockTimeoutMs } };
 }

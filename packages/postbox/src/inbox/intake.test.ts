@@ -15,7 +15,7 @@ function intakeInto(inbox: Keeping, log: TelemetryLog) {
     inbox,
     inOrder: true,
     brokerParks: true,
-    unknown: "park",
+    onUnknownType: "park",
     kept: () => {},
     consumer: "billing",
     concurrency: 1,

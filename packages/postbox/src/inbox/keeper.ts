@@ -31,7 +31,7 @@ export function createKeeper<Tx>(
     box: inboxOf(consumer),
     order: "key",
     holdParked: inbox.onPark === "hold",
-    expired: "send",
+    onExpired: "send",
     batchSize: 100,
     maxInFlight: 2 * options.concurrency,
     maxInFlightBytes: 16 * 1024 * 1024,
@@ -51,7 +51,7 @@ export function createKeeper<Tx>(
     { name: `the inbox of ${consumer}`, claimed: inboxOf(consumer), shunMs: leaseMs, runtime },
     drainLoop.run,
   );
-  const bounded = boundedInbox(store.inbox, leaseMs + inbox.waitMs, runtime);
+  const bounded = boundedInbox(store.inbox, leaseMs + inbox.lockTimeoutMs, runtime);
   const intakeOptions: Omit<IntakeOptions, "inOrder" | "brokerParks"> = {
     ...inbox,
     ...options,
@@ -75,7 +75,7 @@ export function createKeeper<Tx>(
           const intake = createIntake({ ...intakeOptions, brokerParks, inOrder: first === "all" || !brokerParks });
           const handled = new Set(subscription.events.map(({ type }) => type));
           // Of a whole topic, the types that this consumer ignores are not worth a row each.
-          const isIgnored = ({ message }: Delivery) => options.unknown === "ignore" && !handled.has(message.type);
+          const isIgnored = ({ message }: Delivery) => options.onUnknownType === "ignore" && !handled.has(message.type);
           const isFirstKept = (delivery: Delivery) =>
             (first === "all" || (cameBefore(delivery) && !stores)) && !isIgnored(delivery);
           const arrive: Subscription["deliver"] = (delivery) =>

@@ -148,7 +148,7 @@ describe("a consumer", () => {
   it("has middleware outside of its transaction, and inside", async () => {
     const { log, shared } = world();
     const messaging = createMessaging({ ...shared, inbox: true, maxAttempts: 1 });
-    const given = { unknown: "ignore", outside: (router) => router.use(timeout(10)) } satisfies ConsumerOptions;
+    const given = { onUnknownType: "ignore", outside: (router) => router.use(timeout(10)) } satisfies ConsumerOptions;
     messaging.consumer("orders", given).on(Placed, async (_, { signal }) => {
       await new Promise((resolve) => signal.addEventListener("abort", resolve));
     });
@@ -357,7 +357,11 @@ describe("what is wrong with its options", () => {
       "createOutbox: option 'strictKeyOrder' must be",
     ],
     ["a notifier", { ...shared, notifier: true }, "option 'notifier' must be a Notifier, such as"],
-    ["an inbox's, while it is off", { ...shared, inboxOptions: { hash: 1 } }, "inbox: option 'hash' must be"],
+    [
+      "an inbox's, while it is off",
+      { ...shared, inboxOptions: { detectMismatch: 1 } },
+      "inbox: option 'detectMismatch' must be",
+    ],
     [
       "a router's, before there is one",
       { ...shared, routerOptions: { ack: 1 } },

@@ -7,7 +7,7 @@ import type { WithSignal } from "./timeout.js";
 
 export interface DeadlineOptions {
   /** What becomes of a message whose `expirytime` has passed. Defaults to `park`. */
-  readonly expired?: "park" | "drop";
+  readonly onExpired?: "park" | "drop";
 }
 
 /**
@@ -15,7 +15,7 @@ export interface DeadlineOptions {
  * handled fails. Messages without it pass. The moment is compared with this host's clock, as it was set by another's.
  */
 export function deadline(options: DeadlineOptions = {}): Middleware<"deadline", None, WithSignal, "tx"> {
-  checkOptions("deadline", options, { expired: oneOf("park", "drop") });
+  checkOptions("deadline", options, { onExpired: oneOf("park", "drop") });
   return {
     name: "deadline",
     needs: [],
@@ -27,7 +27,7 @@ export function deadline(options: DeadlineOptions = {}): Middleware<"deadline", 
       if (leftMs === Number.POSITIVE_INFINITY) return next({ signal });
       const expired = () => expiredError(message);
       if (leftMs <= 0) {
-        if (options.expired === "drop") return [];
+        if (options.onExpired === "drop") return [];
         throw expired();
       }
       return withTimeout(runtime, leftMs, expired, (inner) => next({ signal: inner }), signal);

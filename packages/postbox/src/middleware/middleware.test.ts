@@ -471,6 +471,6 @@ describe("wrong order at run time", () => {
     expect(() => transaction(w.store, { isolation: "chaos" as never })).toThrow("transaction: option 'isolation'");
     expect(() => retry({ maxAttempt: 1 } as never)).toThrow("did you mean 'maxAttempts'?");
     expect(() => timeout(0)).toThrow("above 0");
-    expect(() => deadline({ expired: "x" as never })).toThrow("deadline: option 'expired'");
+    expect(() => deadline({ onExpired: "x" as never })).toThrow("deadline: option 'onExpired'");
   });
 });

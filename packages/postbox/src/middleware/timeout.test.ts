@@ -189,7 +189,7 @@ it("does not warn of a leak when many handlers have one", async () => {
 describe("deadline", () => {
   it.each(["park", "drop"] as const)("does not call the handler of what has expired: %s", async (expired) => {
     const w = world();
-    const router = w.router.use(deadline({ expired })).on(Placed, () => {
+    const router = w.router.use(deadline({ onExpired: expired })).on(Placed, () => {
       throw new Error("was called");
     });
     // The moment itself is too late, too.

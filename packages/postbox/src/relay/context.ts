@@ -10,7 +10,7 @@ export interface DrainLoopOptions {
   readonly box: string;
   readonly order: Order;
   readonly holdParked: boolean;
-  readonly expired: "park" | "drop" | "send";
+  readonly onExpired: "park" | "drop" | "send";
   readonly batchSize: number;
   readonly maxInFlight: number;
   readonly maxInFlightBytes: number;

@@ -50,7 +50,7 @@ async function engineOn(
     target: targetTo(sender, { publishTimeoutMs: 4_000, leaseMs: 15_000, runtime: runtimeWith(runtime) }),
     order: "key",
     holdParked: false,
-    expired: "park",
+    onExpired: "park",
     batchSize: 200,
     maxInFlight,
     maxInFlightBytes: 1_000_000,

@@ -32,9 +32,9 @@ export interface RelayOptions {
   /** How many bytes at most are on their way; one larger message still goes alone. Defaults to 16 MiB. */
   readonly maxInFlightBytes?: number;
   /** What becomes of a message that was sent: `delete`, or `keep` it in `outbox_done`. Defaults to `delete`. */
-  readonly mode?: "delete" | "keep";
+  readonly onSent?: "delete" | "keep";
   /**
-   * For how long at least it is kept, with `mode: "keep"`; then it is removed, by one of the relays at a time. Defaults to
+   * For how long at least it is kept, with `onSent: "keep"`; then it is removed, by one of the relays at a time. Defaults to
    * until somebody calls `store.purge`.
    */
   readonly retentionMs?: number;
@@ -48,7 +48,7 @@ export interface RelayOptions {
    * What becomes of a message whose `expirytime` has passed before it is sent: it is parked, dropped, which leaves its id in
    * the audit, or sent all the same. By this host's clock. Defaults to `park`.
    */
-  readonly expired?: "park" | "drop" | "send";
+  readonly onExpired?: "park" | "drop" | "send";
   /** Total tries of a message before it is parked. Outages of the broker spend none. Defaults to 10. */
   readonly maxAttempts?: number;
   /**
@@ -85,12 +85,12 @@ export const relayRules = {
   batchSize: count,
   maxInFlight: count,
   maxInFlightBytes: count,
-  mode: oneOf("delete", "keep"),
+  onSent: oneOf("delete", "keep"),
   retentionMs: retention,
   cleanIntervalMs: positive,
   archive: callback,
   partitions: flag,
-  expired: oneOf("park", "drop", "send"),
+  onExpired: oneOf("park", "drop", "send"),
   maxAttempts: count,
   backoff: callback,
   isPermanent: callback,
@@ -119,11 +119,11 @@ export function checkRelayOptions(
 }
 
 function checkRetention(owner: string, options: RelayOptions): void {
-  const { mode, retentionMs } = options;
-  if (retentionMs !== undefined && mode !== "keep") {
+  const { onSent, retentionMs } = options;
+  if (retentionMs !== undefined && onSent !== "keep") {
     throw new ConfigError(
       "option-invalid",
-      `${owner}: retentionMs is for what is kept; give mode: "keep" too, or leave it out`,
+      `${owner}: retentionMs is for what is kept; give onSent: "keep" too, or leave it out`,
       { path: "retentionMs" },
     );
   }

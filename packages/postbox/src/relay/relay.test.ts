@@ -55,7 +55,7 @@ it("gives its lanes back, and stops, though an archive never answers", async () 
     archiving.open();
     return new Promise<void>(() => {});
   };
-  const options = { mode: "keep", retentionMs: 1, cleanIntervalMs: 5, archive, publishTimeoutMs: 50 } as const;
+  const options = { onSent: "keep", retentionMs: 1, cleanIntervalMs: 5, archive, publishTimeoutMs: 50 } as const;
   const { relay, log } = relayWith(store, recordingSender(), options);
   relay.start();
   await archiving.opened;

@@ -54,7 +54,7 @@ async function engineOn(
     target: targetTo(sender, { publishTimeoutMs: 4_000, leaseMs: 15_000, runtime: runtimeWith() }),
     order: "total",
     holdParked: false,
-    expired: "park",
+    onExpired: "park",
     batchSize: 100,
     maxInFlight,
     maxInFlightBytes: 1_000_000,

@@ -175,7 +175,7 @@ describe("a router", () => {
       const broker = memoryBroker();
       const log = telemetryLog();
       await publish(broker, 1);
-      const router = createRouter("billing", { unknown, unknownWaitMs: 0, telemetry: log.telemetry }).on(
+      const router = createRouter("billing", { onUnknownType: unknown, unknownWaitMs: 0, telemetry: log.telemetry }).on(
         Other,
         () => {},
       );

@@ -135,8 +135,8 @@ class UntypedRouter {
   /** A session for one run, and what it receives from: the keeper stands in front of the receiver. */
   #sessionOn(from: Receiver): { readonly receiver: Receiver; readonly session: Session } {
     const { settles, selects } = from;
-    const unknown = this.#options.unknown ?? (selects === "topic" ? "ignore" : "park");
-    const runOptions = { ...this.#runOptions, unknown };
+    const onUnknownType = this.#options.onUnknownType ?? (selects === "topic" ? "ignore" : "park");
+    const runOptions = { ...this.#runOptions, onUnknownType };
     const keeper = this.#registry.middleware.find((each) => each.keeper !== undefined)?.keeper?.(runOptions);
     const session = new Session(this.#registry.handles(this.#codecs), {
       ...runOptions,

@@ -33,7 +33,7 @@ export function createFailures(
 
   async function unknownType(delivery: TrackedDelivery): Promise<void> {
     const { id, type } = delivery.message;
-    if (options.unknown === "ignore") {
+    if (options.onUnknownType === "ignore") {
       telemetry({ name: "delivery.ignored", consumer, id, type });
       return delivery.ack();
     }
@@ -41,7 +41,7 @@ export function createFailures(
     if (retryInMs === undefined) {
       const text =
         `${consumer} has no handler for ${type}, and no other instance handled it within ${options.unknownWaitMs} ms; ` +
-        'register one with .on(...), or choose unknown: "ignore"';
+        'register one with .on(...), or choose onUnknownType: "ignore"';
       return settleAs(delivery, { to: "park", error: new PermanentError(text, { code: "no-handler" }) });
     }
     if (stopping.aborted) return delivery.release();

@@ -10,7 +10,7 @@ export interface KeeperOptions {
   readonly maxAttempts: number;
   readonly backoff: Backoff;
   /** What becomes of a type without a handler. What is ignored must not be stored first. */
-  readonly unknown: "park" | "ignore";
+  readonly onUnknownType: "park" | "ignore";
   readonly telemetry: Telemetry;
   readonly runtime: Runtime;
 }

@@ -24,7 +24,7 @@ function session(handle: Handling, own: Partial<SessionOptions> = {}) {
       maxBuffered: 100,
       maxAttempts: 3,
       backoff: () => 7,
-      unknown: "park",
+      onUnknownType: "park",
       unknownWaitMs: 1000,
       shutdownTimeoutMs: 1000,
       telemetry: log.telemetry,

@@ -35,9 +35,9 @@ export interface RouterOptions {
    * `unknownWaitMs`. `ignore`: it is acknowledged, and so is what only a newer instance handles. Defaults to `park`; on a receiver that
    * brings whole topics (`selects: "topic"`), to `ignore`.
    */
-  readonly unknown?: "park" | "ignore";
+  readonly onUnknownType?: "park" | "ignore";
   /**
-   * With `unknown: "park"`, how long a message waits for an instance that handles its type, counted from when it was published, or from when
+   * With `onUnknownType: "park"`, how long a message waits for an instance that handles its type, counted from when it was published, or from when
    * this run first received the type, if that was later. Make it longer than a rolling deployment. It waits with growing delays and spends
    * no attempts; 0 parks it at once. Defaults to 900,000.
    */
@@ -58,7 +58,7 @@ export const routerRules = {
   maxBuffered: count,
   maxAttempts: count,
   backoff: callback,
-  unknown: oneOf("park", "ignore"),
+  onUnknownType: oneOf("park", "ignore"),
   unknownWaitMs: notNegative,
   shutdownTimeoutMs: positive,
   codecs: codecList,
@@ -67,7 +67,7 @@ export const routerRules = {
 };
 
 /** What every run of a router has in common. What becomes of unknown types depends on its receiver. */
-export type RunOptions = Omit<SessionOptions, "unknown" | "keeper" | "settles">;
+export type RunOptions = Omit<SessionOptions, "onUnknownType" | "keeper" | "settles">;
 
 /** Checks the options and fills in the defaults. */
 export function runOptionsOf(consumer: string, options: RouterOptions): RunOptions {

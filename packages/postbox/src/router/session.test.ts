@@ -150,7 +150,7 @@ function session(
       maxBuffered: 100,
       maxAttempts: 3,
       backoff: () => 7,
-      unknown: "park",
+      onUnknownType: "park",
       unknownWaitMs: 1000,
       shutdownTimeoutMs: 1000,
       telemetry: log.telemetry,
@@ -296,7 +296,7 @@ describe("attempts", () => {
   });
 
   it("beyond the last one, only what has a handler is parked for them", async () => {
-    const { deliver, close, log } = session(handled, { unknown: "ignore" });
+    const { deliver, close, log } = session(handled, { onUnknownType: "ignore" });
     const { delivery: one } = delivery({}, 4);
     await deliver({ ...one, message: createMessage({ ...one.message, type: "shop.Other" }) });
     await close();

@@ -22,7 +22,7 @@ export interface SessionOptions {
   readonly maxBuffered: number;
   readonly maxAttempts: number;
   readonly backoff: Backoff;
-  readonly unknown: "park" | "ignore";
+  readonly onUnknownType: "park" | "ignore";
   readonly unknownWaitMs: number;
   readonly shutdownTimeoutMs: number;
   /** Takes over what fails. Defaults to nobody: it stays the broker's. */

@@ -2,10 +2,10 @@ import { PostboxError } from "../errors.js";
 import type { Arrival } from "../store.js";
 
 /** Another transaction has the same message, or all of the inbox, and for longer than anybody waits. */
-export function busyError({ consumer, id }: Arrival, waitMs: number, cause?: unknown): PostboxError {
+export function busyError({ consumer, id }: Arrival, lockTimeoutMs: number, cause?: unknown): PostboxError {
   return new PostboxError(
     "inbox-busy",
-    `another transaction holds message ${id} of ${consumer}, or the table of the inbox, and did not end within ${waitMs} ms; it is tried again`,
+    `another transaction holds message ${id} of ${consumer}, or the table of the inbox, and did not end within ${lockTimeoutMs} ms; it is tried again`,
     { cause },
   );
 }

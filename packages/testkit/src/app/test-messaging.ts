@@ -116,7 +116,7 @@ export function testMessaging(
     receiver,
     telemetry: activity.telemetry,
     // What was sent stays in the outbox: it is the record of what was published.
-    relayOptions: { ...more.relayOptions, ...polling, mode: "keep" },
+    relayOptions: { ...more.relayOptions, ...polling, onSent: "keep" },
     inboxOptions: { ...more.inboxOptions, ...polling },
     ...(time && { runtime: time.loops }),
   });

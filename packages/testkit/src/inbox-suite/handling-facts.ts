@@ -280,7 +280,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
 
     fact("a known id with another body is parked and told", async (harness) => {
       const { broker, publisher } = orders();
-      const { log, begun, start, stop } = consuming(harness, { mode, options: { hash: true } });
+      const { log, begun, start, stop } = consuming(harness, { mode, options: { detectMismatch: true } });
       start(broker.receiver());
       await publisher.publish(Placed, { order: "1" }, { id: "same" });
       await untilEffects(harness, 1);
@@ -318,7 +318,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       const { log, start, stop } = consuming(harness, {
         mode,
         unknownWaitMs: 0,
-        options: { retentionMs: 60_000, hash: true },
+        options: { retentionMs: 60_000, detectMismatch: true },
       });
       start(broker.receiver());
       await publisher.publish(Placed, { order: "1" }, { id: "same" });

@@ -62,7 +62,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         const inner = recordingSender({ keepsOrder });
         const sender = faultySender(inner, ({ id }) => (id === "a1" || id === "a3" ? "dropped" : undefined));
         await commit(harness, ...inKey("a", "a1", "a2", "a3", "a4"));
-        const relay = relayOn(harness.store, sender, { onPark: "hold", mode: "keep" });
+        const relay = relayOn(harness.store, sender, { onPark: "hold", onSent: "keep" });
         await whileRunning(relay, async () => {
           await inner.until(2);
           await relay.log.until("message.dropped", 2);

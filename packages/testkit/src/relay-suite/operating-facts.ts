@@ -101,7 +101,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
       fact(`what has expired can be dropped, which leaves it in the audit${how}`, async (harness) => {
         const sender = recordingSender();
         await commit(harness, ...messages());
-        const relay = relayOn(harness.store, sender, { ...mode, expired: "drop", mode: "keep" });
+        const relay = relayOn(harness.store, sender, { ...mode, onExpired: "drop", onSent: "keep" });
         await whileRunning(relay, async () => {
           await sender.until(2);
           await relay.log.until("message.dropped", 2);
@@ -133,7 +133,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
     fact("what has expired can be sent all the same", async (harness) => {
       const sender = recordingSender();
       await commit(harness, ...messages());
-      await whileRunning(relayOn(harness.store, sender, { expired: "send" }), () => sender.until(4));
+      await whileRunning(relayOn(harness.store, sender, { onExpired: "send" }), () => sender.until(4));
       expect(sender.ids()).toEqual(["1", "2", "3", "4"]);
     });
   });
@@ -295,7 +295,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
       const handling = router.run(broker.receiver({ queue: "facts" }), stop.signal);
       const ids = Array.from({ length: 60 }, (_, n) => `m${n}`);
       await commit(harness, ...ids.map((id, n) => testMessage(id, { key: `k${n % 5}` })));
-      const relay = relayOn(store, broker.sender(), { mode: "keep" });
+      const relay = relayOn(store, broker.sender(), { onSent: "keep" });
       try {
         await whileRunning(relay, async () => {
           await log.until("delivery.handled", ids.length);
@@ -319,7 +319,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
       );
       await commit(harness, ...["old", "parked", "waiting"].map((id) => testMessage(id)));
       await commit(harness, testMessage("scheduled", { deliverAt: new Date(Date.now() + 100 * anHourMs) }));
-      const options: RelayOptions = { mode: "keep", retentionMs: 2 * anHourMs, cleanIntervalMs: 20 };
+      const options: RelayOptions = { onSent: "keep", retentionMs: 2 * anHourMs, cleanIntervalMs: 20 };
       const backoff = () => 100 * anHourMs;
       const relay = relayOn(harness.store, sender, { ...options, partitions: false, backoff });
       await whileRunning(relay, async () => {

@@ -38,7 +38,7 @@ export function operatorSoakFacts<Tx>(fact: StoreFact<Tx>): void {
             return chance < 0.25 ? "failed" : chance < 0.35 ? "rejected" : undefined;
           });
           const { admin } = harness.store;
-          const options = { ...mode, backoff: constant(2), maxAttempts: 3, mode: "keep" as const };
+          const options = { ...mode, backoff: constant(2), maxAttempts: 3, onSent: "keep" as const };
           const relays = [relayOn(harness.store, sender, options), relayOn(harness.another(), sender, options)];
           const idsOf = async (status: "parked" | "waiting" | "pending" | "done") =>
             (await admin.list({ status, limit: 20 })).messages.map(({ id }) => id);

@@ -46,7 +46,7 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
 
     fact("keeps what it has sent where it is asked to", async (harness) => {
       await commit(harness, testMessage("1"), testMessage("2"));
-      const relay = relayOn(harness.store, recordingSender(), { mode: "keep" });
+      const relay = relayOn(harness.store, recordingSender(), { onSent: "keep" });
       await whileRunning(relay, async () => void (await relay.log.until("relay.settled")));
       expect(await harness.contents("outbox")).toEqual({ ...emptyBox, done: ["1", "2"] });
     });

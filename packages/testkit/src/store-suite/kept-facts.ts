@@ -131,7 +131,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
           await go.opened;
         });
         await Promise.race([remembered.opened, first]);
-        const impatient = { ...remembering, waitMs: 50 };
+        const impatient = { ...remembering, lockTimeoutMs: 50 };
         const arrival = arrivalOf(consumer, message);
         const busy = expect.objectContaining({ code: "inbox-busy" });
         await expect(store.inbox.keep([arrival], impatient)).rejects.toEqual(busy);

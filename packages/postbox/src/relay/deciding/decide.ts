@@ -78,7 +78,7 @@ function isExpiry(outcome: Outcome): boolean {
 
 /** It spends no attempt, and its key does not wait for what nobody wants any more. */
 function decideExpired(row: Row, error: Error, options: DrainContext): Decision {
-  if (options.expired === "drop") return decideDropped(row, error, "its expirytime had passed", options);
+  if (options.onExpired === "drop") return decideDropped(row, error, "its expirytime had passed", options);
   return {
     settlement: { row, to: "parked", attempts: row.attempts, error: storedError(error.message) },
     event: { name: "message.parked", box: options.boxName, ...aboutMessage(row.message), error },

@@ -85,8 +85,8 @@ export class SendLoop {
 
   /** Whether a row ends without being sent: it has killed too often, cannot be read, or has expired. Also reports it then. */
   #endsHere(row: Row): boolean {
-    const { outcomes, runtime, expired } = this.#options;
-    const end = hopeless(row) ?? unreadable(row) ?? (expired === "send" ? undefined : expiry(row, runtime));
+    const { outcomes, runtime, onExpired } = this.#options;
+    const end = hopeless(row) ?? unreadable(row) ?? (onExpired === "send" ? undefined : expiry(row, runtime));
     if (end !== undefined) outcomes.report(row, end);
     return end !== undefined;
   }

@@ -71,9 +71,9 @@ export class MemoryInbox {
         }
         const busy = () => {
           tx.rollback();
-          return busyError(arrival, options.waitMs);
+          return busyError(arrival, options.lockTimeoutMs);
         };
-        await withTimeout(runtime, options.waitMs, busy, () => waits.untilEnded(found.by, tx));
+        await withTimeout(runtime, options.lockTimeoutMs, busy, () => waits.untilEnded(found.by, tx));
       }
     };
     /** A transaction of its own. */

@@ -132,7 +132,7 @@ describeOnEach("postgres", ({ url }) => {
     const own = new pg.Pool({ connectionString: way.url, max: 1 });
     own.on("error", () => {});
     const store = postgresStore({ pool: own, schema });
-    const remembering = { retentionMs: 60_000, waitMs: 1_000 };
+    const remembering = { retentionMs: 60_000, lockTimeoutMs: 1_000 };
     const setAside = (id: string, signal: AbortSignal) =>
       store.inbox.setAside(
         { consumer: "billing", id, message: testMessage(id) },

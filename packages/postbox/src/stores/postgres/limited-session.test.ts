@@ -42,7 +42,7 @@ describeOnEach("postgres", ({ url }) => {
       const attempts: number[] = [];
       const router = createRouter(consumer, { telemetry: log.telemetry, maxAttempts: 1, backoff: constant(10) })
         .use(transaction(store))
-        .use(inbox(store, { waitMs: 300 }))
+        .use(inbox(store, { lockTimeoutMs: 300 }))
         .on(Placed, async (_, { attempt }) => void attempts.push(attempt));
       const others = postgresStore({ pool: data.pool, schema: data.schema });
       let end = () => {};

@@ -42,7 +42,7 @@ describeOnEach("postgres", ({ url }) => {
       return count % 11 === 0 ? "failed" : count % 97 === 0 ? "rejected" : undefined;
     });
     const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, backoff: constant(5) };
-    const relay = createRelay(store, sender, { ...timing, mode: "keep" });
+    const relay = createRelay(store, sender, { ...timing, onSent: "keep" });
     const producing = [1, 2, 3].map(produce);
     relay.start();
     try {

@@ -48,9 +48,9 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     });
   }
 
-  function patiently<R>(arrival: Arrival, waitMs: number, work: Promise<R>): Promise<R> {
+  function patiently<R>(arrival: Arrival, lockTimeoutMs: number, work: Promise<R>): Promise<R> {
     const waiting = work.catch((thrown: unknown) => {
-      throw sqlState(thrown) === lockNotAvailable ? busyError(arrival, waitMs, thrown) : thrown;
+      throw sqlState(thrown) === lockNotAvailable ? busyError(arrival, lockTimeoutMs, thrown) : thrown;
     });
     return own(arrival, waiting);
   }
@@ -67,20 +67,24 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
   }
 
   return {
-    async remember(tx, arrival, { retentionMs, waitMs }) {
+    async remember(tx, arrival, { retentionMs, lockTimeoutMs }) {
       const payload = arrival.storePayload ? messageValues(arrival.message).data : null;
-      const params = [...memoryValues(arrival), payload, timeOf(arrival), retentionMs, limitOf(waitMs)];
-      const answer = await patiently(arrival, waitMs, write(tx, remember, params));
+      const params = [...memoryValues(arrival), payload, timeOf(arrival), retentionMs, limitOf(lockTimeoutMs)];
+      const answer = await patiently(arrival, lockTimeoutMs, write(tx, remember, params));
       const remembered = onlyValue(answer) as "new" | "known" | "too-old";
       return remembered === "known" ? compared(arrival, (text, given) => write(tx, text, given)) : remembered;
     },
 
-    async keep(arrivals, { retentionMs, waitMs }, signal) {
+    async keep(arrivals, { retentionMs, lockTimeoutMs }, signal) {
       const [first] = arrivals;
       if (first === undefined) return [];
       const { keep } = await statements(first.consumer);
       const given = JSON.stringify(arrivals.map(recordOf));
-      const { rows } = await patiently(first, waitMs, run(keep, [given, retentionMs, limitOf(waitMs)], signal));
+      const { rows } = await patiently(
+        first,
+        lockTimeoutMs,
+        run(keep, [given, retentionMs, limitOf(lockTimeoutMs)], signal),
+      );
       const found: Remembered[] = [];
       for (const [index, arrival] of arrivals.entries()) {
         const row = rows[index];
@@ -91,7 +95,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       return found;
     },
 
-    async setAside(arrival, aside, { retentionMs, waitMs }, signal) {
+    async setAside(arrival, aside, { retentionMs, lockTimeoutMs }, signal) {
       const { lockLanes, adopt, place, ...to } = await statements(arrival.consumer);
       const anyway = aside.to === "parked" && aside.anyway === true;
       const record = recordOf(arrival);
@@ -109,7 +113,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       };
       const placed = async (client: ClientBase) => {
         // First what may have to wait, and only then the lane, which others wait for.
-        const [found] = (await client.query(adopt, [given, retentionMs, limitOf(waitMs)])).rows;
+        const [found] = (await client.query(adopt, [given, retentionMs, limitOf(lockTimeoutMs)])).rows;
         const isNew = Number(found.new) === 1;
         if (isNew || anyway) {
           await client.query(lockLanes, [[record.lane]]);
@@ -135,7 +139,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       const inOne = onPool
         .begin(work, { isolation: "read committed", connected })
         .finally(() => signal?.removeEventListener("abort", onAbort));
-      const remembered = await patiently(arrival, waitMs, inOne);
+      const remembered = await patiently(arrival, lockTimeoutMs, inOne);
       return remembered ?? compared(arrival, async (text, params) => (await run(text, params, signal)).rows);
     },
 

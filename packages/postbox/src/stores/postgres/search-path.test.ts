@@ -68,7 +68,7 @@ describeOnEach("postgres", ({ url }) => {
     await box.release("relay-1");
     await store.inbox.keep([{ consumer: "c", message: testMessage("3"), id: "3" }], {
       retentionMs: 60_000,
-      waitMs: 100,
+      lockTimeoutMs: 100,
     });
     for (const name of ["outbox", inboxOf("c")]) {
       await store.admin.stats({ box: name });
