@@ -7,6 +7,7 @@ import type { Executor, TransactionLibrary } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { checkPurge } from "../admin-options.js";
 import { type MessageRecord, messageFrom } from "../message-record.js";
+import { purgeBatches } from "../purge-batches.js";
 import type { BoxFinder } from "./box-numbers.js";
 import { planByKey } from "./by-key.js";
 import {
@@ -29,10 +30,6 @@ import { type SchemaCheck, schemaError } from "./schema-check.js";
 const batch = 1000;
 /** What an archive is given at once has no more bytes than this, or is one message. */
 const mostArchivedBytes = 16 * 1024 * 1024;
-/** How often the cleaner's lease of a minute is renewed while an archive works. */
-const renewMs = 20_000;
-/** So much longer it rests after a batch than it took. */
-const rest = 9;
 /** Whoever settles waits no longer than this for a partition to be cut off. */
 const lockTimeoutMs = 300;
 const lockTries = 5;
@@ -102,26 +99,7 @@ export function postgresRetention(
       return false;
     }
 
-    const archived = async (rows: readonly Readonly<Record<string, unknown>>[]) => {
-      const messages = rows.map(archivedFrom).sort((one, other) => one.position - other.position);
-      const done = new AbortController();
-      const renewing = renewUntil(done.signal);
-      try {
-        await archive?.(messages, signal ?? new AbortController().signal);
-      } finally {
-        done.abort();
-        await renewing;
-      }
-    };
-
-    /** An archive may take longer than the lease, and nobody else may archive the same rows meanwhile. */
-    async function renewUntil(done: AbortSignal): Promise<void> {
-      for (;;) {
-        await sleep(runtime, renewMs, done);
-        if (done.aborted) return;
-        await mayGoOn().catch(() => false);
-      }
-    }
+    const { archived, removeAll } = purgeBatches({ runtime, mayGoOn, archive, signal });
 
     /** Hands everything in a table that was cut off to the archive, and drops it. False: it has to end before. */
     async function drop(name: string): Promise<boolean> {
@@ -130,7 +108,7 @@ export function postgresRetention(
         if (!(await mayGoOn())) return false;
         const { rows } = await walk(archiveSql(table, "position > $1::bigint", "position"), [after]);
         if (rows.length === 0) break;
-        await archived(rows);
+        await archived(rows.map(archivedFrom));
         after = String(rows.at(-1)?.position);
       }
       if (!(await mayGoOn())) return false;
@@ -185,28 +163,23 @@ export function postgresRetention(
       const within =
         partition === undefined ? "true" : `done_at >= ${at(partition.from)} AND done_at < ${at(partition.to)}`;
       const order = partition === undefined ? "done_at" : "position";
+      const where = `${old} AND ${within} AND ($2::bigint IS NULL OR position > $2::bigint)`;
+      const found =
+        archive === undefined
+          ? `SELECT position FROM ${table} WHERE ${where} ORDER BY ${order} LIMIT ${batch}`
+          : archiveSql(table, where, order);
+      const deleting = `DELETE FROM ${table} WHERE position = ANY ($2::bigint[]) AND ${old} AND ${within}`;
       let after = "-9223372036854775808";
-      while (await mayGoOn()) {
-        const startedAt = runtime.monotonic();
-        const where = `${old} AND ${within} AND ($2::bigint IS NULL OR position > $2::bigint)`;
-        const params = [retentionMs, partition === undefined ? null : after];
-        const { rows } = await walk(
-          archive === undefined
-            ? `SELECT position FROM ${table} WHERE ${where} ORDER BY ${order} LIMIT ${batch}`
-            : archiveSql(table, where, order),
-          params,
-        );
-        const readMs = runtime.monotonic() - startedAt;
-        if (rows.length === 0) return;
-        after = String(rows.at(-1)?.position);
-        if (archive !== undefined) await archived(rows);
-        const archivedAt = runtime.monotonic();
+      purged.removed += await removeAll(async () => {
+        const { rows } = await walk(found, [retentionMs, partition === undefined ? null : after]);
+        if (rows.length === 0) return undefined;
         const positions = rows.map(({ position }) => position);
-        const deleting = `DELETE FROM ${table} WHERE position = ANY ($2::bigint[]) AND ${old} AND ${within}`;
-        purged.removed += (await walk(deleting, [retentionMs, positions])).rowCount;
-        // Relays that send and settle go first, however much there is to remove.
-        await sleep(runtime, rest * (readMs + runtime.monotonic() - archivedAt), signal);
-      }
+        after = String(positions.at(-1));
+        return {
+          ...(archive !== undefined && { messages: rows.map(archivedFrom) }),
+          remove: async () => (await walk(deleting, [retentionMs, positions])).rowCount,
+        };
+      });
     }
 
     /** Row by row, for a role that may drop no partition. */
@@ -227,8 +200,8 @@ export function postgresRetention(
       );
       const keptMs = retentionMs + Math.min(forgetLaterMs, retentionMs);
       // Where the last batch ended: what it left behind in the index is dead, and not to be read again.
-      for (let fromMs = 0; await mayGoOn(); ) {
-        const startedAt = runtime.monotonic();
+      let fromMs = 0;
+      purged.removed += await removeAll(async () => {
         const { rows } = await run(
           `WITH old AS MATERIALIZED (
              SELECT ctid, since FROM ${t.memory}
@@ -242,11 +215,9 @@ export function postgresRetention(
            FROM old`,
           [fromMs, keptMs],
         );
-        purged.removed += Number(rows[0]?.gone);
-        if (Number(rows[0]?.found) < batch) return;
         fromMs = Number(rows[0]?.up_to);
-        await sleep(runtime, rest * (runtime.monotonic() - startedAt), signal);
-      }
+        return { isLast: Number(rows[0]?.found) < batch, remove: async () => Number(rows[0]?.gone) };
+      });
     }
 
     try {
