@@ -6,7 +6,7 @@ import { runtimeWith } from "../internal/runtime.js";
 import { createMessage } from "../message/message.js";
 import type { Delivery } from "../transport.js";
 import { checkInbox } from "./inbox-options.js";
-import { createIntake } from "./intake.js";
+import { Intake } from "./intake.js";
 
 const Placed = defineEvent({
   type: "shop.Placed",
@@ -75,7 +75,7 @@ describe("an intake", () => {
   it("stores nothing of a stream that was taken back", async () => {
     const [log, stored] = [telemetryLog(), [] as string[]];
     const [revoked, end] = [new AbortController(), new AbortController()];
-    const intake = createIntake({
+    const intake = new Intake({
       ...checkInbox("durableInbox", {}, 100),
       inbox: {
         async keep(arrivals) {

@@ -7,10 +7,10 @@ import { createMessage } from "../message/message.js";
 import type { Delivery } from "../transport.js";
 import type { Keeping } from "./bounded-inbox.js";
 import { checkInbox } from "./inbox-options.js";
-import { createIntake } from "./intake.js";
+import { Intake } from "./intake.js";
 
 function intakeInto(inbox: Keeping, log: TelemetryLog) {
-  return createIntake({
+  return new Intake({
     ...checkInbox("durableInbox", { batchSize: 2 }, 1_000),
     inbox,
     inOrder: true,

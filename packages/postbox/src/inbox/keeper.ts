@@ -1,19 +1,17 @@
-import { setMaxListeners } from "node:events";
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
-import { following } from "../internal/following.js";
 import { sleep } from "../internal/runtime.js";
 import { storedError } from "../internal/stored-error.js";
-import { createDrainLoop } from "../relay/drain-loop.js";
+import { createDrainLoop, type DrainLoop } from "../relay/drain-loop.js";
 import { createSource } from "../relay/sending/source.js";
 import { isTransient } from "../router/is-transient.js";
 import type { Keeper, KeeperOptions, Verdict } from "../router/keeper.js";
-import { answerMs } from "../router/session.js";
 import { type Arrival, type Aside, inboxOf, type Store } from "../store.js";
-import type { Delivery, Receiver, Subscription } from "../transport.js";
+import type { Delivery, Receiver } from "../transport.js";
 import { arrivalByPlace, arrivalOf, refusalOf } from "./arrivals.js";
-import { boundedInbox } from "./bounded-inbox.js";
+import { boundedInbox, type Keeping } from "./bounded-inbox.js";
 import type { CheckedInbox } from "./inbox-options.js";
-import { createIntake, type IntakeOptions } from "./intake.js";
+import { Intake, type IntakeOptions } from "./intake.js";
+import { receiveKept } from "./kept-receiver.js";
 
 /**
  * Keeps in the box of a consumer what is not handled at once, and hands it over from there. `first` says which deliveries are
@@ -26,8 +24,105 @@ export function createKeeper<Tx>(
   options: KeeperOptions,
 ): Keeper {
   const { consumer, runtime, telemetry } = options;
+  const { retentionMs, leaseMs } = inbox;
+  const drainLoop = drainLoopOf(store, inbox, options);
+  const source = createSource(
+    { name: `the inbox of ${consumer}`, claimed: inboxOf(consumer), shunMs: leaseMs, runtime },
+    drainLoop.run,
+  );
+  const bounded = boundedInbox(store.inbox, leaseMs + inbox.lockTimeoutMs, runtime);
+  const intakeOptions: Omit<IntakeOptions, "inOrder" | "brokerParks"> = {
+    ...inbox,
+    ...options,
+    inbox: bounded,
+    kept: () => drainLoop.notified(),
+  };
+
+  /** Of a whole topic, the types that this consumer ignores are not worth a row each. */
+  const isIgnored = ({ message }: Delivery, handled: ReadonlySet<string>) =>
+    options.onUnknownType === "ignore" && !handled.has(message.type);
+
+  /** Whether what fails is stored already. */
+  let stores = false;
+  /** Whether the broker can park a message that this box cannot take. */
+  let brokerParks = true;
+
+  return {
+    over(receiver) {
+      checkWindow(consumer, receiver, retentionMs);
+      stores = receiver.storesFailures === true;
+      brokerParks = receiver.settles !== "in-order";
+      const behind = {
+        receiver,
+        source,
+        intake: () => new Intake({ ...intakeOptions, brokerParks, inOrder: first === "all" || !brokerParks }),
+        isFirstKept: (delivery: Delivery, handled: ReadonlySet<string>) =>
+          (first === "all" || (cameBefore(delivery) && !stores)) && !isIgnored(delivery, handled),
+        runtime,
+      };
+      return {
+        name: `${receiver.name}, behind the inbox of ${consumer}`,
+        receive: (subscription, signal) => receiveKept(behind, subscription, signal),
+      };
+    },
+
+    async take(delivery, verdict, signal) {
+      if (stores || delivery.kept !== undefined) return undefined;
+      let arrival: ReturnType<typeof arrivalOf>;
+      try {
+        arrival = arrivalOf({ ...delivery, consumer }, inbox);
+      } catch {
+        // It has no id to be known by. The broker parks it; if it cannot, it is known by its place.
+        const byPlace = brokerParks ? undefined : arrivalByPlace({ ...delivery, consumer });
+        if (byPlace === undefined) return undefined;
+        arrival = byPlace;
+      }
+      for (let failures = 1; ; failures++) {
+        try {
+          return await setAside({ bounded, remember: inbox.remember, drainLoop }, arrival, verdict);
+        } catch (error) {
+          // No store takes it: the broker has to.
+          if (error instanceof PermanentError) return undefined;
+          telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
+          if (signal.aborted) throw error;
+          await sleep(runtime, options.backoff(failures, runtime.random), signal);
+          if (signal.aborted) throw error;
+        }
+      }
+    },
+  };
+}
+
+interface SettingAside extends Pick<CheckedInbox, "remember"> {
+  readonly bounded: Keeping;
+  readonly drainLoop: DrainLoop;
+}
+
+/** Sets a message aside in the box, as its verdict says; what is known already is not set aside again. */
+async function setAside(
+  { bounded, remember, drainLoop }: SettingAside,
+  arrival: Arrival,
+  verdict: Verdict,
+): Promise<Verdict | "known"> {
+  const aside = asideOf(verdict);
+  const remembered = await bounded.setAside(arrival, aside, remember);
+  if (remembered === "new" || (aside.to === "parked" && aside.anyway)) {
+    if (verdict.to === "retry") drainLoop.dueIn(verdict.retryInMs);
+    return verdict;
+  }
+  if (remembered === "duplicate") return "known";
+  // It is not what is known, or has become too old while it was tried: nobody else has it.
+  const refusal = refusalOf(remembered, arrival);
+  const text = `${refusal.message}; it had failed with: ${verdict.error.message}`;
+  await bounded.setAside(arrival, { to: "parked", attempts: 1, error: storedError(text), anyway: true }, remember);
+  return { to: "park", error: refusal };
+}
+
+/** Drains the box of the consumer. */
+function drainLoopOf<Tx>(store: Store<Tx>, inbox: CheckedInbox, options: KeeperOptions): DrainLoop {
+  const { consumer, runtime, telemetry } = options;
   const { retentionMs, cleanIntervalMs, pollIntervalMs, leaseMs } = inbox;
-  const drainLoop = createDrainLoop(store, {
+  return createDrainLoop(store, {
     box: inboxOf(consumer),
     order: "key",
     holdParked: inbox.onPark === "hold",
@@ -47,130 +142,6 @@ export function createKeeper<Tx>(
     runtime,
     telemetry,
   });
-  const source = createSource(
-    { name: `the inbox of ${consumer}`, claimed: inboxOf(consumer), shunMs: leaseMs, runtime },
-    drainLoop.run,
-  );
-  const bounded = boundedInbox(store.inbox, leaseMs + inbox.lockTimeoutMs, runtime);
-  const intakeOptions: Omit<IntakeOptions, "inOrder" | "brokerParks"> = {
-    ...inbox,
-    ...options,
-    inbox: bounded,
-    kept: () => drainLoop.notified(),
-  };
-
-  /** Whether what fails is stored already. */
-  let stores = false;
-  /** Whether the broker can park a message that this box cannot take. */
-  let brokerParks = true;
-
-  return {
-    over(receiver) {
-      checkWindow(consumer, receiver, retentionMs);
-      stores = receiver.storesFailures === true;
-      brokerParks = receiver.settles !== "in-order";
-      return {
-        name: `${receiver.name}, behind the inbox of ${consumer}`,
-        async receive(subscription, signal) {
-          const intake = createIntake({ ...intakeOptions, brokerParks, inOrder: first === "all" || !brokerParks });
-          const handled = new Set(subscription.events.map(({ type }) => type));
-          // Of a whole topic, the types that this consumer ignores are not worth a row each.
-          const isIgnored = ({ message }: Delivery) => options.onUnknownType === "ignore" && !handled.has(message.type);
-          const isFirstKept = (delivery: Delivery) =>
-            (first === "all" || (cameBefore(delivery) && !stores)) && !isIgnored(delivery);
-          const arrive: Subscription["deliver"] = (delivery) =>
-            isFirstKept(delivery) ? intake.take(delivery) : subscription.deliver(delivery);
-          // What arrives is stored as long as the receiver waits for it to be settled.
-          const [stop, end, giveUp] = [following(signal), new AbortController(), new AbortController()];
-          // As many listen as messages are stored at once: no sign of a leak.
-          setMaxListeners(0, giveUp.signal);
-          let cancel = () => {};
-          stop.signal.addEventListener("abort", () => {
-            cancel = runtime.schedule(() => giveUp.abort(unanswered()), storeMs);
-          });
-          // It receives when both do, the broker's messages and those that were kept.
-          let [ready, reached] = [false, false];
-          const both = () => void (ready && reached && subscription.ready?.());
-          const heard = {
-            ready() {
-              ready = true;
-              both();
-            },
-            reached() {
-              reached = true;
-              both();
-            },
-          };
-          const receiving = receiver.receive({ ...subscription, deliver: arrive, ready: heard.ready }, stop.signal);
-          const parts = [
-            receiving.finally(() => end.abort()),
-            intake.run(stop.signal, end.signal, giveUp.signal),
-            source.receive({ ...subscription, ready: heard.reached }, stop.signal),
-          ];
-          try {
-            await Promise.all(parts);
-          } finally {
-            stop.abort();
-            end.abort();
-            await Promise.allSettled(parts);
-            cancel();
-          }
-        },
-      };
-    },
-
-    async take(delivery, verdict, signal) {
-      if (stores || delivery.kept !== undefined) return undefined;
-      let arrival: ReturnType<typeof arrivalOf>;
-      try {
-        arrival = arrivalOf({ ...delivery, consumer }, inbox);
-      } catch {
-        // It has no id to be known by. The broker parks it; if it cannot, it is known by its place.
-        const byPlace = brokerParks ? undefined : arrivalByPlace({ ...delivery, consumer });
-        if (byPlace === undefined) return undefined;
-        arrival = byPlace;
-      }
-      for (let failures = 1; ; failures++) {
-        try {
-          return await keep(arrival, verdict);
-        } catch (error) {
-          // No store takes it: the broker has to.
-          if (error instanceof PermanentError) return undefined;
-          telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
-          if (signal.aborted) throw error;
-          await sleep(runtime, options.backoff(failures, runtime.random), signal);
-          if (signal.aborted) throw error;
-        }
-      }
-    },
-  };
-
-  async function keep(arrival: Arrival, verdict: Verdict): Promise<Verdict | "known"> {
-    const aside = asideOf(verdict);
-    const remembered = await bounded.setAside(arrival, aside, inbox.remember);
-    if (remembered === "new" || (aside.to === "parked" && aside.anyway)) {
-      if (verdict.to === "retry") drainLoop.dueIn(verdict.retryInMs);
-      return verdict;
-    }
-    if (remembered === "duplicate") return "known";
-    // It is not what is known, or has become too old while it was tried: nobody else has it.
-    const refusal = refusalOf(remembered, arrival);
-    const text = `${refusal.message}; it had failed with: ${verdict.error.message}`;
-    await bounded.setAside(
-      arrival,
-      { to: "parked", attempts: 1, error: storedError(text), anyway: true },
-      inbox.remember,
-    );
-    return { to: "park", error: refusal };
-  }
-}
-
-/** How long the store may take after a stop: less than the router gives the receiver to end. */
-const storeMs = answerMs - 1_000;
-
-function unanswered(): PostboxError {
-  const text = `the store gave no answer within ${storeMs} ms after the stop; what was not stored is delivered again`;
-  return new PostboxError("store-failed", text);
 }
 
 /** Whatever became of it then: it may have ended a process. */
