@@ -30,7 +30,8 @@ describeOnEach("postgres", ({ url }) => {
     begin: (work) => dataSource.transaction(work),
     nested: (manager, work) => manager.transaction(work),
     run: (manager, statement) => manager.query(statement),
-    noticesUnawaited: true,
+    client: ({ queryRunner }) =>
+      (queryRunner as unknown as { readonly databaseConnection: pg.ClientBase }).databaseConnection,
   });
 
   describe("a store with typeorm", () => {

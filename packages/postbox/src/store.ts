@@ -452,6 +452,12 @@ export interface TransactionLibrary<Tx> {
   begin<R>(work: (tx: Tx) => Promise<R>, options?: BeginOptions): Promise<R>;
   /** The session of a transaction that `begin` has just opened. Without it, a transaction cannot be ended by force. */
   session?(tx: Tx): TransactionSession;
+  /**
+   * Asked when the function of a transaction has ended. Returns undefined if no statement is under way, which must be cheap. Otherwise
+   * waits until none is, for a bounded time, and rejects with `statement-not-awaited`; resolves if what was under way is harmless, such as
+   * closing a cursor. If statements do not end, closes the connection. Without it, statements that are not awaited go unnoticed.
+   */
+  refuseUnawaited?(tx: Tx): Promise<void> | undefined;
 }
 
 /** The transaction of `store` that surrounds the caller, for repositories deep in user code. Throws outside of one. */

@@ -42,7 +42,8 @@ export function createHandle(
   const innermost = async (context: BaseContext, handling: Handling): Promise<Outputs> => {
     handling.handled = "by-middleware";
     const outputs = outputsOf(await returnedBy(handler, handling.data, context), event, context);
-    // Here as well as at the end of its transaction: by then it may have finished.
+    // Here as well as at the end of its transaction: by then it may have finished. Until then, it may block the statements of other
+    // middleware.
     const unfinished = refuseUnfinished((context as Partial<InTransaction<unknown>>).tx);
     if (unfinished !== undefined) await unfinished;
     handling.handled = "by-handler";

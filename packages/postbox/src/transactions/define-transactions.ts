@@ -17,7 +17,7 @@ import {
 } from "./open-transaction.js";
 import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
 import { askSession, type ClientParts, sessionOf } from "./session.js";
-import { requireAwaited } from "./unawaited.js";
+import { refuseUnawaited } from "./unawaited.js";
 
 /**
  * What can be told of a handle without asking the database: that its transaction is open; that it may be, so that the database is
@@ -37,8 +37,8 @@ export interface TransactionsDefinition<Tx> {
   /** Runs one statement with `$n` placeholders in the transaction. */
   query(tx: Tx, text: string, params: readonly unknown[]): ReturnType<Executor>;
   /**
-   * The client of `pg` under a transaction, where the library shows it. Then what its function ends itself is noticed at no cost, and
-   * its connection can be closed. Defaults to none.
+   * The client of `pg` under a transaction, where the library shows it. Then what its function ends itself, or does not await, is noticed
+   * at no cost, and its connection can be closed. Defaults to none.
    */
   client?(tx: Tx): ClientState | undefined;
   /** Whether a statement failed since the library itself knows that its transaction has ended. Defaults to never. */
@@ -132,6 +132,11 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
     ...(maxTransactions !== undefined && { maxTransactions }),
     session,
 
+    refuseUnawaited(tx) {
+      const client = clientOf(tx);
+      return client && refuseUnawaited(client);
+    },
+
     executor(tx) {
       unsure(tx);
       const execute = (text: string, params: readonly unknown[]) => definition.query(tx, text, params);
@@ -158,11 +163,14 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
           over.delete(tx as object);
           try {
             const result = await work(tx);
+            const unawaited = client && refuseUnawaited(client);
+            if (unawaited !== undefined) await unawaited;
             if (ending?.seen()) throw transactionEnded();
-            if (client !== undefined) requireAwaited(client);
             await requireWhole(tx, own);
             return result;
           } catch (thrown) {
+            // Behind an open cursor, the library's ROLLBACK would wait for ever.
+            if (client !== undefined) await refuseUnawaited(client)?.catch(() => {});
             const hasEnded =
               !isEnded(thrown) && !options.signal?.aborted && (ending?.seen() || (await isAnother(tx, own)));
             // A library may say only that its transaction is over.

@@ -37,7 +37,7 @@ describeOnEach("postgres", ({ url }) => {
       begin: (work) => db.transaction(work),
       nested: (tx, work) => tx.transaction(work),
       run: (tx, statement) => tx.execute(sql.raw(statement)),
-      noticesUnawaited: true,
+      client: (tx) => (tx as unknown as { readonly session: { readonly client: pg.ClientBase } }).session.client,
     });
   });
 

@@ -69,7 +69,7 @@ export function drizzle<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
       const client = await session.pool.connect();
       // Nobody listens otherwise: a connection that breaks between two statements would end the process.
       client.on("error", ignore);
-      connected?.(() => closeClient(client as ClientParts));
+      connected?.(() => closeClient(client as unknown as ClientParts));
       try {
         return await session.on(client).transaction(work, config);
       } finally {

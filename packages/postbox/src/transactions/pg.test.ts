@@ -53,7 +53,7 @@ describeOnEach("postgres", ({ url }) => {
       }
     },
     run: (client, statement) => client.query(statement),
-    noticesUnawaited: true,
+    client: (client) => client,
   });
 
   it("gives the store its type", async () => {

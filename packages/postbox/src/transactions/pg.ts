@@ -12,7 +12,7 @@ import {
 } from "./open-transaction.js";
 import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
 import { type ClientParts, closeClient, sessionOf } from "./session.js";
-import { requireAwaited } from "./unawaited.js";
+import { refuseUnawaited } from "./unawaited.js";
 
 const rightCall =
   'pass the client of `await pool.connect()` after `await client.query("BEGIN")`, or the tx of store.transaction((tx) => …)';
@@ -53,6 +53,8 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         client.query(text, params as unknown[]).then(answerOf),
       ),
 
+    refuseUnawaited: (client) => refuseUnawaited(client as unknown as ClientParts),
+
     async begin(work, options = {}) {
       const client = await pool.connect();
       // The pool listens only to idle clients: a connection that breaks between two statements would end the process.
@@ -72,8 +74,9 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         const opened = beginning?.opened();
         if (opened !== undefined) await opened;
         if (beginning?.failed) throw commitRolledBack();
+        const unawaited = refuseUnawaited(client as unknown as ClientParts);
+        if (unawaited !== undefined) await unawaited;
         if (ending.seen() || client.getTransactionStatus() === "I") throw transactionEnded();
-        requireAwaited(client as unknown as ClientParts);
         ending.stop();
         // COMMIT of a failed transaction succeeds, and rolls back; only its tag says so.
         const { command } = await client.query("COMMIT");
@@ -82,6 +85,8 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
       } catch (thrown) {
         beginning?.sendAlone();
         await beginning?.opened()?.catch(ignore);
+        // Behind an open cursor, ROLLBACK would wait for ever.
+        await refuseUnawaited(client as unknown as ClientParts)?.catch(ignore);
         // Before the ROLLBACK below, which is not its function's.
         const error = ending.seen() && !isEnded(thrown) ? transactionEnded(thrown) : orSwallowed(thrown);
         ending.stop();

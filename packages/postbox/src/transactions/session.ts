@@ -3,6 +3,16 @@ import type { ClientState } from "./open-transaction.js";
 
 type Execute = (text: string, params: readonly unknown[]) => ReturnType<Executor>;
 
+/** What a `pg` client runs: a statement, or what its user has written for it, such as a cursor. */
+export interface PgQuery {
+  readonly text?: string;
+  /** Of a cursor. */
+  readonly state?: string;
+  /** Of a stream. */
+  readonly destroyed?: boolean;
+  handleError(error: Error, connection: unknown): void;
+}
+
 /** What a `pg` client has beside its types. */
 export interface ClientParts extends ClientState {
   readonly processID?: number | null;
@@ -10,6 +20,8 @@ export interface ClientParts extends ClientState {
     readonly stream?: { destroy(): void };
     on(event: "commandComplete", heard: (message: { readonly text: string }) => void): unknown;
   };
+  on(event: "drain" | "end", heard: () => void): unknown;
+  removeListener(event: "drain" | "end", heard: () => void): unknown;
 }
 
 /** Also under a statement, which fails then as on any connection that is lost. */

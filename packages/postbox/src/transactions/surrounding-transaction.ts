@@ -88,7 +88,7 @@ export function surroundingTransactions<Tx>(
             const ended = () => {
               held.open = false;
             };
-            const run = () => surrounding.run(held, () => withAllFinished(tx, work));
+            const run = () => surrounding.run(held, () => withAllFinished(tx, work, library));
             const force = bounded && forceOn(tx);
             // Each promise costs every message that is handled, so there is one at most.
             return bounded && force ? bounded.within(run, force, ended) : run().finally(ended);

@@ -7,6 +7,7 @@ import {
   inbox,
   inboxOf,
   outboxOutputs,
+  type Publisher,
   type Store,
   timeout,
   transaction,
@@ -15,21 +16,25 @@ import { memoryBroker } from "postbox/memory";
 import { describe, expect, onTestFinished } from "vitest";
 import { gate } from "../gate.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
-import { telemetryLog } from "../telemetry-log.js";
+import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
 import type { LibrarySuiteOptions } from "./library-harness.js";
 import { Invoiced, Placed } from "./placed.js";
+import { unawaitedFacts } from "./unawaited-facts.js";
 
 const consumer = "billing";
 
+/** A consumer that runs, and how to publish to it. */
+export interface StartedHandler {
+  readonly publisher: Publisher;
+  readonly log: TelemetryLog;
+}
+
 /** Handling: the inbox, the user's writes and what the handler returns share the library's own transaction. */
-export function handlerFacts<Tx>(
-  fact: StoreFact<Tx>,
-  { run, noticesUnawaited = false }: LibrarySuiteOptions<Tx>,
-  schema: string,
-): void {
+export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptions<Tx>, schema: string): void {
+  const { run, client } = library;
   type Handle = (order: string, tx: Tx, attempt: number) => Promise<void> | void;
 
-  function start(mode: "inbox" | "durableInbox", store: Store<Tx>, handle: Handle, limitMs = 60_000) {
+  function start(mode: "inbox" | "durableInbox", store: Store<Tx>, handle: Handle, limitMs = 60_000): StartedHandler {
     // The compiler cannot compare handles whose type it does not know yet.
     const untyped = store as Store<unknown>;
     const broker = memoryBroker();
@@ -163,23 +168,7 @@ export function handlerFacts<Tx>(
       expect((await harness.contents(inboxOf(consumer))).parked).toMatchObject([{ id: "m1" }]);
     });
 
-    if (noticesUnawaited) {
-      fact("that leaves statements under way does not commit", async (harness) => {
-        const { publisher, log } = start(mode, harness.store, (order, tx) => {
-          const leftBehind = async () => {
-            for (;;) await run(tx, `INSERT INTO ${schema}.effect VALUES ('${order}, later')`);
-          };
-          leftBehind().catch(() => {});
-        });
-        await publisher.publish(Placed, { order: "quiet" });
-        await publisher.publish(Placed, { order: "o1" });
-        await log.until("delivery.parked", 2);
-        for (const { error } of log.of("delivery.parked")) {
-          expect(error).toMatchObject({ code: "attempts-spent", cause: { code: "statement-not-awaited" } });
-        }
-        expect(await harness.effects()).toEqual([]);
-      });
-    }
+    if (client !== undefined) unawaitedFacts(fact, { ...library, client }, schema, (...args) => start(mode, ...args));
 
     fact("that goes back to a savepoint goes on", async (harness) => {
       const { publisher, log } = start(mode, harness.store, async (_, tx) => {

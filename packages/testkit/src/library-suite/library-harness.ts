@@ -1,3 +1,4 @@
+import type { ClientBase } from "pg";
 import type { PostgresTestDataOptions } from "../postgres-store-harness.js";
 
 /** A library, in its users' own words. */
@@ -13,6 +14,9 @@ export interface LibrarySuiteOptions<Tx> extends Omit<PostgresTestDataOptions<Tx
   nested?<R>(tx: Tx, work: (inner: Tx) => Promise<R>): Promise<R>;
   /** Runs a statement without parameters as the library's documentation has it. */
   run(tx: Tx, text: string): Promise<unknown>;
-  /** Whether a statement that is under way when its function ends is `statement-not-awaited`. Defaults to false. */
-  readonly noticesUnawaited?: boolean;
+  /**
+   * The client of `pg` under a transaction, where the library shows it: then a statement that is under way on it when its function ends
+   * is `statement-not-awaited`. Defaults to none.
+   */
+  client?(tx: Tx): ClientBase;
 }

@@ -1,0 +1,113 @@
+import type { PoolClient } from "pg";
+import { createOutbox, type Store } from "postbox";
+import { expect, onTestFinished } from "vitest";
+import type { StoreFact } from "../store-suite/store-facts.js";
+import type { StartedHandler } from "./handler-facts.js";
+import type { LibrarySuiteOptions } from "./library-harness.js";
+import { Placed } from "./placed.js";
+import { RowCursor } from "./row-cursor.js";
+
+/** What Node.js tells of rejections that nobody has handled. The test's runner would fail over them, and Node.js would exit. */
+function unhandledRejections(): unknown[] {
+  const others = process.listeners("unhandledRejection");
+  const told: unknown[] = [];
+  process.removeAllListeners("unhandledRejection");
+  process.on("unhandledRejection", (reason) => told.push(reason));
+  onTestFinished(() => {
+    process.removeAllListeners("unhandledRejection");
+    for (const other of others) process.on("unhandledRejection", other);
+  });
+  return told;
+}
+
+const notAwaited = { code: "statement-not-awaited" };
+
+/** A handler that returns while something is under way on its connection. */
+export function unawaitedFacts<Tx>(
+  fact: StoreFact<Tx>,
+  { run, client }: LibrarySuiteOptions<Tx> & Required<Pick<LibrarySuiteOptions<Tx>, "client">>,
+  schema: string,
+  start: (store: Store<Tx>, handle: (order: string, tx: Tx, attempt: number) => Promise<void> | void) => StartedHandler,
+): void {
+  const insert = (order: string) => `INSERT INTO ${schema}.effect VALUES ('${order}, later')`;
+
+  /** A cursor with rows left, on the connection of a transaction. */
+  async function openCursor(tx: Tx): Promise<RowCursor> {
+    const cursor = new RowCursor("SELECT generate_series(1, 1000) AS n");
+    client(tx).query(cursor);
+    await cursor.read;
+    return cursor;
+  }
+
+  fact("that forgets statements is refused, and neither its process nor its connection ends", async (harness) => {
+    const rejections = unhandledRejections();
+    const closed: string[] = [];
+    const { publisher, log } = start(harness.store, (order, tx) => {
+      (client(tx) as PoolClient).once("end", () => closed.push(order));
+      const save = async () => {
+        await run(tx, insert(order));
+        await run(tx, insert(order));
+      };
+      if (order === "quiet") save();
+      else client(tx).query(insert(order));
+    });
+    for (const order of ["quiet", "o1"]) await publisher.publish(Placed, { order });
+    await log.until("delivery.parked", 2);
+    for (const { error } of log.of("delivery.parked")) {
+      expect(error).toMatchObject({ code: "attempts-spent", cause: notAwaited });
+    }
+    expect(await harness.effects()).toEqual([]);
+    expect({ rejections, closed }).toEqual({ rejections: [], closed: [] });
+  });
+
+  fact("that leaves work behind which goes on to send statements does not commit", async (harness) => {
+    const rejections = unhandledRejections();
+    const { publisher, log } = start(harness.store, (order, tx, attempt) => {
+      const leftBehind = async () => {
+        for (;;) await run(tx, insert(order));
+      };
+      if (attempt === 1) leftBehind();
+    });
+    for (const order of ["quiet", "o1"]) await publisher.publish(Placed, { order });
+    await log.until("delivery.handled", 2);
+    for (const { error } of log.of("delivery.retried")) expect(error).toMatchObject(notAwaited);
+    expect([...(await harness.effects())].sort()).toEqual(["o1", "quiet"]);
+    expect(rejections).toEqual([]);
+  });
+
+  fact("that leaves a cursor open is refused soon, and nothing waits behind it for ever", async (harness) => {
+    const rejections = unhandledRejections();
+    const outbox = createOutbox(harness.store, { source: "/shop" });
+    const { publisher, log } = start(harness.store, async (order, tx, attempt) => {
+      if (attempt > 1) return;
+      await openCursor(tx);
+      if (order === "quiet") client(tx).query(insert(order));
+      if (order === "published") outbox.in(tx).publish(Placed, { order });
+      if (order === "failing") throw new Error("no stock");
+    });
+    const orders = ["failing", "o1", "published", "quiet"];
+    for (const order of orders) await publisher.publish(Placed, { order }, { id: order });
+    await log.until("delivery.handled", 4);
+    const errors = Object.fromEntries(log.of("delivery.retried").map(({ id, error }) => [id, error]));
+    expect(errors).toMatchObject({
+      failing: { message: expect.stringContaining("no stock") },
+      o1: notAwaited,
+      published: { code: "publish-not-awaited", cause: notAwaited },
+      quiet: notAwaited,
+    });
+    expect([...(await harness.effects())].sort()).toEqual(orders);
+    expect(rejections).toEqual([]);
+  });
+
+  fact("that leaves a stream early commits: its cursor is closed by itself, at once or soon", async (harness) => {
+    const { publisher, log } = start(harness.store, async (order, tx) => {
+      const cursor = await openCursor(tx);
+      if (order === "quiet") cursor.close();
+      else setImmediate(() => cursor.close());
+    });
+    for (const order of ["quiet", "o1"]) await publisher.publish(Placed, { order });
+    await log.until("delivery.handled", 2);
+    expect(log.of("delivery.retried")).toEqual([]);
+    expect([...(await harness.effects())].sort()).toEqual(["o1", "quiet"]);
+  });
+}
