@@ -24,7 +24,7 @@ export type Outcome =
       readonly status: "failed";
       readonly error: Error;
       readonly retryInMs?: number;
-      /** It was nobody's fault: no attempt is spent. Defaults to false. */
+      /** The reason lies outside of the message: no attempt is spent. Defaults to false. */
       readonly uncounted?: boolean;
     }
   /** Never: too large, malformed, refused for good. Sending it again is pointless. */
