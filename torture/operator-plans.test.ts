@@ -11,24 +11,26 @@ import {
   watchedPool,
 } from "./forged-statistics.js";
 
-/** Rows in each table. Reading a table or an index of it from end to end touches more pages than any statement here may. */
+/** Rows of a box in each table. Reading a table or an index of it from end to end touches more pages than any statement here may. */
 const size = 60_000;
+/** Of each other consumer in the same tables: still more than any statement may touch. */
+const neighbours = 10_000;
 const lanes = 64;
 /** Parts of an inbox's memory, each of which is asked for an id. */
 const slots = 20;
 
 /** Filled evenly over the lanes; `n` is part of every id, and positions are `n`. */
-async function fill(pool: pg.Pool, schema: string, name: string, idSuffix = ""): Promise<void> {
+async function fill(pool: pg.Pool, schema: string, name: string, count = size, idSuffix = ""): Promise<void> {
   const box = name === "outbox" ? name : "inbox";
   const columns = "id, source, type, content_type, topic, extensions, headers, data";
   const message = (name: string) =>
     `'${name}-' || n || '${idSuffix}', '/orders', 'shop.orders.v1.OrderPlaced', 'application/json', 'shop.orders.v1', '{}', '{}', '\\x7b7d'`;
   const number = `(SELECT number FROM ${schema}.box WHERE name = '${name}')`;
   const lane = `${number}, n % ${lanes}`;
-  const rows = `FROM generate_series(1, ${size}) AS n`;
+  const rows = `FROM generate_series(1, ${count}) AS n`;
   const t = (part: string) => `${schema}.${box}_${part}`;
   const parts = ["pending", "wait", "hold", "scheduled", "parked", "overflow"];
-  await pool.query(`
+  const statements = `
     ${parts.map((part) => `ALTER TABLE ${t(part)} SET (autovacuum_enabled = false);`).join("")}
     ALTER TABLE ${t("pending")} DISABLE TRIGGER USER;
     INSERT INTO ${t("pending")} (box, lane, key, ${columns}) SELECT ${lane}, 'k' || n, ${message("pending")} ${rows};
@@ -44,7 +46,9 @@ async function fill(pool: pg.Pool, schema: string, name: string, idSuffix = ""):
     INSERT INTO ${t("scheduled")} (box, lane, due_at, key, ${columns})
       SELECT ${lane}, now() + interval '1 second' * (n + 3600), 's' || n, ${message("scheduled")} ${rows};
     INSERT INTO ${t("overflow")} (box, lane, position, attempts, done_at, ${columns})
-      SELECT ${lane}, 2 * ${size} + n, 1, now() - interval '1 day' + interval '1 ms' * n, ${message("done")} ${rows}`);
+      SELECT ${lane}, 2 * ${size} + n, 1, now() - interval '1 day' + interval '1 ms' * n, ${message("done")} ${rows}`;
+  // Each in a transaction of its own: one for all would keep the server from removing what other tests leave dead.
+  for (const statement of statements.split(";\n")) await pool.query(statement);
 }
 
 describeOnEach("postgres", ({ url }) => {
@@ -59,7 +63,7 @@ describeOnEach("postgres", ({ url }) => {
     const [earlier, billing, later] = ["earlier", "billing", "later"].map(inboxOf) as [string, string, string];
     for (const box of [earlier, billing, later]) await store.box(box).release("nobody");
     for (const box of ["outbox", billing]) await fill(pool, schema, box);
-    for (const box of [earlier, later]) await fill(pool, schema, box, ` of ${box}`);
+    for (const box of [earlier, later]) await fill(pool, schema, box, neighbours, ` of ${box}`);
     await pool.query(`
       CREATE TABLE ${schema}.old PARTITION OF ${schema}.outbox_done FOR VALUES FROM ('2020-01-01') TO ('2020-01-02');
       INSERT INTO ${schema}.outbox_done (box, lane, position, attempts, done_at, id, source, type, content_type, topic, extensions, headers, data)
