@@ -19,7 +19,7 @@ import type { StoreFact } from "../store-suite/store-facts.js";
 import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
 import type { LibrarySuiteOptions } from "./library-harness.js";
 import { Invoiced, Placed } from "./placed.js";
-import { unawaitedFacts } from "./unawaited-facts.js";
+import { unawaitedFacts, unawaitedTransactionFacts } from "./unawaited-facts.js";
 
 const consumer = "billing";
 
@@ -55,6 +55,8 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptio
     onTestFinished(() => router.stop());
     return { log, publisher: createPublisher(broker.sender(), { source: "/shop" }) };
   }
+
+  if (client !== undefined) unawaitedTransactionFacts(fact, { ...library, client }, schema);
 
   describe.each(["inbox", "durableInbox"] as const)("a handler behind %s", (mode) => {
     fact("works in the library's transaction, with everything that belongs to it", async (harness) => {

@@ -1,4 +1,4 @@
-import type { PoolClient } from "pg";
+import type { ClientBase, PoolClient } from "pg";
 import { createOutbox, type Store } from "postbox";
 import { expect, onTestFinished } from "vitest";
 import type { StoreFact } from "../store-suite/store-facts.js";
@@ -22,22 +22,59 @@ function unhandledRejections(): unknown[] {
 
 const notAwaited = { code: "statement-not-awaited" };
 
+/** A library that shows the client of `pg`. */
+type LibraryOnPg<Tx> = LibrarySuiteOptions<Tx> & Required<Pick<LibrarySuiteOptions<Tx>, "client">>;
+
+/** A cursor with rows left. */
+async function openCursorOn(client: ClientBase): Promise<RowCursor> {
+  const cursor = new RowCursor("SELECT generate_series(1, 1000) AS n");
+  client.query(cursor);
+  await cursor.read;
+  return cursor;
+}
+
+/** A function of `store.transaction` that returns while something is under way on its connection. */
+export function unawaitedTransactionFacts<Tx>(fact: StoreFact<Tx>, { client }: LibraryOnPg<Tx>, schema: string): void {
+  fact(
+    "a transaction with something under way rolls back, but for a cursor that closes",
+    async ({ store, effects }) => {
+      const rejections = unhandledRejections();
+      const outbox = createOutbox(store, { source: "/shop" });
+      const insert = (tx: Tx, order: string) => client(tx).query(`INSERT INTO ${schema}.effect VALUES ('${order}')`);
+      const transactions = [
+        store.transaction(async (tx) => void insert(tx, "forgotten")),
+        store.transaction(async (tx) => {
+          await insert(tx, "open");
+          await openCursorOn(client(tx));
+        }),
+        store.transaction(async (tx) => {
+          await insert(tx, "published");
+          await openCursorOn(client(tx));
+          outbox.in(tx).publish(Placed, { order: "published" });
+        }),
+        store.transaction(async (tx) => {
+          await insert(tx, "closing");
+          (await openCursorOn(client(tx))).close();
+        }),
+      ];
+      const codes = await Promise.all(transactions.map((each) => each.catch(({ code }) => code)));
+      expect(codes).toEqual([notAwaited.code, notAwaited.code, "publish-not-awaited", undefined]);
+      expect(await effects()).toEqual(["closing"]);
+      expect(rejections).toEqual([]);
+    },
+  );
+}
+
 /** A handler that returns while something is under way on its connection. */
 export function unawaitedFacts<Tx>(
   fact: StoreFact<Tx>,
-  { run, client }: LibrarySuiteOptions<Tx> & Required<Pick<LibrarySuiteOptions<Tx>, "client">>,
+  { run, client }: LibraryOnPg<Tx>,
   schema: string,
   start: (store: Store<Tx>, handle: (order: string, tx: Tx, attempt: number) => Promise<void> | void) => StartedHandler,
 ): void {
   const insert = (order: string) => `INSERT INTO ${schema}.effect VALUES ('${order}, later')`;
 
-  /** A cursor with rows left, on the connection of a transaction. */
-  async function openCursor(tx: Tx): Promise<RowCursor> {
-    const cursor = new RowCursor("SELECT generate_series(1, 1000) AS n");
-    client(tx).query(cursor);
-    await cursor.read;
-    return cursor;
-  }
+  const openCursor = (tx: Tx) => openCursorOn(client(tx));
 
   fact("that forgets statements is refused, and neither its process nor its connection ends", async (harness) => {
     const rejections = unhandledRejections();
