@@ -17,7 +17,7 @@ import {
 } from "./open-transaction.js";
 import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
 import { askSession, type ClientParts, sessionOf } from "./session.js";
-import { refuseUnawaited } from "./unawaited.js";
+import { markOwn, refuseUnawaited } from "./unawaited.js";
 
 /**
  * What can be told of a handle without asking the database: that its transaction is open; that it may be, so that the database is
@@ -139,7 +139,12 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
 
     executor(tx) {
       unsure(tx);
-      const execute = (text: string, params: readonly unknown[]) => definition.query(tx, text, params);
+      const client = clientOf(tx);
+      const execute = (text: string, params: readonly unknown[]) => {
+        const answer = definition.query(tx, text, params);
+        if (client !== undefined) markOwn(client);
+        return answer;
+      };
       return async (text, params) => {
         try {
           if (!unsure(tx)) return await within(tx, execute(text, params));

@@ -12,7 +12,7 @@ import {
 } from "./open-transaction.js";
 import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
 import { type ClientParts, closeClient, sessionOf } from "./session.js";
-import { refuseUnawaited } from "./unawaited.js";
+import { markOwn, refuseUnawaited } from "./unawaited.js";
 
 const rightCall =
   'pass the client of `await pool.connect()` after `await client.query("BEGIN")`, or the tx of store.transaction((tx) => …)';
@@ -36,7 +36,9 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
       const beginning = beginnings.get(tx);
       const run = (text: string, params: readonly unknown[]) => {
         requireOpen(tx);
-        return tx.query(text, params as unknown[]).then(answerOf);
+        const answer = tx.query(text, params as unknown[]);
+        markOwn(tx as unknown as ClientParts);
+        return answer.then(answerOf);
       };
       if (beginning === undefined || beginning.state === "over") {
         requireOpen(tx);

@@ -1,12 +1,24 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { PostboxError } from "../errors.js";
-import { sameTransaction } from "./open-transaction.js";
-import { type ClientParts, closeClient, isSessionQuestion, type PgQuery } from "./session.js";
+import { type PgQuery as AnyQuery, type ClientParts, closeClient, isSessionQuestion } from "./session.js";
 
 /** How long a statement may take to end, or a cursor to be closed. */
 const limitMs = 10_000;
+/** Marks a statement of Postbox. */
+const own = Symbol("own");
+
+interface PgQuery extends AnyQuery {
+  [own]?: true;
+}
+
 /** How long a cursor may stay open, and work that was left behind may go on sending statements. */
 const graceMs = 1_000;
+
+/** Marks the statement that was just given to a client as one of Postbox, which handles its failure. */
+export function markOwn({ _activeQuery: active, _sentQueryQueue: sent, _queryQueue: queue }: ClientParts): void {
+  const query = (queue?.at(-1) ?? sent?.at(-1) ?? active) as PgQuery | null | undefined;
+  if (query) query[own] = true;
+}
 
 /**
  * Returns undefined if nothing is under way on a `pg` client when the function of its transaction has ended. Otherwise waits until
@@ -82,7 +94,7 @@ async function idle(client: ClientParts, ms: number): Promise<void> {
  */
 function closeQuietly(client: ClientParts, queries: readonly PgQuery[], error: PostboxError): void {
   for (const query of queries) {
-    if (query.text?.includes(sameTransaction)) query.handleError(error, client.connection);
+    if (query[own] === true) query.handleError(error, client.connection);
     query.handleError = () => {};
   }
   closeClient(client);
