@@ -9,9 +9,9 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 380, unpacked: 1290 },
+  postbox: { packed: 410, unpacked: 1400 },
   "@postbox/protobuf": { packed: 20, unpacked: 60 },
-  "@postbox/testkit": { packed: 175, unpacked: 730 },
+  "@postbox/testkit": { packed: 185, unpacked: 770 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));
