@@ -9,10 +9,10 @@ import { pauseOf } from "./pause.js";
 import type { SessionOptions } from "./session.js";
 import type { TrackedDelivery } from "./tracked-delivery.js";
 
-export type Outcome = { readonly handled: Handled } | { readonly error: unknown };
+type Outcome = { readonly handled: Handled } | { readonly error: unknown };
 
 /** The latest run of a handler, and what came of it. */
-export interface Attempted {
+interface Attempted {
   readonly running: Running<Handled>;
   readonly outcome: Outcome;
 }
