@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { callback, checkOptions, count, given, list, object, oneOf, positive, text } from "./options.js";
 
-const rules = { pollIntervalMs: count, source: text, onSent: oneOf("delete", "keep") };
+const rules = { pollIntervalMs: count, source: text, mode: oneOf("delete", "keep") };
 
 it("answers an unknown option with the nearest known one", () => {
   expect(() => checkOptions("createRelay", { pollInterval: 1 }, rules)).toThrow(
