@@ -1,0 +1,178 @@
+import { mkdir, open, readFile, rename } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
+import { PostboxError, requireBox } from "postbox/store";
+import { JsonTransaction } from "./json-transaction.js";
+import { type BoxState, copyOf, emptyBox, emptyState, type State } from "./state.js";
+
+/** How long a transaction may go on after its signal was aborted. */
+const graceMs = 500;
+
+const databases = new Map<string, JsonDatabase>();
+
+/** The database on this file: stores of one process that name the same file share it, and so take turns. */
+export function openDatabase(file: string): JsonDatabase {
+  const path = resolve(file);
+  const database = databases.get(path) ?? new JsonDatabase(path);
+  databases.set(path, database);
+  return database;
+}
+
+/**
+ * One file, and one transaction at a time. A transaction works on a copy of the last commit, and its own commit writes all of it. Readers
+ * see the last commit and wait for nobody.
+ */
+export class JsonDatabase {
+  readonly file: string;
+  #committed: State | undefined;
+  /** What the file holds. */
+  #text = "";
+  /** Resolves when the last transaction in the queue has ended. */
+  #lastTurn: Promise<void> = Promise.resolve();
+  #open: { readonly tx: JsonTransaction; readonly draft: State } | undefined;
+
+  constructor(file: string) {
+    this.file = file;
+  }
+
+  /** The last commit, which must not be changed. */
+  async committed(): Promise<State> {
+    this.#committed ??= await this.#load();
+    return this.#committed;
+  }
+
+  /** What the open transaction `tx` has made of the last commit. */
+  draftOf(tx: unknown): State {
+    if (this.#open !== undefined && this.#open.tx === tx) return this.#open.draft;
+    const foreign = tx instanceof JsonTransaction && tx.file !== this.file;
+    throw new PostboxError(
+      foreign ? "transaction-foreign" : "not-a-transaction",
+      `this is no open transaction of ${this.file}; pass the one that store.transaction() gave to your function, before that function ends`,
+    );
+  }
+
+  /** Changes one box in a transaction of its own. */
+  change<R>(name: string, work: (box: BoxState, now: number, draft: State) => R, signal?: AbortSignal): Promise<R> {
+    return this.transact((draft) => work(boxIn(draft, name), Date.now(), draft), signal);
+  }
+
+  /** Waits for its turn, and commits what `work` has made of the draft when it resolves. If `work` rejects, nothing has changed. */
+  async transact<R>(work: (draft: State, tx: JsonTransaction) => Promise<R> | R, signal?: AbortSignal): Promise<R> {
+    const endTurn = await this.#takeTurn(signal);
+    try {
+      const draft = copyOf(await this.committed());
+      const tx = new JsonTransaction(this.file, draft.documents);
+      this.#open = { tx, draft };
+      const result = await unlessAborted(Promise.resolve(work(draft, tx)), signal, graceMs);
+      this.#end();
+      await this.#commit(draft);
+      return result;
+    } finally {
+      this.#end();
+      endTurn();
+    }
+  }
+
+  /** From here on, a handle that the user has kept can do nothing more. */
+  #end(): void {
+    this.#open?.tx.end();
+    this.#open = undefined;
+  }
+
+  async #takeTurn(signal: AbortSignal | undefined): Promise<() => void> {
+    const before = this.#lastTurn;
+    let endTurn = () => {};
+    this.#lastTurn = new Promise((resolve) => {
+      endTurn = resolve;
+    });
+    try {
+      await unlessAborted(before, signal, 0);
+    } catch (error) {
+      // This caller has given up. Those behind it still wait for those before it.
+      before.then(endTurn);
+      throw error;
+    }
+    return endTurn;
+  }
+
+  async #load(): Promise<State> {
+    this.#text = "";
+    try {
+      this.#text = await readFile(this.file, "utf8");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === "ENOENT") return emptyState();
+      throw unavailable(`cannot read ${this.file}`, error);
+    }
+    try {
+      return copyOf(JSON.parse(this.#text));
+    } catch (cause) {
+      const text = `${this.file} was not written by this store: ${cause}; restore it from a backup`;
+      throw new PostboxError("store-failed", text, { cause });
+    }
+  }
+
+  /** Readers see what the file says. A transaction that has changed nothing writes nothing. */
+  async #commit(draft: State): Promise<void> {
+    const text = JSON.stringify(draft);
+    if (text === this.#text) return;
+    try {
+      await replaceFile(this.file, text);
+    } catch (error) {
+      // The rename may have happened: the next transaction reads the file again.
+      this.#committed = undefined;
+      throw unavailable(`cannot write ${this.file}`, error);
+    }
+    this.#text = text;
+    this.#committed = copyOf(JSON.parse(text));
+  }
+}
+
+/** A box of a draft, made when it is first used. */
+export function boxIn(draft: State, name: string): BoxState {
+  requireBox(name);
+  const box = draft.boxes.get(name) ?? emptyBox();
+  draft.boxes.set(name, box);
+  return box;
+}
+
+/** A crash leaves the file of before or the file of after: each step is durable before the next one begins. */
+async function replaceFile(file: string, text: string): Promise<void> {
+  const temporary = `${file}.tmp`;
+  await mkdir(dirname(file), { recursive: true });
+  await sync(temporary, text);
+  await rename(temporary, file);
+  await sync(dirname(file));
+}
+
+async function sync(path: string, text?: string): Promise<void> {
+  const opened = await open(path, text === undefined ? "r" : "w");
+  try {
+    if (text !== undefined) await opened.writeFile(text);
+    await opened.sync();
+  } finally {
+    await opened.close();
+  }
+}
+
+function unavailable(what: string, cause: unknown): PostboxError {
+  return new PostboxError("store-unavailable", `${what}: ${cause}; check its folder, its rights and the free space`, {
+    cause,
+  });
+}
+
+/** What is awaited; or rejects with the signal's reason, if that takes longer than `forMs` after the signal is aborted. */
+function unlessAborted<R>(awaited: Promise<R>, signal: AbortSignal | undefined, forMs: number): Promise<R> {
+  if (signal === undefined) return awaited;
+  return new Promise((resolve, reject) => {
+    let timer: NodeJS.Timeout | undefined;
+    const giveUp = () => {
+      timer = setTimeout(() => reject(signal.reason), forMs);
+    };
+    if (signal.aborted) giveUp();
+    signal.addEventListener("abort", giveUp);
+    const stopWatching = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", giveUp);
+    };
+    awaited.finally(stopWatching).then(resolve, reject);
+  });
+}

@@ -1,0 +1,148 @@
+import { createHash } from "node:crypto";
+import { copyFile, mkdir, mkdtemp, readFile, rm, rmdir, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { testMessage } from "@postbox/testkit";
+import {
+  inboxSuite,
+  relaySuite,
+  type StoreFeatures,
+  type StoreHarness,
+  type StoreHarnessContents,
+  storeSuite,
+} from "@postbox/testkit/suites";
+import { consumerOf } from "postbox/store";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { openDatabase } from "./database.js";
+import { jsonStore } from "./json-store.js";
+import type { JsonTransaction } from "./json-transaction.js";
+import type { BoxState, State, StoredRow } from "./state.js";
+
+const features: StoreFeatures = {
+  concurrentTransactions: false,
+  lateCommits: false,
+  migrations: false,
+  isolationLevels: true,
+  abortsOnError: false,
+  foreignTransactions: true,
+  processes: false,
+};
+
+async function harness(): Promise<StoreHarness<JsonTransaction>> {
+  const folder = await mkdtemp(join(tmpdir(), "json-store-"));
+  const file = join(folder, "store.json");
+  const database = openDatabase(file);
+  const store = jsonStore({ file });
+  // Some facts count on a second box, of a consumer that has run.
+  await store.box("inbox/other").release("nobody");
+  const names = (tx: Pick<JsonTransaction, "get">) => (tx.get("effects") ?? []) as readonly string[];
+  return {
+    store,
+    another: () => jsonStore({ file }),
+    effect: async (tx, name) => tx.set("effects", [...names(tx), name]),
+    effects: async () => ((await database.committed()).documents.get("effects") ?? []) as readonly string[],
+    advance: (ms) => database.transact((draft) => shift(draft, ms)),
+    now: () => Date.now(),
+    contents: async (name) => contents((await database.committed()).boxes.get(name), name),
+    fingerprint: async () =>
+      createHash("sha256")
+        .update(await readFile(file).catch(() => ""))
+        .digest("hex"),
+    impostors: () => [database, file],
+    close: () => rm(folder, { recursive: true, force: true }),
+  };
+}
+
+function contents(box: BoxState | undefined, name: string): StoreHarnessContents {
+  const rows = [...(box?.rows.values() ?? [])];
+  const ids = (status: StoredRow["status"]) =>
+    rows.filter((row) => row.status === status).map(({ message }) => message.id);
+  const handled = [...(box?.remembered ?? [])].filter(([, { handledAt }]) => handledAt !== undefined);
+  return {
+    pending: ids("pending"),
+    wait: ids("waiting"),
+    holds: [...(box?.holds.values() ?? [])].map(({ name }) => name.replace("\u0001", "")),
+    scheduled: ids("scheduled"),
+    parked: rows
+      .filter(({ status }) => status === "parked")
+      .map(({ message, error = "" }) => ({ id: message.id, error })),
+    done: consumerOf(name) === undefined ? ids("done") : handled.map(([id]) => id),
+  };
+}
+
+/** Every stored moment, `ms` earlier. */
+function shift(draft: State, ms: number): void {
+  for (const [name, schedule] of draft.schedules) {
+    draft.schedules.set(name, { ...schedule, lastTick: schedule.lastTick - ms });
+  }
+  draft.audit.splice(0, Infinity, ...draft.audit.map((entry) => ({ ...entry, at: entry.at - ms })));
+  for (const box of draft.boxes.values()) shiftBox(box, ms);
+}
+
+function shiftBox(box: BoxState, ms: number): void {
+  if (box.pausedAt !== undefined) box.pausedAt -= ms;
+  if (box.forgottenUntil > 0) box.forgottenUntil -= ms;
+  for (const [id, hold] of box.holds) box.holds.set(id, { ...hold, dueAt: hold.dueAt - ms });
+  for (const [name, member] of box.members) box.members.set(name, { ...member, expiresAt: member.expiresAt - ms });
+  for (const [id, memory] of box.remembered) box.remembered.set(id, { ...memory, since: memory.since - ms });
+  for (const row of box.rows.values()) {
+    box.rows.set(row.position, {
+      ...row,
+      createdAt: row.createdAt - ms,
+      updatedAt: row.updatedAt - ms,
+      ...(row.dueAt === undefined ? {} : { dueAt: row.dueAt - ms }),
+      ...(row.publishedAt === undefined ? {} : { publishedAt: row.publishedAt - ms }),
+    });
+  }
+}
+
+describe("the file", () => {
+  let folder: string;
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), "json-store-"));
+  });
+  afterEach(() => rm(folder, { recursive: true, force: true }));
+
+  it("is what the next process finds, whatever a crash has left beside it", async () => {
+    const file = join(folder, "store.json");
+    const store = jsonStore({ file });
+    await store.transaction(async (tx) => {
+      tx.set("order", { total: 30 });
+      await store.append(tx, "outbox", [testMessage("m")]);
+    });
+    const copy = join(folder, "copy.json");
+    await copyFile(file, copy);
+    await writeFile(`${copy}.tmp`, "half a comm");
+    const next = jsonStore({ file: copy });
+    expect((await next.admin.list()).messages).toMatchObject([{ id: "m", status: "pending" }]);
+    expect(await next.transaction(async (tx) => tx.get("order"))).toEqual({ total: 30 });
+  });
+
+  it("that cannot be written leaves what was committed, and is written again when it can be", async () => {
+    const file = join(folder, "store.json");
+    const store = jsonStore({ file });
+    const count = (to: number) => store.transaction(async (tx) => tx.set("count", to));
+    await count(1);
+    await mkdir(`${file}.tmp`);
+    const failed = await count(2).catch((error) => error);
+    expect(failed).toMatchObject({ code: "store-unavailable" });
+    expect(store.isUnavailable(failed)).toBe(true);
+    expect(await store.transaction(async (tx) => tx.get("count"))).toBe(1);
+    await rmdir(`${file}.tmp`);
+    await count(3);
+    expect(JSON.parse(await readFile(file, "utf8")).documents).toEqual([["count", 3]]);
+  });
+
+  it("that holds no JSON is reported, and left as it is", async () => {
+    const file = join(folder, "store.json");
+    await writeFile(file, "half a comm");
+    await expect(jsonStore({ file }).transaction(async () => {})).rejects.toMatchObject({ code: "store-failed" });
+    expect(await readFile(file, "utf8")).toBe("half a comm");
+  });
+});
+
+const json = { name: "json", features, create: harness };
+
+storeSuite(json);
+relaySuite(json);
+inboxSuite(json);
