@@ -158,6 +158,6 @@ export const mutants: readonly Mutant[] = [
   {
     guard: "what fails is kept in the inbox before the broker forgets it",
     file: "node_modules/postbox/dist/inbox/keeper.js",
-    changes: [["await bounded.setAside(arrival, aside, inbox.remember);", '"new";']],
+    changes: [["await bounded.setAside(arrival, aside, remember);", '"new";']],
   },
 ];
