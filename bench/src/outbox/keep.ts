@@ -13,12 +13,12 @@ const rows = 50_000;
 export const keep: Benchmark = {
   names: [name],
   async measure(run) {
-    if (!relayKnows({ onSent: "keep" })) return [missing(name, "not yet: there is no mode 'keep'")];
+    if (!relayKnows({ onSent: "keep" })) return [missing(name, "not yet: there is no onSent 'keep'")];
     const count = run.share(rows);
     const box = await boxOf(run, "ours");
-    const rate = async (mode: string) =>
-      count / (await fillAndDrain(box, count, { mode } as unknown as RelayOptions)).seconds;
+    const rate = async (onSent: string) =>
+      count / (await fillAndDrain(box, count, { onSent } as unknown as RelayOptions)).seconds;
     const rates = await alternate(run.rounds, { keep: () => rate("keep"), delete: () => rate("delete") });
-    return [compared(name, "rows/s", rates.keep, "mode delete", rates.delete)];
+    return [compared(name, "rows/s", rates.keep, "onSent delete", rates.delete)];
   },
 };
