@@ -58,8 +58,8 @@ export interface Reach {
 export type BoundedStep = ChangeStep & Pick<CheckedChange["bounds"], "until">;
 
 /**
- * What a store does for its operators. Each verb is one transaction on a box. A box that nobody has used does not exist: a verb that
- * names one throws a `ConfigError` and makes none.
+ * What a store does for its operators. Each verb is one transaction on a box. A box exists once it has been used: a verb that
+ * names another one throws a `ConfigError` and makes none.
  */
 export interface AdminPrimitives {
   readonly runtime: Runtime;

@@ -82,7 +82,7 @@ export function surroundingTransactions<Tx>(
       const begin = (bounded?: Bounded) =>
         library.begin(
           (tx) => {
-            // Given up on while it waited for a connection, which is as good as any: the library rolls back and gives it back.
+            // The caller gave up while the pool was busy. The connection that comes now is sound: the library rolls back and returns it.
             if (bounded?.over) return Promise.reject(new Abandoned(signal?.reason, false));
             const held = { tx, open: true, afterCommit };
             const ended = () => {

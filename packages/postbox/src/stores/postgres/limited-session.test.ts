@@ -101,4 +101,34 @@ describeOnEach("postgres", ({ url }) => {
     expect(log.of("delivery.parked")).toEqual([]);
     expect(log.of("router.failed").map(({ error }) => error.code)).toEqual(["store-failed", "store-failed"]);
   });
+
+  it("spends no attempt where a partition is missing, which the server reports like a violated check", async () => {
+    const { pool, schema } = data;
+    const store = postgresStore({ pool, schema });
+    await pool.query(`
+      CREATE SEQUENCE ${schema}.inserts;
+      CREATE FUNCTION ${schema}.unpartitioned() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN
+        IF nextval('${schema}.inserts') <= 2 THEN
+          RAISE EXCEPTION 'no partition of relation "inbox_message" found for row' USING ERRCODE = '23514';
+        END IF;
+        RETURN NEW;
+      END $$;
+      CREATE TRIGGER unpartitioned BEFORE INSERT ON ${schema}.inbox_message
+        FOR EACH ROW EXECUTE FUNCTION ${schema}.unpartitioned()`);
+    const broker = memoryBroker();
+    broker.bind("partitioned", [Placed]);
+    const log = telemetryLog();
+    const router = createRouter("partitioned", { telemetry: log.telemetry, maxAttempts: 1, backoff: constant(10) })
+      .use(transaction(store))
+      .use(inbox(store))
+      .on(Placed, async () => {});
+    await createPublisher(broker.sender(), { source: "/orders" }).publish(Placed, { n: 1 });
+    await router.start(broker.receiver());
+    await log.until("delivery.acked");
+    await router.stop();
+    await pool.query(`DROP TRIGGER unpartitioned ON ${schema}.inbox_message`);
+    expect(log.of("delivery.parked")).toEqual([]);
+    expect(log.of("router.failed").map(({ error }) => error.code)).toEqual(["store-failed", "store-failed"]);
+  });
 });
