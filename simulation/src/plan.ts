@@ -109,7 +109,20 @@ export function planOf(seed: number): Plan {
   const inboxes = createChance(seed ^ 0xd0ab1e);
   const durable = !whole.direct && inboxes.is(0.3);
   const kept = { ...whole, durable, ...(inboxes.is(0.15) && { retentionMs: inboxes.pick([1_000, 4_000]) }) };
-  return narrowed(unrouted(kept, createChance(seed ^ 0xd20b5)), createChance(seed ^ 0x0b17e5));
+  const trouble = leaderless(unrouted(kept, createChance(seed ^ 0xd20b5)), createChance(seed ^ 0x1eade2));
+  return narrowed(trouble, createChance(seed ^ 0x0b17e5));
+}
+
+/** Some have partitions that are unavailable for a while, one or both. */
+function leaderless(plan: Plan, chance: Chance): Plan {
+  if (plan.faults.length === 0 || plan.direct || !chance.is(0.15)) return plan;
+  const spell = (partition: number): Fault => {
+    const from = chance.between(0, troubleMs / 2);
+    const weather = { unavailable: [`partition ${partition}`] };
+    return { kind: "broker weather", from, to: from + chance.between(0, troubleMs / 2), weather };
+  };
+  const faults = chance.is(0.3) ? [spell(0), spell(1)] : [spell(chance.count(0, 1))];
+  return { ...plan, faults: [...plan.faults, ...faults] };
 }
 
 /** Some have messages that no queue takes for a while: their sender drops them, or lets them wait. */

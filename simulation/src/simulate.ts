@@ -161,7 +161,7 @@ async function publish(
 
 /** After a refusal nothing is sent twice that was taken before. */
 function isOnlyRefusal(fault: Fault): boolean {
-  const refusals = ["refuses", "rejects", "drops", "waits"];
+  const refusals = ["refuses", "rejects", "drops", "waits", "unavailable"];
   return fault.kind === "broker weather" && Object.keys(fault.weather).every((what) => refusals.includes(what));
 }
 

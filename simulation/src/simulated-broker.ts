@@ -14,6 +14,8 @@ export interface BrokerWeather {
   /** No queue takes it, and its sender was told to drop it, or to let it wait. */
   readonly drops: number;
   readonly waits: number;
+  /** Partitions that cannot be reached. */
+  readonly unavailable: readonly string[];
   /** The connection dies when this message arrives, which may be taken before. */
   readonly dies: number;
   /** It is taken, but its confirm never comes. */
@@ -74,6 +76,7 @@ export class SimulatedBroker {
     return {
       name: "simulated",
       keepsOrder,
+      scopeOf: partitionOf,
       connect: (signal) =>
         new Promise((resolve, reject) => {
           signal.addEventListener("abort", () => reject(signal.reason), { once: true });
@@ -151,7 +154,11 @@ export class SimulatedBroker {
 
   #take(message: Message): Outcome | "dies" | "confirm lost" {
     const { chance, weather, recorder, box } = this.#options;
-    const { refuses, rejects, drops, waits: unrouted, dies, confirmLost, repeats } = weather();
+    const { refuses, rejects, drops, waits: unrouted, unavailable, dies, confirmLost, repeats } = weather();
+    if (unavailable.includes(partitionOf(message))) {
+      recorder.meet("a partition was unavailable");
+      return { status: "unavailable", error: new PostboxError("transport-down", "its partition has no leader") };
+    }
     if (chance.is(refuses)) return failed("refused for now");
     if (chance.is(rejects))
       return { status: "rejected", error: new PostboxError("publish-failed", "refused for good") };
@@ -255,4 +262,9 @@ function waits(text: string): Outcome {
 
 function failed(text: string): Outcome {
   return { status: "failed", error: new PostboxError("publish-failed", text) };
+}
+
+/** One of two: messages of one type go to both, and so do keys. */
+function partitionOf({ key, type }: Message): string {
+  return `partition ${[...(key ?? type)].reduce((sum, character) => sum + character.charCodeAt(0), 0) % 2}`;
 }

@@ -16,6 +16,7 @@ export const situations = [
   "a suspect was counted",
   "a message was parked",
   "a sender has dropped a message",
+  "a partition was unavailable",
   "a confirm got lost",
   "a confirm came after it was given up",
   "a read ended at its bytes",

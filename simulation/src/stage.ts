@@ -16,6 +16,7 @@ const kindly: BrokerWeather = {
   rejects: 0,
   drops: 0,
   waits: 0,
+  unavailable: [],
   dies: 0,
   confirmLost: 0,
   confirmLate: 0,

@@ -27,6 +27,11 @@ export type Outcome =
       /** The reason lies outside of the message: no attempt is spent. Defaults to false. */
       readonly uncounted?: boolean;
     }
+  /**
+   * Not now: the part of the broker that it goes to cannot be reached, while others can. No attempt is spent, and the relay sends nothing
+   * else to that part, `Sender.scopeOf`, until it tries it again after a delay that grows.
+   */
+  | { readonly status: "unavailable"; readonly error: Error }
   /** Never: too large, malformed, refused for good. Sending it again is pointless. */
   | { readonly status: "rejected"; readonly error: Error }
   /** Not sent, as the user has chosen for such a message: it leaves its box, with an entry in the audit. Its key goes on. */
@@ -50,6 +55,11 @@ export interface Sender {
   readonly name: string;
   /** Whether a failure in the middle of a batch also holds back the later messages of the same key, as `failed` and `uncounted`. */
   readonly keepsOrder: boolean;
+  /**
+   * The part of the broker that a message goes to, where that can be unavailable by itself, such as a partition or a host. Always the
+   * same for the same message, and cheap. Undefined: not known before it is sent. Without it, a message's topic.
+   */
+  scopeOf?(message: Message): string | undefined;
   /** Makes sure that the broker can be reached; rejects with a `TransportDownError` if not. Without it, it counts as so. */
   connect?(signal: AbortSignal): Promise<void>;
   send(

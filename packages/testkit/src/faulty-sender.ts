@@ -13,6 +13,8 @@ export type SendFault =
   | "failed"
   /** Refused for now, and for no fault of its own: no attempt is spent. */
   | "waiting"
+  /** What it goes to is unavailable, while the rest of the broker is there. */
+  | "unavailable"
   /** Refused for good. */
   | "rejected"
   /** Left out on purpose: nothing is held back behind it. */
@@ -21,12 +23,16 @@ export type SendFault =
 /** Decides by the message and how many have been sent before it, retries included. */
 export type FaultPlan = (message: Message, sentBefore: number) => SendFault | undefined;
 
-/** A sender that fails as planned and otherwise does what `sender` does; it keeps order where that one does. */
-export function faultySender(sender: Sender, plan: FaultPlan): Sender {
+/**
+ * A sender that fails as planned and otherwise does what `sender` does; it keeps order where that one does. `scopeOf` defaults to that
+ * of `sender`.
+ */
+export function faultySender(sender: Sender, plan: FaultPlan, scopeOf = sender.scopeOf): Sender {
   let sentBefore = 0;
   return {
     name: sender.name,
     keepsOrder: sender.keepsOrder,
+    ...(scopeOf && { scopeOf }),
     async send(messages, settled, signal) {
       const faults = messages.map((message) => plan(message, sentBefore++));
       if (faults.includes("down")) throw new TransportDownError("connect", "the broker is away, as planned");
@@ -60,10 +66,11 @@ export function faultySender(sender: Sender, plan: FaultPlan): Sender {
   };
 }
 
-type Refusal = "failed" | "waiting" | "rejected" | "dropped";
+const refusals = ["failed", "waiting", "unavailable", "rejected", "dropped"] as const;
+type Refusal = (typeof refusals)[number];
 
 function isRefusal(fault: SendFault | undefined): fault is Refusal {
-  return fault === "failed" || fault === "waiting" || fault === "rejected" || fault === "dropped";
+  return (refusals as readonly unknown[]).includes(fault);
 }
 
 function refusal(fault: Refusal, { id }: Message): Outcome {

@@ -19,6 +19,7 @@ export const memoryTransportFeatures: TransportFeatures = {
   routes: false,
   onUnroutable: true,
   unbinds: true,
+  scopes: false,
   outage: true,
   reconnects: false,
   health: false,
@@ -60,6 +61,7 @@ export const memoryLogFeatures: TransportFeatures = {
   streams: true,
   onUnroutable: false,
   unbinds: false,
+  scopes: true,
 };
 
 /** A memory log for `transportSuite`. */
@@ -76,6 +78,8 @@ export async function memoryLogHarness(): Promise<TransportHarness> {
       for (const { topic } of events) log.topic(topic, streams);
     },
     crash: async (receiver) => (receiver as MemoryReceiver).crash(),
+    setAvailable: async (topic, stream, available) =>
+      log.setAvailable(topic, Number(stream.slice(stream.lastIndexOf("/") + 1)), available),
     parked: async () => [],
     async down() {
       away = true;

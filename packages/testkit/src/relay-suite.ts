@@ -4,6 +4,7 @@ import { failureFacts } from "./relay-suite/failure-facts.js";
 import { operatingFacts } from "./relay-suite/operating-facts.js";
 import { operatorSoakFacts } from "./relay-suite/operator-soak-facts.js";
 import { orderFacts } from "./relay-suite/order-facts.js";
+import { scopeFacts } from "./relay-suite/scope-facts.js";
 import { sendingFacts } from "./relay-suite/sending-facts.js";
 import { sourceFacts } from "./relay-suite/source-facts.js";
 import { suspectFacts } from "./relay-suite/suspect-facts.js";
@@ -20,6 +21,7 @@ export function relaySuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   describe(`a relay on ${options.name}`, () => {
     sendingFacts(fact);
     failureFacts(fact);
+    scopeFacts(fact);
     orderFacts(fact);
     takeOverFacts(fact);
     suspectFacts(fact);

@@ -5,6 +5,7 @@ import { passwordFacts } from "./transport-suite/password-facts.js";
 import { receivingFacts } from "./transport-suite/receiving-facts.js";
 import { roundTripFacts } from "./transport-suite/round-trip-facts.js";
 import { routedFacts } from "./transport-suite/routed-facts.js";
+import { scopeFacts } from "./transport-suite/scope-facts.js";
 import { sendingFacts } from "./transport-suite/sending-facts.js";
 import { settlementFacts } from "./transport-suite/settlement-facts.js";
 import { streamFacts } from "./transport-suite/stream-facts.js";
@@ -26,6 +27,7 @@ export function transportSuite(options: TransportSuiteOptions): void {
     passwordFacts(fact);
     routedFacts(fact);
     streamFacts(fact);
+    scopeFacts(fact);
     groupRouterFacts(fact);
   });
 }

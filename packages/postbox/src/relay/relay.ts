@@ -45,7 +45,7 @@ export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: Relay
     store,
     options,
   );
-  const target = targetTo(sender, { publishTimeoutMs, leaseMs, runtime });
+  const target = targetTo(sender, { boxName: outboxBox, publishTimeoutMs, leaseMs, backoff, runtime, telemetry });
   const run = (signal: AbortSignal, ready: () => void) =>
     runTo(sender, { box: outboxBox, backoff, runtime, telemetry }, signal, ready, (stop, reached) =>
       drainLoop.run(target, stop, reached),

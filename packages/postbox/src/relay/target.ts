@@ -2,11 +2,13 @@ import type { PostboxError } from "../errors.js";
 import type { Row } from "../store.js";
 import type { Outcome } from "../transport.js";
 
-/**
- * What became of a row: what a sender says of its message, that it was given back untried, or that it was handled, and has left
- * the box by that.
- */
-export type RowOutcome = Outcome | { readonly status: "released" } | { readonly status: "handled" };
+/** What a sender says of a message; where it goes to something unavailable, with the time until that is tried again. */
+export type SendOutcome =
+  | Exclude<Outcome, { readonly status: "unavailable" }>
+  | { readonly status: "unavailable"; readonly error: Error; readonly retryInMs: number };
+
+/** What became of a row: also that it was given back untried, or that it was handled, and has left the box by that. */
+export type RowOutcome = SendOutcome | { readonly status: "released" } | { readonly status: "handled" };
 
 export interface Dispatched {
   /** Without an outcome, since the transport went down: they may or may not have arrived. */
@@ -26,6 +28,8 @@ export interface Target {
   /** How many rows it takes at once for now. */
   most(): number;
   connect?(signal: AbortSignal): Promise<void>;
+  /** The outcome of a row that it need not be given, since what that goes to is unavailable. */
+  refuses?(row: Row): SendOutcome | undefined;
   /**
    * Reports each row once, as soon as its outcome is known; with `idle`, that may be after this has resolved. Never rejects. A row that
    * was answered as undecided may still be reported as sent.

@@ -61,6 +61,16 @@ export type TelemetryEvent =
       readonly error: PostboxError;
     }
   | { readonly name: "breaker.closed"; readonly box: string; readonly sender: string }
+  /** A part of the broker cannot be reached, such as a partition: what goes there waits until it is tried again after `retryInMs`. */
+  | {
+      readonly name: "scope.unavailable";
+      readonly box: string;
+      readonly sender: string;
+      readonly scope: string;
+      readonly retryInMs: number;
+      readonly error: PostboxError;
+    }
+  | { readonly name: "scope.available"; readonly box: string; readonly sender: string; readonly scope: string }
   | { readonly name: "message.sent"; readonly box: string; readonly id: string; readonly attempt: number }
   | ({
       readonly name: "message.failed";
@@ -70,7 +80,8 @@ export type TelemetryEvent =
       readonly error: Error;
     } & AboutMessage)
   | { readonly name: "message.late"; readonly box: string; readonly id: string; readonly ageMs: number }
-  | { readonly name: "message.held"; readonly box: string; readonly id: string; readonly key: string }
+  /** It waits: behind a failed one of its key, or since what it goes to is unavailable. */
+  | { readonly name: "message.held"; readonly box: string; readonly id: string; readonly key?: string }
   | { readonly name: "message.suspected"; readonly box: string; readonly id: string; readonly crashes: number }
   | ({ readonly name: "message.parked"; readonly box: string; readonly error: Error } & AboutMessage)
   | ({ readonly name: "message.dropped"; readonly box: string; readonly error: Error } & AboutMessage)

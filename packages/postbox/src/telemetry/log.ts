@@ -50,6 +50,8 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   // Reported with its cause and its delay as relay.failed.
   "breaker.opened": "debug",
   "breaker.closed": "info",
+  "scope.unavailable": "warn",
+  "scope.available": "info",
   "message.sent": "debug",
   "message.failed": "warn",
   "message.held": "debug",

@@ -35,6 +35,8 @@ export interface TransportFeatures {
   readonly onUnroutable: boolean;
   /** The harness can take a binding away, with `unbind()`. */
   readonly unbinds: boolean;
+  /** The harness can make one stream of a topic unavailable to senders, with `setAvailable()`. With `streams`. */
+  readonly scopes: boolean;
   /** The harness can take the broker away, with `down()` and `up()`. */
   readonly outage: boolean;
   /** The harness can cut a receiver's connection, with `interrupt()`; it makes another one by itself. */
@@ -95,6 +97,8 @@ export interface TransportHarness {
   readonly maxMessageBytes?: number;
   /** With `unbinds`: takes back what `bind` did, but for the queue. */
   unbind?(queue: string, events: readonly EventDefinition[]): Promise<void>;
+  /** With `scopes`: whether senders reach this stream of a topic, as its deliveries name it. */
+  setAvailable?(topic: string, stream: string, available: boolean): Promise<void>;
   /** With `outage`: makes the broker unreachable for senders. */
   down?(): Promise<void>;
   up?(): Promise<void>;

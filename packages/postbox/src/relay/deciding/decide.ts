@@ -4,8 +4,8 @@ import { storedError } from "../../internal/stored-error.js";
 import { expiredError, lifeLeftMs } from "../../message/expiry.js";
 import type { Row, Settlement } from "../../store.js";
 import { aboutMessage, type TelemetryEvent } from "../../telemetry/events.js";
-import type { Outcome } from "../../transport.js";
 import type { DrainContext } from "../context.js";
+import type { SendOutcome } from "../target.js";
 
 /** What becomes of a row, and what there is to tell once that is stored. */
 export interface Decision {
@@ -22,7 +22,7 @@ export interface Decision {
  */
 export function decide(
   row: Row,
-  outcome: Outcome,
+  outcome: SendOutcome,
   ahead: "held" | "parked" | undefined,
   options: DrainContext,
 ): Decision {
@@ -37,6 +37,7 @@ export function decide(
   if (ahead !== undefined && row.fault === undefined) return queueBehind(row, ahead, options);
   const about = aboutMessage(row.message);
   const text = storedError(error.message);
+  if (outcome.status === "unavailable") return decideUnavailable(row, outcome, text, options);
   const isCounted = !(outcome.status === "failed" && outcome.uncounted);
   const attempts = row.attempts + (isCounted ? 1 : 0);
   const permanent = outcome.status === "rejected" || error instanceof PermanentError || options.isPermanent(error);
@@ -54,24 +55,39 @@ export function decide(
   return { settlement: { row, to: "wait", attempts, retryInMs, error: text }, event };
 }
 
+/** That is told once for all that goes there; each message is only held. */
+function decideUnavailable(
+  row: Row,
+  { retryInMs: inMs }: { readonly retryInMs: number },
+  error: string,
+  { order, boxName: box }: DrainContext,
+): Decision {
+  const { id, key } = row.message;
+  const retryInMs = Math.ceil(inMs);
+  const event: TelemetryEvent = { name: "message.held", box, id, ...(key !== undefined && { key }) };
+  if (order === "total")
+    return { settlement: { row, to: "pending", attempts: row.attempts, error }, event, againInMs: retryInMs };
+  return { settlement: { row, to: "wait", attempts: row.attempts, retryInMs, error }, event };
+}
+
 /** What ends a message before it is sent: that it is worthless by now. */
-export function expiry({ message }: Row, clock: Pick<Runtime, "now">): Outcome | undefined {
+export function expiry({ message }: Row, clock: Pick<Runtime, "now">): SendOutcome | undefined {
   // Most messages never expire, and the clock is not read for those.
   if (message.extensions.expirytime === undefined || lifeLeftMs(message, clock.now()) > 0) return undefined;
   return { status: "rejected", error: expiredError(message) };
 }
 
 /** What ends a row whose stored columns make no message: it is parked as it is. */
-export function unreadable({ fault }: Row): Outcome | undefined {
+export function unreadable({ fault }: Row): SendOutcome | undefined {
   return fault && { status: "rejected", error: fault };
 }
 
 /** Whether nothing was held back behind it: it was never with the sender. */
-export function holdsNothingBack(row: Row, outcome: Outcome): boolean {
+export function holdsNothingBack(row: Row, outcome: SendOutcome): boolean {
   return row.fault !== undefined || isExpiry(outcome);
 }
 
-function isExpiry(outcome: Outcome): boolean {
+function isExpiry(outcome: SendOutcome): boolean {
   if (outcome.status !== "rejected") return false;
   return outcome.error instanceof PermanentError && outcome.error.code === "message-expired";
 }
@@ -94,7 +110,7 @@ function decideDropped(row: Row, error: Error, reason: string, { boxName: box }:
 }
 
 /** What no database has a type for is no wish: its settle would fail for ever. */
-function wished(outcome: Outcome): number | undefined {
+function wished(outcome: SendOutcome): number | undefined {
   if (outcome.status !== "failed" || outcome.retryInMs === undefined) return undefined;
   const ms = Math.min(outcome.retryInMs, longestTimerMs);
   return ms >= 0 ? ms : undefined;

@@ -1,6 +1,6 @@
 import { PostboxError } from "../../errors.js";
 import type { Row } from "../../store.js";
-import type { Outcome } from "../../transport.js";
+import type { SendOutcome } from "../target.js";
 
 /*
  * A message may be the reason why a process or a connection dies: it would be sent again, and kill again, for ever. So what
@@ -14,7 +14,7 @@ export const aloneFrom = 2;
 const hopelessFrom = 4;
 
 /** How a row that is to be sent no more ends. */
-export function hopeless(row: Row): Outcome | undefined {
+export function hopeless(row: Row): SendOutcome | undefined {
   if (row.crashes < hopelessFrom) return undefined;
   const text =
     `it was on its way ${row.crashes} times when the process or the connection died, the last two times alone; ` +

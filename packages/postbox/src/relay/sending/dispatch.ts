@@ -3,19 +3,25 @@ import type { Runtime } from "../../internal/runtime.js";
 import { withTimeout } from "../../internal/with-timeout.js";
 import type { Row } from "../../store.js";
 import type { Outcome, Sender } from "../../transport.js";
-import type { Dispatched, Target } from "../target.js";
+import type { DrainContext } from "../context.js";
+import type { Dispatched, SendOutcome, Target } from "../target.js";
 import { createPace, type PaceOptions } from "./pace.js";
+import { createScopes, type Scopes } from "./scopes.js";
 
-type Report = (row: Row, outcome: Outcome) => void;
+type Report = (row: Row, outcome: SendOutcome) => void;
+
+type TargetOptions = PaceOptions & Pick<DrainContext, "boxName" | "backoff" | "runtime" | "telemetry">;
 
 /** Carries rows to a sender, which has `publishTimeoutMs` for each batch; more, and for fewer rows, after a timeout. */
-export function targetTo(sender: Sender, options: PaceOptions & { readonly runtime: Runtime }): Target {
+export function targetTo(sender: Sender, options: TargetOptions): Target {
   const { runtime } = options;
   const pace = createPace(options);
+  const scopes = createScopes({ ...options, sender });
+  const to: Destination = { sender, scopes, runtime };
 
   async function handOver(batch: readonly Row[], report: Report): Promise<Dispatched> {
     const startedAt = runtime.monotonic();
-    const dispatched = await dispatch(batch, sender, pace.timeoutMs, runtime, report);
+    const dispatched = await dispatch(batch, to, pace.timeoutMs, report);
     if (dispatched.down?.code === "publish-timeout") pace.timedOut(batch.length);
     else if (dispatched.down === undefined) pace.answered(runtime.monotonic() - startedAt);
     return dispatched;
@@ -27,17 +33,27 @@ export function targetTo(sender: Sender, options: PaceOptions & { readonly runti
     oneByOne: false,
     most: () => pace.most,
     connect: async (signal) => sender.connect?.(signal),
+    refuses({ message }) {
+      const closed = scopes.closedTo(message);
+      return closed && { status: "unavailable", ...closed };
+    },
     handOver,
   };
 }
 
+interface Destination {
+  readonly sender: Sender;
+  readonly scopes: Scopes;
+  readonly runtime: Runtime;
+}
+
 async function dispatch(
   batch: readonly Row[],
-  sender: Sender,
+  to: Destination,
   timeoutMs: number,
-  runtime: Runtime,
   report: Report,
 ): Promise<Dispatched> {
+  const { sender, scopes, runtime } = to;
   if (batch.length === 0) return { undecided: [] };
   const open = new Set(batch);
   /** Given back without an outcome. A confirmation that comes later still counts; any other outcome is that of the next try. */
@@ -51,7 +67,7 @@ async function dispatch(
   const settled = (index: number, told: Outcome) => {
     const row = batch[index];
     if (row === undefined) return;
-    const outcome = sound(told, sender);
+    const outcome = scoped(row, sound(told, sender), scopes);
     if (open.delete(row)) {
       if (holdsKey(outcome)) failedKeys.add(row.message.key);
       report(row, outcome);
@@ -87,14 +103,13 @@ async function dispatch(
       if (holdsKey(outcome)) failedKeys.add(row.message.key);
       report(row, outcome);
     };
-    const first = await dispatch(others.slice(0, half), sender, timeoutMs, runtime, watching);
+    const first = await dispatch(others.slice(0, half), to, timeoutMs, watching);
     const rest = others.slice(half);
     if (first.down !== undefined) return { ...first, undecided: [...behind, ...first.undecided, ...rest] };
     const second = await dispatch(
       rest.filter((row) => !isBehind(row)),
-      sender,
+      to,
       timeoutMs,
-      runtime,
       report,
     );
     return { ...second, undecided: [...behind, ...first.undecided, ...rest.filter(isBehind), ...second.undecided] };
@@ -102,8 +117,15 @@ async function dispatch(
 }
 
 /** Whether the later ones of its key are not sent before it. */
-function holdsKey({ status }: Outcome): boolean {
+function holdsKey({ status }: SendOutcome): boolean {
   return status !== "sent";
+}
+
+/** With the time until what it goes to is tried again, if that is unavailable. */
+function scoped({ message }: Row, outcome: Outcome, scopes: Scopes): SendOutcome {
+  if (outcome.status === "sent") scopes.sent(message);
+  if (outcome.status !== "unavailable") return outcome;
+  return { ...outcome, retryInMs: scopes.failed(message, outcome.error) };
 }
 
 /** Whether a sender failed because it does not reach its broker, and not because of a message. */
@@ -130,17 +152,19 @@ function saysOutage(cause: unknown, depth: number): boolean {
 /** As Node names what becomes of sockets and names of hosts. */
 const networkErrors = /^(E(CONN|HOST|NET|PIPE|TIMEDOUT|AI_|NOTFOUND|ADDR|SOCKET)|ERR_(SOCKET|STREAM|TLS|SSL)|UND_ERR_)/;
 
-function thrownFor(sender: Sender, cause: unknown): Outcome {
+function thrownFor(sender: Sender, cause: unknown): SendOutcome {
   if (isPermanentError(cause)) return { status: "rejected", error: cause };
   const text = `${sender.name} threw while it sent this message: ${PostboxError.from(cause).message}`;
   return { status: "failed", error: new PostboxError("publish-failed", text, { cause }) };
 }
 
+const notSent: ReadonlySet<unknown> = new Set(["failed", "unavailable", "rejected", "dropped"]);
+
 /** An outcome of which nothing surprising comes later: a sender is somebody's code, and may report what it has caught. */
 function sound(told: Outcome, sender: Sender): Outcome {
   try {
     if (told.status === "sent") return told;
-    if (told.status === "failed" || told.status === "rejected" || told.status === "dropped") {
+    if (notSent.has(told.status)) {
       if (told.error instanceof Error && typeof told.error.message === "string") return told;
       const text = `${sender.name} did not send this message: ${PostboxError.from(told.error).message}`;
       return { ...told, error: new PostboxError("publish-failed", text, { cause: told.error }) };
@@ -160,7 +184,7 @@ function isPermanentError(cause: unknown): cause is PermanentError {
   }
 }
 
-function unreported(sender: Sender): Outcome {
+function unreported(sender: Sender): SendOutcome {
   const text = `${sender.name} reported no outcome of this message; it is tried again`;
   return { status: "failed", error: new PostboxError("publish-failed", text) };
 }

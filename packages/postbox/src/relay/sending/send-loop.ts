@@ -8,7 +8,7 @@ import { type Doubt, hopeless } from "../isolation/suspicion.js";
 import type { Window } from "../ordering/window.js";
 import type { Ownership } from "../owning/ownership.js";
 import type { Settler } from "../settling/settler.js";
-import type { Dispatched, Target } from "../target.js";
+import type { Dispatched, SendOutcome, Target } from "../target.js";
 import { type Breaker, createBreaker } from "./breaker.js";
 import type { Outcomes } from "./outcomes.js";
 
@@ -52,7 +52,7 @@ export class SendLoop {
       while (this.#maySend) {
         const batch = this.#take();
         if (batch.length === 0) break;
-        const worth = batch.filter((row) => !this.#endsHere(row));
+        const worth = this.#worth(batch);
         if (worth.length > 0) this.#send(worth);
       }
       roomLeft();
@@ -81,6 +81,23 @@ export class SendLoop {
     const isWell = doubt.none;
     const most = isWell && !oneByOne ? Math.min(batchSize, target.most(), maxInFlight - window.inFlight) : 1;
     return window.take(most, maxInFlightBytes - window.inFlightBytes, isWell, settler.size === 0);
+  }
+
+  /** The rows of a batch that are given to the target. */
+  #worth(batch: readonly Row[]): readonly Row[] {
+    const { target, outcomes } = this.#options;
+    let behind: Map<string | undefined, SendOutcome> | undefined;
+    return batch.filter((row) => {
+      if (this.#endsHere(row)) return false;
+      const { key } = row.message;
+      // What is behind it of its key may go somewhere else: it waits with it.
+      const refused = (key === undefined ? undefined : behind?.get(key)) ?? target.refuses?.(row);
+      if (refused === undefined) return true;
+      behind ??= new Map();
+      behind.set(key, refused);
+      outcomes.report(row, refused);
+      return false;
+    });
   }
 
   /** Whether a row ends without being sent: it has killed too often, cannot be read, or has expired. Also reports it then. */

@@ -5,6 +5,8 @@ import { copyOf } from "./memory-queue.js";
 export class LogPartition {
   /** Its topic and its number: what a delivery names as its stream. */
   readonly name: string;
+  /** Whether senders reach it. A partition of a real broker has moments without a leader. */
+  isAvailable = true;
   readonly #messages: Message[] = [];
   readonly #readers = new Set<() => void>();
 

@@ -1,6 +1,7 @@
-import { ConfigError } from "../../errors.js";
+import { ConfigError, PostboxError } from "../../errors.js";
+import type { Message } from "../../message/message.js";
 import { checkOptions, count, text } from "../../options.js";
-import type { Sender } from "../../transport.js";
+import type { Outcome, Sender } from "../../transport.js";
 import { LogGroup } from "./log-group.js";
 import { LogMember } from "./log-member.js";
 import { LogPartition, partitionOf } from "./log-partition.js";
@@ -27,6 +28,11 @@ export interface MemoryLog {
   receiver(options?: MemoryLogReceiverOptions): MemoryReceiver;
   /** Makes a topic with so many partitions. A topic that is used before has the default number. May be repeated with the same number. */
   topic(name: string, partitions: number): void;
+  /**
+   * Whether senders reach a partition of a topic, by its number. One that they do not reach is as a partition without a leader: what goes
+   * there is `unavailable`, and everything else is sent.
+   */
+  setAvailable(topic: string, partition: number, available: boolean): void;
   /** How many messages of a topic a group has not committed. */
   lag(group: string, topic: string): number;
 }
@@ -48,6 +54,17 @@ export function memoryLog(options: MemoryLogOptions = {}): MemoryLog {
     topics.set(topic, made);
     return made;
   };
+  const keyedPartition = ({ topic, key }: Message): LogPartition | undefined => {
+    const partitions = partitionsOf(topic);
+    return key === undefined ? undefined : partitions[partitionOf(key, partitions.length)];
+  };
+  /** In turns among those that can be reached; one that cannot, if none can. */
+  const nextAvailable = (topic: string): LogPartition => {
+    const partitions = partitionsOf(topic);
+    const from = keyless++ % partitions.length;
+    const inTurn = [...partitions.slice(from), ...partitions.slice(0, from)];
+    return (inTurn.find(({ isAvailable }) => isAvailable) ?? inTurn[0]) as LogPartition;
+  };
   const groupOf = (name: string): LogGroup => {
     const group = groups.get(name) ?? new LogGroup(partitionsOf);
     groups.set(name, group);
@@ -64,6 +81,14 @@ export function memoryLog(options: MemoryLogOptions = {}): MemoryLog {
         { path: "partitions" },
       );
     },
+    setAvailable(name, number, available) {
+      const partition = partitionsOf(name)[number];
+      if (partition !== undefined) partition.isAvailable = available;
+      else {
+        const text = `memoryLog.setAvailable: ${name} has no partition ${number}; it has ${partitionsOf(name).length}, counted from 0`;
+        throw new ConfigError("option-invalid", text, { path: "partition" });
+      }
+    },
     lag(group, topic) {
       const of = groupOf(group);
       return partitionsOf(topic).reduce(
@@ -71,14 +96,16 @@ export function memoryLog(options: MemoryLogOptions = {}): MemoryLog {
         0,
       );
     },
-    sender: () =>
-      orderedSender("memory-log", (message) => {
-        const partitions = partitionsOf(message.topic);
-        const place =
-          message.key === undefined ? keyless++ % partitions.length : partitionOf(message.key, partitions.length);
-        partitions[place]?.append(message);
+    sender: () => ({
+      ...orderedSender("memory-log", (message) => {
+        const partition = keyedPartition(message) ?? nextAvailable(message.topic);
+        if (!partition.isAvailable) return unavailable(message, partition.name);
+        partition.append(message);
         return { status: "sent" };
       }),
+      // A message without a key goes wherever it can.
+      scopeOf: (message) => keyedPartition(message)?.name,
+    }),
     receiver(receiverOptions = {}) {
       checkOptions("memoryLog.receiver", receiverOptions, { group: text, prefetch: count, prefetchBytes: count });
       const { group, prefetch = 100, prefetchBytes = 16 * 1024 * 1024 } = receiverOptions;
@@ -106,4 +133,9 @@ export function memoryLog(options: MemoryLogOptions = {}): MemoryLog {
       };
     },
   };
+}
+
+function unavailable({ id }: Message, partition: string): Outcome {
+  const text = `message ${id} was not sent: partition ${partition} is unavailable; the relay tries it again`;
+  return { status: "unavailable", error: new PostboxError("transport-down", text) };
 }

@@ -27,6 +27,7 @@ const features = {
   routes: true,
   onUnroutable: true,
   unbinds: true,
+  scopes: false,
   outage: true,
   reconnects: true,
   health: true,
