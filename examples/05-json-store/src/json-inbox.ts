@@ -1,7 +1,15 @@
-import { type Arrival, type Aside, type Inbox, inboxOf, type Remembered, type RememberOptions } from "postbox/store";
+import {
+  type Arrival,
+  type Aside,
+  asideSettlement,
+  type Inbox,
+  inboxOf,
+  type Remembered,
+  type RememberOptions,
+} from "postbox/store";
 import { boxIn, type JsonDatabase } from "./database.js";
 import type { JsonTransaction } from "./json-transaction.js";
-import { append, isHeld, jsonOf, seen, settle } from "./rows.js";
+import { append, jsonOf, seen, settle } from "./rows.js";
 import type { BoxState } from "./state.js";
 
 /** The inboxes of all consumers. What each remembers is part of its box. */
@@ -39,15 +47,11 @@ export function jsonInbox(database: JsonDatabase): Inbox<JsonTransaction> {
   };
 }
 
-/** A message that fails while its key is held already waits behind the others, and leaves the delay as it is. */
 function setAside(box: BoxState, arrival: Arrival, aside: Aside, options: RememberOptions, now: number): Remembered {
   const remembered = remember(box, arrival, options, now);
   if (remembered !== "new" && !(aside.to === "parked" && aside.anyway)) return remembered;
   const stored = append(box, jsonOf(arrival.message), now);
-  const row = seen(box, stored);
-  const { attempts, error } = aside;
-  const isBehind = aside.to === "wait" && isHeld(box, stored);
-  settle(box, [isBehind ? { row, to: "wait", attempts, error } : { row, ...aside }], now);
+  settle(box, [asideSettlement(seen(box, stored), aside, box.holds.values())], now);
   return remembered;
 }
 

@@ -399,7 +399,10 @@ export interface Inbox<Tx> {
   remember(tx: Tx, arrival: Arrival, options: RememberOptions): Promise<Remembered>;
   /** Appends those of these that are new to the box of their consumer, which all have in common, in their order, all in one step. */
   keep(arrivals: readonly Arrival[], options: RememberOptions, signal?: AbortSignal): Promise<readonly Remembered[]>;
-  /** Puts one aside in the box of its consumer, in a transaction of its own; only what is new, unless `anyway`. */
+  /**
+   * Puts one aside in the box of its consumer, in a transaction of its own; only what is new, unless `anyway`. If its key is held
+   * already, the message waits behind the others, and the key stays due when it was.
+   */
   setAside(arrival: Arrival, aside: Aside, options: RememberOptions, signal?: AbortSignal): Promise<Remembered>;
   /**
    * Takes a row out of the box of its consumer within `tx`, as handled. False: its lane has another owner than the one of `epoch`, or

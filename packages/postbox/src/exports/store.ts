@@ -54,6 +54,7 @@ export { createMessage, type MessageInput, type MessageLimits } from "../message
 export { type WriterRange, WriterRanges } from "../stores/writer-ranges.js";
 export { consumerOf, requireBox } from "../stores/box-names.js";
 export {
+  asideSettlement,
   holdNames,
   type RowWrite,
   type SettledHold,

@@ -1,5 +1,5 @@
 import type { Message } from "../message/message.js";
-import type { Row, Settlement, SettleOptions } from "../store.js";
+import type { Aside, Row, Settlement, SettleOptions } from "../store.js";
 import { keptFailures } from "./admin-options.js";
 
 /*
@@ -132,6 +132,18 @@ export function settlePlan<R extends SettledRow>(
     if (to === "dropped") dropped.set(settlement.reason, [...(dropped.get(settlement.reason) ?? []), row.message.id]);
   }
   return { rows: written, ...planned.changes(), drops: [...dropped].map(([reason, ids]) => ({ reason, ids })) };
+}
+
+/**
+ * What `Inbox.setAside` settles of a row that it has just appended. A failure moves no hold that is there already: the message waits
+ * behind those of its key, and the key stays due when it was. `holds` are those of the row's lane, or at least the ones of `holdNames`.
+ */
+export function asideSettlement(row: Row, aside: Aside, holds: Iterable<HoldName>): Settlement {
+  const name = holdOfKey(row.message);
+  const isHeld = [...holds].some((hold) => hold.lane === row.lane && hold.name === name);
+  if (aside.to === "parked" || !isHeld) return { row, ...aside };
+  const { attempts, error } = aside;
+  return { row, to: "wait", attempts, error };
 }
 
 function placeOf({ lane, position }: Pick<Row, "lane" | "position">, waiting: boolean): string {

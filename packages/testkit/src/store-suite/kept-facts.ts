@@ -304,10 +304,13 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
     fact("behind what waits for the same key, which stays due when it was", async (harness) => {
       const { store } = harness;
       await setAside(store, testMessage("first", { key: "k" }), later);
-      await setAside(store, testMessage("second", { key: "k" }), { ...later, retryInMs: 1 });
-      await harness.advance(60_000);
-      const { rows } = await owned(harness);
-      expect(rows.map(({ message }) => message.id)).toEqual(["first", "second"]);
+      await setAside(store, testMessage("sooner", { key: "k" }), { ...later, retryInMs: 1 });
+      await setAside(store, testMessage("later", { key: "k" }), { ...later, retryInMs: 3_600_000 });
+      await harness.advance(30_000);
+      const { rows, due } = await owned(harness);
+      expect(rows).toEqual([]);
+      await harness.advance(30_000);
+      expect((await due()).map(({ message }) => message.id)).toEqual(["first", "sooner", "later"]);
     });
   });
 

@@ -23,7 +23,7 @@ import {
   type TakenLane,
 } from "../../store.js";
 import { statuses } from "../admin-options.js";
-import { settlePlan } from "../settle-plan.js";
+import { asideSettlement, settlePlan } from "../settle-plan.js";
 import { WriterRanges } from "../writer-ranges.js";
 import { byPosition, copyOf, MemoryLane, type StoredRow } from "./memory-lane.js";
 import { MemoryOwners } from "./memory-owners.js";
@@ -243,8 +243,10 @@ export class MemoryBox implements Box {
   /** Puts a message aside that was never here. */
   setAside(message: Message, aside: Aside): void {
     const row = this.#fresh(message, this.#now());
-    this.#lane(row.lane).add(row);
-    this.#settle([{ row: { ...row, waiting: false, held: false }, ...aside }]);
+    const lane = this.#lane(row.lane);
+    lane.add(row);
+    const read = { ...row, waiting: false, held: false };
+    this.#settle([asideSettlement(read, aside, lane.loaded(read).holds)]);
   }
 
   /** Whether this row is here as it was read, in a lane whose epoch stands. */
