@@ -3,7 +3,7 @@ import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { describeOnEach } from "@postbox/testkit/servers";
 import pg from "pg";
-import { createRouter, defineEvent, type Relay, type RunsReceiver, transaction } from "postbox";
+import { createRouter, defineEvent, type Messaging, transaction } from "postbox";
 import type { defineMiddleware, InTransaction } from "postbox/middleware";
 import { postgresStore } from "postbox/postgres";
 import { afterAll, beforeAll, expect, it } from "vitest";
@@ -41,31 +41,42 @@ describeOnEach("postgres", (server) => {
     const files = { ...given, ...snippets("README.md") };
     expect(Object.keys(files).sort()).toEqual([
       "billing.ts",
-      "broker.ts",
       "db.ts",
       "events.ts",
+      "main.ts",
+      "messaging.ts",
       "orders.ts",
-      "relay.ts",
+      "parts.ts",
     ]);
     await compile(folder, files);
 
     const url = new URL(server.url);
     url.pathname = name;
     process.env.README_DATABASE_URL = url.href;
-    const { pool } = (await import(join(folder, "db.ts"))) as { pool: pg.Pool };
+    const load = (file: string) => import(join(folder, file));
+    const { pool } = (await load("db.ts")) as { pool: pg.Pool };
     await pool.query("create table orders (id text primary key, total int); create table invoices (order_id text)");
-    const { placeOrder } = await import(join(folder, "orders.ts"));
-    const { router } = (await import(join(folder, "billing.ts"))) as { router: RunsReceiver };
-    const { relay } = (await import(join(folder, "relay.ts"))) as { relay: Relay };
-    const { broker } = await import(join(folder, "broker.ts"));
+    const invoices = async () => (await pool.query("select order_id from invoices order by 1")).rows;
+    const isSent = async () => (await pool.query("select from postbox.outbox_pending")).rowCount === 0;
+    const { placeOrder } = await load("orders.ts");
+    const { messaging } = (await load("messaging.ts")) as { messaging: Messaging };
     try {
+      const listeners = process.listenerCount("SIGTERM");
+      await load("main.ts");
+      expect(process.listenerCount("SIGTERM")).toBe(listeners + 1);
       await placeOrder({ id: "order-1", total: 7 });
       await expect(placeOrder({ id: "order-1", total: 7 })).rejects.toThrow();
-      await until(async () => broker.depth("mail") === 1);
-      expect((await pool.query("select order_id from invoices")).rows).toEqual([{ order_id: "order-1" }]);
-      await until(async () => (await pool.query("select from postbox.outbox_pending")).rowCount === 0);
+      await until(async () => (await invoices()).length === 1 && (await isSent()));
+      await messaging.close();
+
+      const parts = await load("parts.ts");
+      await placeOrder({ id: "order-2", total: 8 });
+      await parts.start();
+      await until(async () => parts.broker.depth("mail") === 1 && (await isSent()));
+      await parts.stop();
+      expect(await invoices()).toEqual([{ order_id: "order-1" }, { order_id: "order-2" }]);
     } finally {
-      await Promise.all([relay.stop(), router.stop()]);
+      await messaging.close();
       await pool.end();
     }
   });
