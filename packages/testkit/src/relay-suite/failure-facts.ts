@@ -2,7 +2,7 @@ import { constant, type Message, type Sender } from "postbox";
 import { describe, expect } from "vitest";
 import { faultySender, type SendFault } from "../faulty-sender.js";
 import { gate } from "../gate.js";
-import { testMessage } from "../messages.js";
+import { testMessage, testMessages } from "../messages.js";
 import { recordingSender } from "../recording-sender.js";
 import type { StoreFact } from "../store-suite/store-facts.js";
 import { emptyBox } from "../store-suite/store-harness.js";
@@ -373,6 +373,33 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       });
       expect(calls).toBe(1);
       expect((await harness.contents("outbox")).pending).toEqual(["1", "2"]);
+    });
+
+    fact("batches that time out together count as one failure of the broker", async (harness) => {
+      const allGivenUp = gate();
+      let givenUp = 0;
+      const sender: Sender = {
+        name: "silent",
+        keepsOrder: false,
+        send: (_, __, signal) =>
+          new Promise<void>((_, reject) =>
+            signal.addEventListener("abort", () => {
+              if (++givenUp === 10) allGivenUp.open();
+              reject(signal.reason);
+            }),
+          ),
+      };
+      await commit(harness, ...testMessages("m", 10));
+      const failures: number[] = [];
+      const backoff = (attempt: number) => {
+        failures.push(attempt);
+        return anHourMs;
+      };
+      const relay = relayOn(harness.store, sender, { batchSize: 1, maxInFlight: 10, publishTimeoutMs: 100, backoff });
+      await whileRunning(relay, () => allGivenUp.opened);
+      expect(relay.log.of("breaker.opened")).toHaveLength(1);
+      expect(relay.log.of("relay.failed")).toHaveLength(1);
+      expect(failures).toEqual([1]);
     });
 
     fact("the first report of a message counts", async (harness) => {

@@ -6,16 +6,18 @@ export interface BreakerOptions extends Pick<DrainContext, "boxName" | "backoff"
 }
 
 /**
- * Stops sending while the transport is away. After each delay one batch tries; when it gets through, all may follow.
- * No message spends an attempt for it.
+ * Stops sending while the transport is unavailable. After each delay one batch tries; when it gets through, all may follow.
+ * No message spends an attempt for it. Batches that were in flight together fail together: they count as one failure.
  */
 export interface Breaker {
   /** Whether a batch may be sent now, when so many are on their way. */
   allows(batchesInFlight: number): boolean;
+  /** A batch is sent: answers with what to give back if it fails. */
+  begin(): number;
   /** The transport answered. */
   close(): void;
-  /** It did not: answers with how long to wait. */
-  open(error: PostboxError): number;
+  /** It did not: answers with how long to wait; undefined if this batch was in flight already when the breaker opened last. */
+  open(error: PostboxError, begun: number): number | undefined;
   /** How long until the next try; undefined while nothing is to be waited for. */
   waitMs(): number | undefined;
 }
@@ -23,13 +25,17 @@ export interface Breaker {
 export function createBreaker({ boxName, target, backoff, runtime, telemetry }: BreakerOptions): Breaker {
   let failures = 0;
   let until = 0;
+  let opened = 0;
   return {
     allows: (batchesInFlight) => failures === 0 || (batchesInFlight === 0 && runtime.monotonic() >= until),
+    begin: () => opened,
     close() {
       if (failures > 0) telemetry({ name: "breaker.closed", box: boxName, sender: target.name });
       failures = 0;
     },
-    open(error) {
+    open(error, begun) {
+      if (failures > 0 && begun < opened) return undefined;
+      opened++;
       const retryInMs = backoff(++failures, runtime.random);
       until = runtime.monotonic() + retryInMs;
       telemetry({ name: "breaker.opened", box: boxName, sender: target.name, retryInMs, error });

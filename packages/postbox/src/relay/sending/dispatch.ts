@@ -10,7 +10,7 @@ import { createScopes, type Scopes } from "./scopes.js";
 
 type Report = (row: Row, outcome: SendOutcome) => void;
 
-type TargetOptions = PaceOptions & Pick<DrainContext, "boxName" | "backoff" | "runtime" | "telemetry">;
+type TargetOptions = PaceOptions & Pick<DrainContext, "boxName" | "backoff" | "telemetry">;
 
 /** Carries rows to a sender, which has `publishTimeoutMs` for each batch; more, and for fewer rows, after a timeout. */
 export function targetTo(sender: Sender, options: TargetOptions): Target {
@@ -22,7 +22,7 @@ export function targetTo(sender: Sender, options: TargetOptions): Target {
   async function handOver(batch: readonly Row[], report: Report): Promise<Dispatched> {
     const startedAt = runtime.monotonic();
     const dispatched = await dispatch(batch, to, pace.timeoutMs, report);
-    if (dispatched.down?.code === "publish-timeout") pace.timedOut(batch.length);
+    if (dispatched.down?.code === "publish-timeout") pace.timedOut(batch.length, startedAt);
     else if (dispatched.down === undefined) pace.answered(runtime.monotonic() - startedAt);
     return dispatched;
   }

@@ -1,7 +1,6 @@
-export interface PaceOptions {
-  readonly publishTimeoutMs: number;
-  readonly leaseMs: number;
-}
+import type { DrainContext } from "../context.js";
+
+export type PaceOptions = Pick<DrainContext, "publishTimeoutMs" | "leaseMs" | "runtime">;
 
 /**
  * How much a sender is given at once, and for how long. A broker that confirms slowly would never confirm anything within a timeout that
@@ -10,16 +9,17 @@ export interface PaceOptions {
 export interface Pace {
   readonly timeoutMs: number;
   readonly most: number;
-  /** A batch of so many messages was not confirmed in time. */
-  timedOut(messages: number): void;
+  /** A batch of so many messages, sent at `startedAt`, was not confirmed in time. Those that were in flight together count once. */
+  timedOut(messages: number, startedAt: number): void;
   /** A batch was answered after so many ms. */
   answered(afterMs: number): void;
 }
 
-export function createPace({ publishTimeoutMs, leaseMs }: PaceOptions): Pace {
+export function createPace({ publishTimeoutMs, leaseMs, runtime }: PaceOptions): Pace {
   const longestMs = Math.max(publishTimeoutMs, (leaseMs * 2) / 3);
   let timeoutMs = publishTimeoutMs;
   let most = Number.POSITIVE_INFINITY;
+  let timedOutAt = Number.NEGATIVE_INFINITY;
   return {
     get timeoutMs() {
       return timeoutMs;
@@ -27,7 +27,9 @@ export function createPace({ publishTimeoutMs, leaseMs }: PaceOptions): Pace {
     get most() {
       return most;
     },
-    timedOut(messages) {
+    timedOut(messages, startedAt) {
+      if (startedAt < timedOutAt) return;
+      timedOutAt = runtime.monotonic();
       timeoutMs = Math.min(2 * timeoutMs, longestMs);
       most = Math.max(1, Math.floor(Math.min(messages, most) / 2));
     },

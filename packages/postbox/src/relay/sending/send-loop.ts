@@ -110,11 +110,15 @@ export class SendLoop {
 
   #send(batch: readonly Row[]): void {
     const { outcomes, failed } = this.#options;
+    const begun = this.#breaker.begin();
     const done = this.#attempt(batch).then(({ undecided, down, died = false }) => {
       this.#sending.delete(done);
       outcomes.unknown(undecided, died);
       if (down === undefined) this.#breaker.close();
-      else failed(down, this.#breaker.open(down));
+      else {
+        const retryInMs = this.#breaker.open(down, begun);
+        if (retryInMs !== undefined) failed(down, retryInMs);
+      }
       this.wake();
     });
     this.#sending.add(done);
