@@ -501,7 +501,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       });
       await publisher.publish(Placed, { order: "1" });
       start(broker.receiver());
-      expect(await log.until("delivery.retried")).toMatchObject({ error: { code: "publish-not-awaited" } });
+      expect(await log.until("delivery.retried")).toMatchObject({ error: { code: "not-awaited" } });
       await untilEffects(harness, 1);
       await untilEmpty(harness);
       await stop();

@@ -22,7 +22,7 @@ import { anHourMs, commit, receiverTiming } from "./relay-run.js";
 import { consumeFrom, mortalRuntime, type SourceRun } from "./source-run.js";
 
 const settled = { code: "delivery-settled" };
-const lost = { code: "lane-lost" };
+const revoked = { code: "delivery-revoked" };
 const inKey = (key: string, ...ids: string[]) => ids.map((id) => testMessage(id, { key }));
 
 export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
@@ -201,7 +201,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
         await harness.advance(receiverTiming.leaseMs);
         const heir = consumeFrom(harness.another(), { order });
         const again = await heir.until(1);
-        await expect(delivery.ack()).rejects.toMatchObject(lost);
+        await expect(delivery.ack()).rejects.toMatchObject(revoked);
         await expect(delivery.release()).rejects.toMatchObject(settled);
         expect(await harness.contents("outbox")).toEqual({ ...emptyBox, pending: ["1"] });
         await again.ack();

@@ -75,7 +75,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
           await effect(tx, way);
           void publish(tx).catch(() => {});
         });
-        await expect(forgetful, way).rejects.toMatchObject({ code: "publish-not-awaited" });
+        await expect(forgetful, way).rejects.toMatchObject({ code: "not-awaited" });
       }
       const failing = store.transaction(async (tx) => {
         void box.in(tx).publish(Checked, {});
@@ -227,7 +227,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       const foreign = await create();
       try {
         await foreign.store.transaction(async (tx) => {
-          const refused = { code: "transaction-foreign" };
+          const refused = { code: "not-a-transaction" };
           await expect(store.append(tx, outbox, [testMessage("m1")])).rejects.toMatchObject(refused);
           await expect(remember(store, tx, "billing", testMessage("m1"))).rejects.toMatchObject(refused);
         });
