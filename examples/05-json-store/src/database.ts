@@ -43,9 +43,8 @@ export class JsonDatabase {
   /** What the open transaction `tx` has made of the last commit. */
   draftOf(tx: unknown): State {
     if (this.#open !== undefined && this.#open.tx === tx) return this.#open.draft;
-    const foreign = tx instanceof JsonTransaction && tx.file !== this.file;
     throw new PostboxError(
-      foreign ? "transaction-foreign" : "not-a-transaction",
+      "not-a-transaction",
       `this is no open transaction of ${this.file}; pass the one that store.transaction() gave to your function, before that function ends`,
     );
   }

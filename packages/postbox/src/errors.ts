@@ -1,5 +1,6 @@
 /**
- * Every code an error of Postbox can carry. Codes are stable: branch on `error.code`, never on the text.
+ * Every code an error of Postbox can carry. Codes are stable: branch on `error.code`, never on the text. Each has a line in
+ * docs/guides/troubleshooting.md, with its cause and what to do. Two codes differ in what a caller or an operator does about them.
  */
 export type ErrorCode =
   // Wrong use, found when something is made or registered.
@@ -13,10 +14,7 @@ export type ErrorCode =
   // Messages and their data.
   | "message-invalid"
   | "message-too-large"
-  | "message-unreadable"
   | "content-type-unknown"
-  | "data-not-encodable"
-  | "data-not-decodable"
   | "data-invalid"
   | "upcast-failed"
   // Handling.
@@ -26,7 +24,6 @@ export type ErrorCode =
   | "handler-timeout"
   | "delivery-settled"
   | "delivery-revoked"
-  | "lane-lost"
   | "stop-timeout"
   | "attempts-spent"
   | "message-suspect"
@@ -39,14 +36,10 @@ export type ErrorCode =
   | "transaction-missing"
   | "transaction-nested"
   | "transaction-conflict"
-  | "transaction-contended"
   | "transaction-lost"
   | "transaction-ended"
-  | "transaction-foreign"
-  | "collecting-ended"
-  | "publish-not-awaited"
-  | "statement-not-awaited"
   | "not-a-transaction"
+  | "not-awaited"
   | "commit-rolled-back"
   | "schema-missing"
   | "schema-outdated"

@@ -457,7 +457,7 @@ export interface TransactionLibrary<Tx> {
   session?(tx: Tx): TransactionSession;
   /**
    * Asked when the function of a transaction has ended. Returns undefined if no statement is under way, which must be cheap. Otherwise
-   * waits until none is, for a bounded time, and rejects with `statement-not-awaited`; resolves if what was under way is harmless, such as
+   * waits until none is, for a bounded time, and rejects with `not-awaited`; resolves if what was under way is harmless, such as
    * closing a cursor. If statements do not end, closes the connection. Without it, statements that are not awaited go unnoticed.
    */
   refuseUnawaited?(tx: Tx): Promise<void> | undefined;

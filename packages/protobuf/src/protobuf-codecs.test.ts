@@ -155,7 +155,7 @@ describe("the data of an event", () => {
   it("has the required fields of proto2", async () => {
     const publisher = createPublisher(recordingSender(), { source: "/test" });
     const refusal = publisher.publish(AccountOpened, { owner: "o" });
-    await expect(refusal).rejects.toMatchObject({ code: "data-not-encodable", path: "data" });
+    await expect(refusal).rejects.toMatchObject({ code: "data-invalid", path: "data" });
     await expect(refusal).rejects.toThrow(
       /fixtures\.proto2\.v1\.AccountOpenedEvent: cannot encode .*number.* required field not set; give it what the \.proto/,
     );
@@ -181,12 +181,12 @@ describe("the data of an event", () => {
     const at = { seconds: 1_000_000_000_000n };
     await publisher.publish(Wide, { at });
     const asJson = publisher.publish(Wide, { at }, { contentType: "application/json" });
-    await expect(asJson).rejects.toMatchObject({ code: "data-not-encodable", path: "data" });
+    await expect(asJson).rejects.toMatchObject({ code: "data-invalid", path: "data" });
     await expect(asJson).rejects.toThrow("; give it what JSON can say, or publish it in binary");
     const anything = anyPack(OrderPlacedEventSchema, create(OrderPlacedEventSchema, { orderId: "1" }));
     await publisher.publish(Wide, { anything });
     const notImported = publisher.publish(Wide, { anything }, { contentType: "application/json" });
-    await expect(notImported).rejects.toMatchObject({ code: "data-not-encodable", path: "data" });
+    await expect(notImported).rejects.toMatchObject({ code: "data-invalid", path: "data" });
     await expect(notImported).rejects.toThrow(
       "; import the file of fixtures.shop.v1.OrderPlacedEvent in fixtures/wide/v1/wide.proto, or publish it in binary",
     );
@@ -221,7 +221,7 @@ describe("the data of an event", () => {
     router.start(broker.receiver());
     await log.until("delivery.parked");
     await router.stop();
-    expect(broker.parked("b")[0]?.reason).toMatchObject({ code: "data-not-decodable" });
+    expect(broker.parked("b")[0]?.reason).toMatchObject({ code: "data-invalid" });
   });
 });
 

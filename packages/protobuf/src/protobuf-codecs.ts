@@ -16,7 +16,7 @@ const decoder = new TextDecoder("utf-8", { fatal: true });
 /**
  * The codecs of one message type: binary as `application/protobuf`, the same under the names that others give it, and the JSON mapping of
  * protobuf for JSON. What a reader does not know is kept in binary and ignored in JSON, so that a newer writer stops nobody.
- * Data that the message cannot hold are `data-not-encodable`.
+ * Data that the message cannot hold are `data-invalid`.
  */
 export function protobufCodecs<Desc extends DescMessage>(message: Desc): readonly Codec<MessageShape<Desc>>[] {
   const binary = (contentType: string): Codec<MessageShape<Desc>> => ({
@@ -69,7 +69,7 @@ function encoded(message: DescMessage, encode: () => Uint8Array, advice: () => s
     return encode();
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    throw new PostboxError("data-not-encodable", `${message.typeName}: ${why}; ${advice()}`, {
+    throw new PostboxError("data-invalid", `${message.typeName}: ${why}; ${advice()}`, {
       path: "data",
       cause,
     });

@@ -12,7 +12,10 @@ export function gate(): Gate {
   return { opened, open: () => open() };
 }
 
-/** Whether the promise settles within `ms`: the only way to see that something still waits. */
+/**
+ * Whether the promise settles within `ms`. For a promise that waits for a silent peer, after which no event follows; otherwise wait for the
+ * event that must come first.
+ */
 export async function settlesWithin(promise: Promise<unknown>, ms: number): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<false>((resolve) => {

@@ -22,7 +22,8 @@ export type { Extensions, Message } from "../message/message.js";
 // Publish them.
 export { createOutbox, type Outbox, type OutboxOptions, type OutboxPublisher } from "../outbox/outbox.js";
 export { createPublisher, type DirectPublisherOptions } from "../publisher/create-publisher.js";
-export type { OutgoingMessage, Publisher, PublisherOptions } from "../publisher/publisher.js";
+export type { OutgoingMessage } from "../publisher/message-maker.js";
+export type { Publisher, PublisherOptions } from "../publisher/publisher.js";
 export {
   currentTransaction,
   inboxOf,

@@ -1,7 +1,7 @@
 // For authors of middleware, of a router or a publisher.
 
+export type { PublishDefaults } from "../publisher/message-maker.js";
 export type { PublishMiddleware, PublishNext } from "../publisher/publish-middleware.js";
-export type { PublishDefaults } from "../publisher/publisher.js";
 export type {
   BaseContext,
   ForwardAck,

@@ -25,7 +25,7 @@ export async function finish<Tx>(
   const outputs = await next();
   if (!(await inbox.handled(tx, arrival, claim.row, claim.epoch))) {
     throw new PostboxError(
-      "lane-lost",
+      "delivery-revoked",
       `message ${arrival.id} is another's by now, who handles it: the lease ran out, or somebody has moved it; this transaction rolls back`,
     );
   }

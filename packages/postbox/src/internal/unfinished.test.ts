@@ -31,7 +31,7 @@ it("tells of a publish that fails at the end of a transaction of the store's by 
     throw new Error("refused");
   };
   const transaction = withAllFinished(tx, async () => void unfinishedIn(tx, late));
-  await expect(transaction).rejects.toMatchObject({ code: "publish-not-awaited", cause: { message: "refused" } });
+  await expect(transaction).rejects.toMatchObject({ code: "not-awaited", cause: { message: "refused" } });
   await soon();
   expect(told).toEqual([]);
 });

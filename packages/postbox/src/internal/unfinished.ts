@@ -30,7 +30,7 @@ export function unfinishedIn<R>(tx: unknown, work: () => Promise<R>): Promise<R>
 
 /**
  * Runs the function of a transaction. Publishes that it did not wait for are waited for here, so that none is written behind its
- * ROLLBACK; and if there were any, it fails with `publish-not-awaited`.
+ * ROLLBACK; and if there were any, it fails with `not-awaited`.
  */
 export function withAllFinished<Tx, R>(tx: Tx, work: (tx: Tx) => Promise<R>, library?: Noticing<Tx>): Promise<R> {
   const underWay: UnderWay<Tx> = { tx, publishes: new Set(), library };
@@ -53,8 +53,7 @@ export function withAllFinished<Tx, R>(tx: Tx, work: (tx: Tx) => Promise<R>, lib
 }
 
 /**
- * Rejects with `publish-not-awaited` if a publish into the transaction is still under way, or with `statement-not-awaited` if a
- * statement is; undefined if nothing is.
+ * Rejects with `not-awaited` if a publish into the transaction, or a statement of it, is still under way; undefined if nothing is.
  */
 export function refuseUnfinished(tx: unknown): Promise<void> | undefined {
   const underWay = typeof tx === "object" && tx !== null ? transactions.get(tx) : undefined;
@@ -65,7 +64,7 @@ export function refuseUnfinished(tx: unknown): Promise<void> | undefined {
 async function refuse<Tx>(underWay: UnderWay<Tx>): Promise<never> {
   const { count, reason } = await finish(underWay);
   throw new PostboxError(
-    "publish-not-awaited",
+    "not-awaited",
     `${count === 1 ? "a publish was" : `${count} publishes were`} still under way when the transaction's function ended, ` +
       "so everything was rolled back; await every publish before the function returns",
     { cause: reason },

@@ -34,7 +34,7 @@ const bytesCodec: Codec = {
   contentType: "application/octet-stream",
   encode(data) {
     if (data instanceof Uint8Array) return data;
-    throw new PostboxError("data-not-encodable", "data of application/octet-stream must be a Uint8Array", {
+    throw new PostboxError("data-invalid", "data of application/octet-stream must be a Uint8Array", {
       path: "data",
     });
   },
@@ -72,7 +72,7 @@ function codecsFrom(find: Find): Codecs {
       } catch (cause) {
         const why = cause instanceof Error ? cause.message : String(cause);
         throw new PermanentError(`data is not what its content type ${contentType} says: ${why}`, {
-          code: "data-not-decodable",
+          code: "data-invalid",
           path: "data",
           cause,
         });

@@ -75,7 +75,7 @@ describe("the JSON codec", () => {
     ["a path that needs quotes", { "a b": [{ "": undefined }] }, 'data["a b"][0][""]'],
   ])("refuses %s", (_, data, path) => {
     const error = fault(data);
-    expect(error.code).toBe("data-not-encodable");
+    expect(error.code).toBe("data-invalid");
     expect(error.path).toBe(path);
   });
 
@@ -142,7 +142,7 @@ describe("codecs", () => {
     ["bytes that are no UTF-8", Uint8Array.of(0x22, 0xff, 0x22)],
     ["a space", Buffer.from(" ")],
   ])("gives up on %s for good", (_, bytes) => {
-    const error = expect.objectContaining({ name: "PermanentError", code: "data-not-decodable" });
+    const error = expect.objectContaining({ name: "PermanentError", code: "data-invalid" });
     expect(() => codecs.decode("application/json", bytes)).toThrow(error);
   });
 

@@ -8,7 +8,7 @@ const deepest = 1000;
 
 /**
  * JSON that never changes a value silently: what would come back different on the other side
- * (`undefined`, NaN, BigInt, invalid dates, Map and other instances of classes, cycles …) throws `data-not-encodable` with
+ * (`undefined`, NaN, BigInt, invalid dates, Map and other instances of classes, cycles …) throws `data-invalid` with
  * its path. Valid dates and other objects with `toJSON` are written as that returns. No data at all is no bytes.
  */
 export const jsonCodec: Codec = {
@@ -86,5 +86,5 @@ function member(key: string): string {
 }
 
 function lossy(path: string, why: string, advice = "write it in a form that JSON keeps"): PostboxError {
-  return new PostboxError("data-not-encodable", `${path} ${why}; ${advice}`, { path });
+  return new PostboxError("data-invalid", `${path} ${why}; ${advice}`, { path });
 }

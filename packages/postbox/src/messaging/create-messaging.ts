@@ -1,32 +1,17 @@
-import { ConfigError } from "../errors.js";
 import type { HealthOptions } from "../health.js";
 import { type Following, following } from "../internal/following.js";
-import { correlation } from "../middleware/correlation.js";
-import { durableInbox } from "../middleware/durable-inbox.js";
-import { inbox } from "../middleware/inbox.js";
-import { outboxOutputs } from "../middleware/outbox-outputs.js";
-import { publishOutputs } from "../middleware/publish-outputs.js";
-import { transaction } from "../middleware/transaction.js";
 import { given } from "../options.js";
 import { createOutbox } from "../outbox/outbox.js";
 import { createPublisher } from "../publisher/create-publisher.js";
 import { createRelay } from "../relay/relay.js";
-import { createRouter } from "../router/create-router.js";
-import type { AnyMiddleware } from "../router/middleware.js";
 import type { RunsReceiver } from "../router/router.js";
 import { healthOf } from "../stores/box-problems.js";
 import type { Receiver } from "../transport.js";
-import type { ConsumerOptions, InboxMode, Messaging } from "./messaging.js";
-import {
-  type AnyStore,
-  checkConsumer,
-  checkMessaging,
-  type MessagingOptions,
-  requireStore,
-} from "./messaging-options.js";
+import { createConsumers } from "./consumers.js";
+import type { InboxMode, Messaging } from "./messaging.js";
+import { type AnyStore, checkMessaging, type MessagingOptions } from "./messaging-options.js";
 import { type Running, runTogether } from "./run-together.js";
 import { transportProblems } from "./transport-problems.js";
-import { withoutOutputs } from "./without-outputs.js";
 
 /** What outbox and inbox need. */
 interface StoreNeeded {
@@ -49,67 +34,17 @@ export function createMessaging<
 >(options: MessagingOptions<S, Outbox, Inbox> & NeedsStore<Outbox, Inbox>): Messaging<S, Outbox, Inbox>;
 export function createMessaging(options: MessagingOptions): unknown {
   checkMessaging(options);
-  const { service, group = service, store, receiver, telemetry, codecs, maxAttempts, runtime } = options;
+  const { service, group = service, store } = options;
   const { publisher, outbox, relay } = publishingParts(options);
-  const consumers = new Map<string, RunsReceiver>();
-  let sealed = false;
+  const { routers, create, seal, receiverOf } = createConsumers(options, given({ publisher }, { outbox }));
   let started: Running | undefined;
   const runs = new Set<{ readonly end: Following; readonly ended: Promise<void> }>();
 
-  /** What stands around the handlers of a consumer, the outermost first. */
-  function* middleware(name: string, own: ConsumerOptions): Generator<AnyMiddleware> {
-    const mode = own.inbox ?? options.inbox ?? false;
-    if (outbox === undefined && !mode) yield publishOutputs(publisher);
-    if (store !== undefined) yield transaction(store, given({ isolation: own.isolation }));
-    if (mode) {
-      const make = mode === "durable" ? durableInbox : inbox;
-      yield make(requireStore(`consumer ${name}: the inbox`, store), given(options.inboxOptions, own.inboxOptions));
-    }
-    if (outbox !== undefined) yield outboxOutputs(outbox);
-    else if (mode) yield withoutOutputs();
-  }
-
-  function consumer(name = group, own: ConsumerOptions = {}): RunsReceiver {
-    checkNew(name);
-    checkConsumer(name, own);
-    const { inbox: _inbox, inboxOptions, isolation, outside, ...routerOptions } = own;
-    const shared = { maxAttempts, codecs, telemetry, runtime };
-    const router = createRouter(name, given(given(shared, options.routerOptions), routerOptions));
-    // It changes and returns itself, whatever it says about its type.
-    const untyped = router as unknown as { use(middleware: AnyMiddleware): unknown };
-    untyped.use(correlation());
-    outside?.(router);
-    for (const each of middleware(name, own)) untyped.use(each);
-    consumers.set(name, router);
-    return router;
-  }
-
-  function checkNew(name: string): void {
-    if (consumers.has(name)) {
-      const text = `there is a consumer ${name} already; register more events with its .on(...), or give this one another name`;
-      throw new ConfigError("option-invalid", `createMessaging: ${text}`, { path: "name" });
-    }
-    if (sealed) {
-      throw new ConfigError("already-started", `${service} has run already; make its consumer ${name} before it does`);
-    }
-  }
-
   function together(): Running {
     return runTogether(
-      [...consumers].map(([name, router]) => running(router, receiverOf(name))),
+      [...routers].map(([name, router]) => running(router, receiverOf(name))),
       relay === undefined ? [] : [relay],
     );
-  }
-
-  function receiverOf(name: string): Receiver {
-    if (receiver === undefined) {
-      throw new ConfigError(
-        "option-invalid",
-        `consumer ${name} has nothing to run on; give createMessaging 'receiver', such as broker.receiver(), or run it with one`,
-        { path: "receiver" },
-      );
-    }
-    return typeof receiver === "function" ? receiver(name) : receiver;
   }
 
   async function stop(): Promise<void> {
@@ -118,7 +53,7 @@ export function createMessaging(options: MessagingOptions): unknown {
     try {
       await started?.stop();
       // Also what was started by itself, such as `messaging.relay.start()` in a process that only relays.
-      for (const router of consumers.values()) await router.stop();
+      for (const router of routers.values()) await router.stop();
       await relay?.stop();
     } finally {
       await ended;
@@ -137,13 +72,13 @@ export function createMessaging(options: MessagingOptions): unknown {
     in: outbox === undefined ? () => publisher : (tx: unknown) => outbox.in(tx),
     outbox,
     relay,
-    consumer,
+    consumer: (name = group, own = {}) => create(name, own),
     async prepare() {
-      for (const [name, router] of consumers) await router.prepare(receiverOf(name));
+      for (const [name, router] of routers) await router.prepare(receiverOf(name));
     },
     async run(signal: AbortSignal = new AbortController().signal) {
       const all = together();
-      sealed = true;
+      seal();
       const end = following(signal);
       const run = { end, ended: all.run(end.signal) };
       runs.add(run);
@@ -157,14 +92,14 @@ export function createMessaging(options: MessagingOptions): unknown {
     start() {
       const all = together();
       const starting = all.start();
-      sealed = true;
+      seal();
       started = all;
       return starting;
     },
     stop,
     async health(limits: HealthOptions = {}) {
       const stored = await store?.health(limits);
-      return healthOf([...(stored?.problems ?? []), ...transportProblems(options.sender, consumers)]);
+      return healthOf([...(stored?.problems ?? []), ...transportProblems(options.sender, routers)]);
     },
     close,
     [Symbol.asyncDispose]: close,

@@ -90,5 +90,5 @@ function lost(store: Store, error: unknown): PostboxError {
 
 function contended(error: unknown): PostboxError {
   const text = `this transaction ran into others ${mostTries} times, the last time with: ${(error as Error).message}`;
-  return new PostboxError("transaction-contended", `${text}; it is tried again later`, { cause: error });
+  return new PostboxError("transaction-conflict", `${text}; it is tried again later`, { cause: error });
 }

@@ -50,7 +50,7 @@ export function createCollection(publisherInto: (sink: PublishNext) => Publisher
 
 function tooLate(what: string): PostboxError {
   return new PostboxError(
-    "collecting-ended",
+    "not-awaited",
     `${what}; await every publish in the callback, or its message would be missing in the transaction`,
   );
 }

@@ -198,7 +198,7 @@ describe("collecting", () => {
   });
 
   it("refuses what is published after the callback, and what it did not wait for", async () => {
-    const ended = { code: "collecting-ended" };
+    const ended = { code: "not-awaited" };
     const { store, outbox, appends } = collectingOutbox();
     await store.transaction(async (tx) => {
       const late = await outbox.collecting(tx, async (box) => box);

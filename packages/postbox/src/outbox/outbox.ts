@@ -51,7 +51,7 @@ export interface Outbox<Tx = unknown> extends OutboxPublisher {
    * Runs `work` with a publisher that validates and encodes at once, and answers with ids, but writes nothing; when `work` has
    * resolved, all of it is written into `tx` in one statement, in its order. So positions, and with `strictKeyOrder` the locks
    * of keys, are taken late and all at a time. When `work` rejects, nothing is written. Await every publish: one that is still
-   * under way when `work` ends, or comes later, is `collecting-ended`.
+   * under way when `work` ends, or comes later, is `not-awaited`.
    */
   collecting<R>(tx: Tx, work: (box: Publisher) => Promise<R>): Promise<R>;
 }

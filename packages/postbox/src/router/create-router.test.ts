@@ -188,7 +188,7 @@ describe("a router", () => {
   });
 
   it.each([
-    ["is no JSON", Buffer.from("{"), "data-not-decodable"],
+    ["is no JSON", Buffer.from("{"), "data-invalid"],
     ["does not fit the schema", Buffer.from('{"n":"x"}'), "data-invalid"],
   ])("parks data that %s, without calling the handler", async (_, data, code) => {
     const broker = memoryBroker();

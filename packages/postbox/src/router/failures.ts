@@ -118,7 +118,6 @@ export function createFailures(
 const hopeless: ReadonlySet<string> = new Set([
   "transaction-ended",
   "data-invalid",
-  "data-not-encodable",
   "content-type-unknown",
   "message-invalid",
   "message-too-large",

@@ -12,7 +12,12 @@ const storeCodes: ReadonlySet<string> = new Set([
   "schema-newer",
 ]);
 /** Another process is at work on it, or ran into it, or this instance has no handler for it. */
-const otherCodes: ReadonlySet<string> = new Set(["inbox-busy", "transaction-contended", "lane-lost", "no-handler"]);
+const otherCodes: ReadonlySet<string> = new Set([
+  "inbox-busy",
+  "transaction-conflict",
+  "delivery-revoked",
+  "no-handler",
+]);
 
 const thrownByHandlers = new WeakSet<object>();
 

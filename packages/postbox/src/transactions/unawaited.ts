@@ -22,7 +22,7 @@ export function markOwn({ _activeQuery: active, _sentQueryQueue: sent, _queryQue
 
 /**
  * Returns undefined if nothing is under way on a `pg` client when the function of its transaction has ended. Otherwise waits until
- * the client is idle, so that ROLLBACK follows what was sent, and rejects with `statement-not-awaited`: the failure of such a
+ * the client is idle, so that ROLLBACK follows what was sent, and rejects with `not-awaited`: the failure of such a
  * statement would go unnoticed. Resolves if only cursors were under way and each of them has ended: leaving a stream early starts to
  * close its cursor without waiting for it.
  *
@@ -105,7 +105,7 @@ function notAwaited(statements: number, outcome: string): PostboxError {
     statements === 0 ? "a cursor was" : statements === 1 ? "a statement was" : `${statements} statements were`;
   const advice = statements === 0 ? "close every cursor" : "await every statement";
   return new PostboxError(
-    "statement-not-awaited",
+    "not-awaited",
     `${what} still under way when the transaction's function ended, so ${outcome}; ${advice} before the function returns`,
   );
 }

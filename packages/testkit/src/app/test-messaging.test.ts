@@ -54,7 +54,7 @@ describe("settled", () => {
       app.messaging.publisher.publish(Paid, { n }).catch(() => {});
     });
     await place(app, 1);
-    expect((await failure(app.settled())).message).toContain("publish-not-awaited");
+    expect((await failure(app.settled())).message).toContain("not-awaited");
     expect(await app.published(Paid)).toEqual([]);
   });
 

@@ -16,7 +16,7 @@ export interface LibrarySuiteOptions<Tx> extends Omit<PostgresTestDataOptions<Tx
   run(tx: Tx, text: string): Promise<unknown>;
   /**
    * The client of `pg` under a transaction, where the library shows it: then a statement that is under way on it when its function ends
-   * is `statement-not-awaited`. Defaults to none.
+   * is `not-awaited`. Defaults to none.
    */
   client?(tx: Tx): ClientBase;
 }

@@ -12,6 +12,12 @@ import { Placed } from "./placed.js";
 
 const refused = { code: "not-a-transaction" };
 const broken = "SELECT 1 / 0";
+const lockNotAvailable = "55P03";
+
+/** Postbox refuses to write in a transaction that has failed, or the database does: libraries keep its code in different places. */
+function isOfAbortedTransaction(error: unknown): boolean {
+  return (error as { readonly code?: unknown }).code === refused.code || inspect(error, { depth: 8 }).includes("25P02");
+}
 
 /** Publishing in a transaction that its user has opened, in the library's own way. */
 export function ownTransactionFacts<Tx>(
@@ -141,7 +147,7 @@ export function ownTransactionFacts<Tx>(
         await outbox.in(tx).publish(Placed, { order: "o1" });
         await run(tx, broken).catch(() => {});
         const refusal = outbox.in(tx).publish(Placed, { order: "o1" });
-        await expect(refusal).rejects.toThrow(/a statement in this transaction has failed|transaction is aborted/);
+        await expect(refusal).rejects.toSatisfy(isOfAbortedTransaction);
       });
       expect(withMessages).toBe(alone);
       expect(await committed(harness)).toEqual(nothing);
@@ -259,7 +265,7 @@ export function ownTransactionFacts<Tx>(
         await outbox.in(tx).publish(Placed, { order: "o2" }, { id: "m2", key: "k" });
       });
       const error = await second.catch((thrown: unknown) => thrown);
-      expect(inspect(error, { depth: 8 })).toContain("lock timeout");
+      expect(inspect(error, { depth: 8 })).toContain(lockNotAvailable);
       expect(error).not.toMatchObject({ code: "not-a-transaction" });
     });
     expect(await written(harness)).toEqual(["m1"]);
@@ -272,6 +278,7 @@ export function ownTransactionFacts<Tx>(
     const within = store.transaction((tx) => (nested ? nested(tx, (own) => run(own, end)) : run(tx, end)));
     const swallowed = store.transaction(async (tx) => {
       await run(tx, end).catch(() => {});
+      // Its library may learn that the connection has ended only now, and tells by no event.
       await new Promise((resolve) => setTimeout(resolve, 20));
       await outboxOf(store).in(tx).publish(Placed, { order: "o1" });
     });

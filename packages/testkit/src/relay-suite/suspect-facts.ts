@@ -12,7 +12,7 @@ import { commit, relayOn, timing, whileRunning } from "./relay-run.js";
 
 const innocents = ["1", "2", "3", "4", "5", "6"];
 const messages = [...innocents.slice(0, 3), "killer", ...innocents.slice(3)].map((id) => testMessage(id, { key: id }));
-const killerParked = { ...emptyBox, parked: [{ id: "killer", error: expect.stringContaining("when the process or") }] };
+const killerParked = { ...emptyBox, parked: [{ id: "killer", error: expect.stringContaining("[message-suspect]") }] };
 
 export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("suspects", () => {

@@ -51,9 +51,6 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       const found = problem(health, "unsent-too-old");
       expect(found).toMatchObject({ severity: "error", id: "old", topic: "orders", status: "pending" });
       between(found?.ageMs, 2 * minute);
-      expect(found?.text).toMatch(
-        /old to orders, was appended 2 min.*1 min is the limit: 1 relay lives, but cannot send/,
-      );
       expect(codes(await harness.store.health({ unsentAgeMs: 60 * minute }))).toEqual([]);
       await settle("old", { to: "sent" });
       expect(codes(await harness.store.health())).toEqual([]);
@@ -104,7 +101,6 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
           healthy: false,
           problems: [{ code: "lanes-unowned", severity: "error", lanes: laneCount, relays: 0 }],
         });
-        expect(unowned.problems[0]?.text).toContain("no relay is running; start one");
         const { box, lanes, settle } = await operatedBox(harness);
         expect(codes(await harness.store.health())).toEqual([]);
         await settle("m", { to: "sent" });
@@ -171,7 +167,6 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       }
       const found = problem(await store.health(), "relays-idle");
       expect(found).toMatchObject({ relays: laneCount + 1, idle: 1, owners: [`relay-${laneCount}`] });
-      expect(found?.text).toContain("there are only 64 lanes; run fewer relays");
     });
 
     fact("tells since when a box is paused, and not of the lanes that nobody has meanwhile", async (harness) => {
@@ -186,10 +181,8 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(health)).toEqual(["paused"]);
       const found = problem(health, "paused");
       expect(found?.since).toBeInstanceOf(Date);
-      expect(found?.text).toContain("paused for 5 min");
       await advance(harness, 2 * minute);
-      const later = problem(await harness.store.health(), "unsent-too-old");
-      expect(later?.text).toContain("the box is paused; call admin.resume");
+      expect(codes(await harness.store.health())).toEqual(["unsent-too-old", "paused"]);
       await admin.resume(ann);
       await join(box, "relay-1");
       expect(codes(await harness.store.health({ unsentAgeMs: 60 * minute }))).toEqual([]);
@@ -203,7 +196,6 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
         healthy: true,
         problems: [{ code: "parked", severity: "warning", count: 3, more: false }],
       });
-      expect(health.problems[0]?.text).toContain("3 messages of outbox are parked, and the limit is 0");
       expect(problem(await harness.store.health({ parked: 2 }), "parked")).toMatchObject({ count: 3 });
       expect(codes(await harness.store.health({ parked: 3 }))).toEqual([]);
       await park("never", ...testMessages("q", 1000));
@@ -257,9 +249,6 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(all).toContain("unsent-too-old outbox");
       expect(all).toContain("unsent-too-old inbox/other");
       expect(all).toContain("parked outbox");
-      const texts = problems.filter(({ box }) => box === "inbox/other").map(({ text }) => text);
-      expect(texts.join("\n")).toContain("no instance of the consumer other is running; start one");
-      expect(texts.join("\n")).not.toMatch(/relay|unsent|sent\b/);
       const one = await store.health({ box: "inbox/other" });
       expect(new Set(one.problems.map(({ box }) => box))).toEqual(new Set(["inbox/other"]));
     });
@@ -302,7 +291,8 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
           });
         }
       }
-      await expect(store.health({ unsentAge: 1 } as HealthOptions)).rejects.toThrow("did you mean 'unsentAgeMs'?");
+      const unknown = store.health({ unsentAge: 1 } as HealthOptions);
+      await expect(unknown).rejects.toMatchObject({ code: "option-unknown", path: "unsentAge" });
       for (const options of [null, [], 5]) {
         await expect(store.health(options as HealthOptions)).rejects.toMatchObject({ code: "option-invalid" });
       }

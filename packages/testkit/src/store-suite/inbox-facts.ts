@@ -1,7 +1,9 @@
 import { type IsolationLevel, inboxOf } from "postbox";
 import { describe, expect } from "vitest";
-import { gate, settlesWithin } from "../gate.js";
+import { gate } from "../gate.js";
 import { testMessage } from "../messages.js";
+import { patiently } from "../patience.js";
+import { settlesBefore } from "../settles-before.js";
 import { ids, join, readAll } from "./box-access.js";
 import { remember } from "./remembering.js";
 import type { StoreFact } from "./store-facts.js";
@@ -106,7 +108,8 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
         });
         await Promise.race([remembered.opened, first]);
         const second = handle(harness, "b");
-        const early = await settlesWithin(second, 100);
+        const later = store.transaction((tx) => remember(store, tx, "billing", testMessage("later")));
+        const early = await settlesBefore(second, later);
         go.open();
         await first.catch(() => {});
         expect(early).toBe(false);
@@ -128,11 +131,12 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
         store.transaction((tx) => remember(store, tx, "billing", testMessage("m2"))),
         store.transaction((tx) => remember(store, tx, "shipping", message)),
       ]);
-      const free = await settlesWithin(others, 3000);
-      go.open();
-      await first;
-      expect(free).toBe(true);
-      expect(await others).toEqual(["new", "new"]);
+      try {
+        expect(await patiently(others, () => "the others")).toEqual(["new", "new"]);
+      } finally {
+        go.open();
+        await first;
+      }
     });
 
     fact("breaks a deadlock by rolling one back", "concurrentTransactions", async (harness) => {

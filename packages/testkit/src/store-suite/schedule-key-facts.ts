@@ -1,7 +1,8 @@
 import type { Message } from "postbox";
 import { describe, expect } from "vitest";
-import { gate, settlesWithin } from "../gate.js";
+import { gate } from "../gate.js";
 import { comparable, testMessage } from "../messages.js";
+import { settlesBefore } from "../settles-before.js";
 import { commit, ids, outbox, ownBox, rowOf } from "./box-access.js";
 import { withoutSchedule } from "./operated-box.js";
 import type { StoreFact } from "./store-facts.js";
@@ -157,8 +158,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
           (tx) => harness.store.append(tx, outbox, [keyed("first", "a", hour)]),
           async (end) => {
             const second = commit(harness, keyed("second", "a", hour));
-            expect(await settlesWithin(second, 100)).toBe(false);
-            await commit(harness, keyed("other", "b", hour));
+            expect(await settlesBefore(second, commit(harness, keyed("other", "b", hour)))).toBe(false);
             await end();
             await second;
           },
@@ -174,7 +174,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
         (tx) => harness.store.append(tx, outbox, [keyed("first", "a", hour)]),
         async (end) => {
           const cancelled = cancel(harness, "a");
-          expect(await settlesWithin(cancelled, 100)).toBe(false);
+          expect(await settlesBefore(cancelled, cancel(harness, "b"))).toBe(false);
           await end();
           expect(await cancelled).toBe(true);
         },

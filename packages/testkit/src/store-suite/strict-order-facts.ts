@@ -1,7 +1,8 @@
 import type { Message } from "postbox";
 import { describe, expect } from "vitest";
-import { gate, settlesWithin } from "../gate.js";
+import { gate } from "../gate.js";
 import { testMessages } from "../messages.js";
+import { settlesBefore } from "../settles-before.js";
 import { commit, ids, outbox, readAll } from "./box-access.js";
 import type { StoreFact } from "./store-facts.js";
 import type { StoreHarness } from "./store-harness.js";
@@ -21,10 +22,10 @@ export function strictOrderFacts<Tx>(fact: StoreFact<Tx>): void {
         const { store } = harness;
         await whileOpen(harness, first(), async (end) => {
           const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
-          expect(await settlesWithin(waiting, 100)).toBe(false);
-          // Placed meanwhile: whoever waits must not have its position yet.
+          // Placed meanwhile: the append that waits must not have its position yet.
           const others = testMessages("other", count, { key: "another key" });
-          await store.transaction((tx) => store.append(tx, outbox, others, strict));
+          const later = store.transaction((tx) => store.append(tx, outbox, others, strict));
+          expect(await settlesBefore(waiting, later)).toBe(false);
           await commit(harness, ...testMessages("lax", count, { key: "k" }));
           await end();
           await waiting;
@@ -36,11 +37,13 @@ export function strictOrderFacts<Tx>(fact: StoreFact<Tx>): void {
         const { store } = harness;
         await whileOpen(harness, first(), async (end) => {
           const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
-          expect(await settlesWithin(waiting, 50)).toBe(false);
+          const others = testMessages("other", count, { key: "another key" });
+          const later = store.transaction((tx) => store.append(tx, outbox, others, strict));
+          expect(await settlesBefore(waiting, later)).toBe(false);
           await expect(end(new Error("no stock"))).rejects.toThrow("no stock");
           await waiting;
         });
-        expect(ids(await readAll(store.box(outbox)))).toEqual(named("second"));
+        expect(ids(await readAll(store.box(outbox)))).toEqual(named("other", "second"));
       });
     }
 

@@ -1,19 +1,20 @@
 import type { Receiver } from "postbox";
 import type { Delivery, Subscription } from "postbox/transport";
-import { patienceMs } from "../patience.js";
+import { gate } from "../gate.js";
+import { patiently } from "../patience.js";
 
 /** A consumer in a test's hands: it settles nothing by itself. */
 export interface Consumer {
   readonly receiver: Receiver;
   /** Every delivery so far. */
   readonly deliveries: readonly Delivery[];
+  /** Resolves when it receives: its queue is bound by then. */
+  readonly ready: Promise<void>;
   /** Ends when `receive` has returned. */
   readonly running: Promise<void>;
   /** The next delivery that was not asked for yet; fails when patience is at its end. */
   next(): Promise<Delivery>;
   take(count: number): Promise<Delivery[]>;
-  /** Whether nothing is delivered for a while, beyond what was asked for. */
-  silent(ms?: number): Promise<boolean>;
   /** Aborts and does not wait. */
   abort(): void;
   /** With `reconnects`: its connection dies, and it makes another one. */
@@ -37,9 +38,11 @@ export function consume(
   const stopping = new AbortController();
   let asked = 0;
   let arrived = () => {};
+  const { opened: ready, open } = gate();
   const running = receiver.receive(
     {
       ...wanted,
+      ready: open,
       async deliver(delivery) {
         deliveries.push(delivery);
         arrived();
@@ -51,20 +54,15 @@ export function consume(
   // A failure is seen by who awaits `running`; until then it must not end the test run.
   running.catch(() => {});
 
-  const arrivesWithin = async (ms: number): Promise<boolean> => {
-    if (deliveries.length > asked) return true;
-    return new Promise((resolve) => {
-      const timer = setTimeout(() => resolve(false), ms);
-      arrived = () => {
-        clearTimeout(timer);
-        resolve(true);
-      };
-    });
-  };
+  const seen = () => deliveries.map(({ message, attempt }) => `${message.id} (attempt ${attempt})`).join(", ");
   const next = async (): Promise<Delivery> => {
-    if (await arrivesWithin(patienceMs)) return deliveries[asked++] as Delivery;
-    const seen = deliveries.map(({ message, attempt }) => `${message.id} (attempt ${attempt})`).join(", ");
-    throw new Error(`no further delivery within ${patienceMs} ms; so far: ${seen || "none"}`);
+    if (deliveries.length === asked) {
+      const arrival = new Promise<void>((resolve) => {
+        arrived = resolve;
+      });
+      await patiently(arrival, () => `a further delivery; so far: ${seen() || "none"}`);
+    }
+    return deliveries[asked++] as Delivery;
   };
 
   return {
@@ -77,7 +75,7 @@ export function consume(
       while (taken.length < count) taken.push(await next());
       return taken;
     },
-    silent: async (ms = 150) => !(await arrivesWithin(ms)),
+    ready,
     abort: () => stopping.abort(),
     crash,
     interrupt,

@@ -40,6 +40,11 @@ export async function dividedTopic(stage: Stage, streams: number, name = "divide
   };
 }
 
+/** Messages of so many keys that each stream gets some, to be sent behind everything else. */
+export function lastOfEachStream({ message }: Pick<DividedTopic, "message">): Message[] {
+  return Array.from({ length: 20 }, (_, n) => message(`last-${n}`, { key: `k${n}` }));
+}
+
 /** `count` messages of so many keys, each named after its key and its place in it, in turns. */
 export function keyedMessages({ message }: Pick<DividedTopic, "message">, count: number, keys: number): Message[] {
   return Array.from({ length: count }, (_, n) => {

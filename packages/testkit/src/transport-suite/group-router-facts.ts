@@ -4,7 +4,8 @@ import { describe, expect } from "vitest";
 import { gate } from "../gate.js";
 import { patienceMs } from "../patience.js";
 import { telemetryLog } from "../telemetry-log.js";
-import { type DividedTopic, dividedTopic, keyedMessages } from "./divided-topic.js";
+import { type DividedTopic, dividedTopic, keyedMessages, lastOfEachStream } from "./divided-topic.js";
+import { expectNothingMore } from "./nothing-more.js";
 import { type Stage, type TransportFact, testEvent } from "./transport-facts.js";
 
 const patience = { timeout: patienceMs };
@@ -63,7 +64,7 @@ export function groupRouterFacts(fact: TransportFact): void {
         stopping.abort();
         await running;
       }
-      expect(await topic.consume().silent()).toBe(true);
+      await expectNothingMore(stage, topic.consume(), lastOfEachStream(topic));
     });
 
     fact("ignore the types of a topic that they do not handle, and do not store them", "streams", async (stage) => {
@@ -90,7 +91,7 @@ export function groupRouterFacts(fact: TransportFact): void {
       }
       expect(log.of("delivery.stored").filter(({ id }) => id.startsWith("neighbour"))).toEqual([]);
       expect(log.of("delivery.parked")).toEqual([]);
-      expect(await topic.consume().silent()).toBe(true);
+      await expectNothingMore(stage, topic.consume(), lastOfEachStream(topic));
     });
 
     for (const mode of ["inbox", "durableInbox"] as const) {

@@ -1,7 +1,9 @@
 import { describe, expect } from "vitest";
-import { gate, settlesWithin } from "../gate.js";
-import { patienceMs } from "../patience.js";
+import { gate } from "../gate.js";
+import { patienceMs, patiently } from "../patience.js";
+import { settlesBefore } from "../settles-before.js";
 import type { Consumer } from "./consume.js";
+import { anotherQueueIsServed, expectNothingMore } from "./nothing-more.js";
 import { type Stage, type TransportFact, testEvent } from "./transport-facts.js";
 
 /** Who gets what, in which order, and how much at a time. */
@@ -29,16 +31,9 @@ export function receivingFacts(fact: TransportFact): void {
     fact("gets what its subscription names, also when nobody bound its queue before", async (stage) => {
       const { event, send, message, consume } = stage;
       const consumer = consume({ queue: `late-${stage.queue}` });
-      // A queue that comes into being with its receiver has no moment that a sender could wait for.
-      let delivered = false;
-      const first = consumer.next().then(() => {
-        delivered = true;
-      });
-      for (let tries = 0; !delivered && tries < 150; tries++) {
-        await send(message(`m${tries}`, { type: event.type }));
-        await settlesWithin(first, 100);
-      }
-      await first;
+      await patiently(consumer.ready, () => "the queue");
+      await send(message("m1", { type: event.type }));
+      expect((await consumer.next()).message.id).toBe("m1");
     });
 
     fact("gets only what its queue is bound to", "selectsTypes", async (stage) => {
@@ -48,7 +43,7 @@ export function receivingFacts(fact: TransportFact): void {
       await send(message("m1", { type: other.type }), message("m2"));
       const consumer = consume();
       expect((await consumer.next()).message.id).toBe("m2");
-      expect(await consumer.silent()).toBe(true);
+      await expectNothingMore(stage, consumer);
     });
 
     fact("on another queue gets its own copy", async ({ harness, queue, event, send, message, consume }) => {
@@ -84,18 +79,20 @@ export function receivingFacts(fact: TransportFact): void {
       const full = stage.consume({ prefetch: 1 });
       await sendMany(stage, 2);
       expect((await full.next()).message.id).toBe("m0");
-      expect(await full.silent()).toBe(true);
       expect((await stage.consume({ prefetch: 1 }).next()).message.id).toBe("m1");
+      expect(full.deliveries).toHaveLength(1);
     });
 
     fact("has no more unsettled deliveries than its prefetch", "prefetch", async (stage) => {
       const consumer = stage.consume({ prefetch: 3 });
       await sendMany(stage, 10);
       const [first, second] = await consumer.take(3);
-      expect(await consumer.silent()).toBe(true);
+      await anotherQueueIsServed(stage);
+      expect(consumer.deliveries).toHaveLength(3);
       await first?.ack();
       await consumer.next();
-      expect(await consumer.silent()).toBe(true);
+      await anotherQueueIsServed(stage);
+      expect(consumer.deliveries).toHaveLength(4);
       await (stage.features.settlesEach ? second?.retry(60_000) : second?.ack());
       await consumer.next();
       expect(consumer.deliveries).toHaveLength(5);
@@ -107,14 +104,16 @@ export function receivingFacts(fact: TransportFact): void {
       await send(...["m1", "m2", "m3", "m4"].map((id) => message(id, { data })));
       const consumer = consume({ prefetchBytes: 25_000 });
       const [first] = await consumer.take(2);
-      expect(await consumer.silent()).toBe(true);
+      await anotherQueueIsServed(stage);
+      expect(consumer.deliveries).toHaveLength(2);
       await first?.ack();
       await consumer.next();
       await consumer.crash();
       const tight = consume({ prefetchBytes: 5000 });
       await (await tight.next()).ack();
       await tight.next();
-      expect(await tight.silent()).toBe(true);
+      await anotherQueueIsServed(stage);
+      expect(tight.deliveries).toHaveLength(2);
     });
 
     fact("hands over the next when the last was taken, not before", async (stage) => {
@@ -122,7 +121,8 @@ export function receivingFacts(fact: TransportFact): void {
       const consumer = stage.consume({ accept: () => room.opened });
       await sendMany(stage, 3);
       await consumer.next();
-      expect(await consumer.silent()).toBe(true);
+      await anotherQueueIsServed(stage);
+      expect(consumer.deliveries).toHaveLength(1);
       room.open();
       expect((await consumer.take(2)).map((delivery) => delivery.message.id)).toEqual(["m1", "m2"]);
     });
@@ -221,11 +221,8 @@ export function receivingFacts(fact: TransportFact): void {
       const consumer = stage.consume();
       await stage.send(stage.message("m1"));
       await (await consumer.next()).ack();
-      // It waits by now, and for nothing but the next one.
-      expect(await consumer.silent()).toBe(true);
       consumer.abort();
-      expect(await settlesWithin(consumer.running, patienceMs)).toBe(true);
-      await consumer.running;
+      await patiently(consumer.running, () => "the end");
     });
 
     fact("hands over nothing more, and returns when the last one is settled", async (stage) => {
@@ -235,13 +232,14 @@ export function receivingFacts(fact: TransportFact): void {
       consumer.abort();
       await stage.send(stage.message("late"));
       await first?.ack();
-      expect(await settlesWithin(consumer.running, 150)).toBe(false);
+      expect(await settlesBefore(consumer.running, anotherQueueIsServed(stage))).toBe(false);
       expect(consumer.deliveries).toHaveLength(2);
       await second?.ack();
       await consumer.running;
       const heir = stage.consume();
       expect((await heir.next()).message.id).toBe("late");
-      expect(await heir.silent()).toBe(true);
+      expect((await heir.next()).message.id).toBe("passing");
+      await expectNothingMore(stage, heir);
     });
 
     fact("leaves what it has not handed over to others", async (stage) => {
@@ -252,8 +250,7 @@ export function receivingFacts(fact: TransportFact): void {
       consumer.abort();
       room.open();
       await first.ack();
-      expect(await settlesWithin(consumer.running, patienceMs)).toBe(true);
-      await consumer.running;
+      await patiently(consumer.running, () => "the end");
       expect(consumer.deliveries).toHaveLength(1);
       const rest = await stage.consume().take(2);
       expect(rest.map((delivery) => delivery.message.id)).toEqual(["m1", "m2"]);

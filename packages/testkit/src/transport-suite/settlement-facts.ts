@@ -3,6 +3,7 @@ import type { Delivery } from "postbox/transport";
 import { describe, expect } from "vitest";
 import { comparable } from "../messages.js";
 import { patienceMs } from "../patience.js";
+import { expectNothingMore } from "./nothing-more.js";
 import type { Stage, TransportFact } from "./transport-facts.js";
 
 /** Timers may fire a little early by the clock that measures them. */
@@ -31,7 +32,7 @@ export function settlementFacts(fact: TransportFact): void {
       expect(again.map(({ message: { id }, redelivered }) => [id, redelivered])).toEqual(
         expected.map((id) => [id, true]),
       );
-      expect(await second.silent()).toBe(true);
+      await expectNothingMore(stage, second);
     });
 
     fact("spends no attempt when its consumers crash before they settle it", async ({ send, message, consume }) => {
@@ -118,7 +119,7 @@ export function settlementFacts(fact: TransportFact): void {
       await first.crash();
       const second = consume();
       expect((await second.next()).message.id).toBe("m2");
-      expect(await second.silent()).toBe(true);
+      await expectNothingMore(stage, second);
     });
 
     fact("stays when it cannot be parked, and who parks it is told", "refusesParking", async (stage) => {

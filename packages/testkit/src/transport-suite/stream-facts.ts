@@ -3,7 +3,8 @@ import type { Delivery } from "postbox/transport";
 import { describe, expect } from "vitest";
 import { gate } from "../gate.js";
 import { patienceMs } from "../patience.js";
-import { dividedTopic, keyedMessages } from "./divided-topic.js";
+import { dividedTopic, keyedMessages, lastOfEachStream } from "./divided-topic.js";
+import { expectNothingMore } from "./nothing-more.js";
 import type { TransportFact } from "./transport-facts.js";
 
 const patience = { timeout: patienceMs };
@@ -124,7 +125,7 @@ export function streamFacts(fact: TransportFact): void {
         await second.crash();
         const again = await first.take(moved().length);
         expect(again.map(idOf).sort()).toEqual(moved());
-        expect(await first.silent()).toBe(true);
+        await expectNothingMore(stage, first, lastOfEachStream(topic));
       },
     );
 
@@ -148,7 +149,7 @@ export function streamFacts(fact: TransportFact): void {
         const left = halves.flatMap((half) => half.left.map(idOf));
         const second = topic.consume();
         expect((await second.take(left.length)).map(idOf).sort()).toEqual(left.sort());
-        expect(await second.silent()).toBe(true);
+        await expectNothingMore(stage, second, lastOfEachStream(topic));
       },
     );
   });

@@ -7,7 +7,7 @@ import { describe, expect, it } from "vitest";
 import { laneOf } from "../../internal/lane.js";
 
 const timing = { leaseMs: 3_000, pollIntervalMs: 20, backoff: constant(1) };
-const lost = { code: "lane-lost" };
+const revoked = { code: "delivery-revoked" };
 
 async function commit(store: MemoryStore, ...ids: string[]): Promise<void> {
   await store.transaction((tx) =>
@@ -131,7 +131,7 @@ describe("a source", () => {
       if (deliveries.push(delivery) === 2) throw broken;
     });
     await expect(received).rejects.toBe(broken);
-    for (const delivery of deliveries) await expect(delivery.ack()).rejects.toMatchObject(lost);
+    for (const delivery of deliveries) await expect(delivery.ack()).rejects.toMatchObject(revoked);
     expect(store.contents("outbox").pending).toHaveLength(2);
     await store.box("outbox").renew("other", 1_000, "key");
     expect(await store.box("outbox").own("other", 64)).toHaveLength(64);
@@ -159,7 +159,7 @@ describe("a source", () => {
     await log.until("relay.failed");
     abort();
     await received;
-    expect(await Promise.all(acked)).toMatchObject([lost]);
+    expect(await Promise.all(acked)).toMatchObject([revoked]);
     expect(store.contents("outbox").pending).toHaveLength(1);
   });
 

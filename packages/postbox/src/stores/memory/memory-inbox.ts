@@ -135,7 +135,8 @@ export class MemoryInbox {
         const from = box(inboxOf(arrival.consumer));
         if (!from.has(row, epoch)) return false;
         tx.beforeCommit(() => {
-          if (!from.has(row, epoch)) throw new PostboxError("lane-lost", `the row of ${row.message.id} is another's`);
+          if (!from.has(row, epoch))
+            throw new PostboxError("delivery-revoked", `the row of ${row.message.id} is another's`);
         });
         tx.defer(() => {
           from.finish(row);

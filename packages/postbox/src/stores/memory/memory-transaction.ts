@@ -142,7 +142,7 @@ export function openTransaction(handle: unknown, database: object, storeName: st
   }
   if (handle.database !== database) {
     throw new PostboxError(
-      "transaction-foreign",
+      "not-a-transaction",
       `${storeName} was given a transaction of another memory database, which cannot commit with this one; ` +
         "use the store that opened it, or give both the same 'database'",
     );

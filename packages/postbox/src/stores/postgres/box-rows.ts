@@ -89,7 +89,7 @@ function rowReader(at: number, waiting: boolean): (fields: Fields) => Row {
 
 function faultOf(unreadable: string): PostboxError {
   return new PostboxError(
-    "message-unreadable",
+    "message-invalid",
     `the stored row makes no message: ${unreadable}; it was not written by this library. Look at it with admin.get(id), then discard it`,
   );
 }

@@ -74,7 +74,7 @@ describeOnEach("postgres", ({ url }) => {
           topic: "",
           headers: "null",
           extensions: "[1]",
-          reason: expect.stringContaining("[message-unreadable]"),
+          reason: expect.stringContaining("[message-invalid]"),
         },
       ]);
       expect(await store.admin.discard({ ids: ["bad"] }, { by: "test" })).toMatchObject({ count: 1 });

@@ -1,6 +1,6 @@
 import { PostboxError, TransportDownError } from "../../errors.js";
 import type { EventDefinition } from "../../event/define-event.js";
-import { longestTimerMs, runtimeWith } from "../../internal/runtime.js";
+import { runtimeWith } from "../../internal/runtime.js";
 import type { Message } from "../../message/message.js";
 import { callback, checkOptions, count, oneOf, positive } from "../../options.js";
 import type { Telemetry } from "../../telemetry/events.js";
@@ -11,9 +11,11 @@ import type { ContentMode } from "./amqp-message.js";
 import { type Batch, createBatch } from "./batch.js";
 import { connectionRules, placeOf, type RabbitmqConnectionOptions } from "./connection.js";
 import { createLinks, type Link } from "./link.js";
+import { createLinkUse } from "./link-use.js";
 import { type Route, routeOf } from "./route.js";
 import { declareExchanges } from "./topology.js";
 import { createWatch } from "./watch.js";
+import { within } from "./within.js";
 
 export interface RabbitmqSenderOptions extends RabbitmqConnectionOptions {
   /** Where a message goes. Defaults to the exchange of its topic's name, with the last part of its type as the routing key. */
@@ -46,9 +48,6 @@ export interface RabbitmqSender extends Sender {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** For how long a connection that was made after a close waits for more. */
-const lingerMs = 1000;
-
 const rules = {
   ...connectionRules,
   route: callback,
@@ -76,92 +75,32 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     telling(options.telemetry),
   );
   const links = createLinks(options, watch);
+  const use = createLinkUse(links, runtime);
   const unrouted = (message: Message, error: PostboxError) => unroutableOutcome(onUnroutable, message, error, runtime);
-  let sending = 0;
-  const idlers: (() => void)[] = [];
-  /** Whether it was closed, and not connected for a run since. */
-  let closed = false;
-  let cancelEnd = () => {};
 
   async function ready(signal: AbortSignal): Promise<Link> {
     signal.throwIfAborted();
-    const link = links.current ?? (await within(signal, links.get()));
+    const link = links.current ?? (await within(runtime, signal, links.get()));
     // A publish would only wait in the socket's buffer.
     if (watch.blockedBy === undefined) return link;
     throw new TransportDownError("connect", `${place} takes no messages at the moment: ${watch.blockedBy}`);
-  }
-
-  /** The exchanges first: to publish to one that is not there would cost the channel, and all that is on its way there. */
-  async function carry(link: Link, batch: Batch): Promise<void> {
-    await batch.publish(await link.missing(batch.exchanges));
-    await batch.confirmed();
-  }
-
-  /** What `work` resolves to, or nothing after `ms`. Rejects with the signal's reason as soon as that is aborted. */
-  function within(signal: AbortSignal, work: Promise<Link>): Promise<Link>;
-  function within(signal: AbortSignal, work: Promise<void>, ms: number): Promise<void>;
-  function within<R>(signal: AbortSignal, work: Promise<R>, ms = longestTimerMs): Promise<R | undefined> {
-    // By hand, since this is done for every batch, and batches may be of one message: an aborted controller would cost most of it.
-    return new Promise((resolve, reject) => {
-      const end = () => {
-        cancel();
-        signal.removeEventListener("abort", abort);
-      };
-      const abort = () => {
-        end();
-        reject(signal.reason);
-      };
-      const cancel = runtime.schedule(() => {
-        end();
-        resolve(undefined);
-      }, ms);
-      signal.addEventListener("abort", abort, { once: true });
-      if (signal.aborted) abort();
-      work.finally(end).then(resolve, reject);
-    });
-  }
-
-  function begun(): void {
-    sending++;
-    cancelEnd();
-  }
-
-  /** What is sent after a close still gets a connection. It ends when nothing follows: no process is kept alive by it. */
-  function ended(): void {
-    if (--sending > 0) return;
-    for (const idle of idlers.splice(0)) idle();
-    if (closed) cancelEnd = runtime.schedule(() => void links.close(), lingerMs);
-  }
-
-  async function close(): Promise<void> {
-    closed = true;
-    // Whoever else sends through it is not disturbed.
-    if (sending > 0) await new Promise<void>((resolve) => idlers.push(resolve));
-    cancelEnd();
-    await links.close();
   }
 
   async function sendBatch(...[messages, settled, signal]: Parameters<Sender["send"]>): Promise<void> {
     const link = await ready(signal);
     const batch = createBatch(link, messages, { place, route, mode, maxMessageBytes: mostBytes, unrouted }, settled);
     try {
-      await within(signal, carry(link, batch), publishTimeoutMs);
+      await within(runtime, signal, publishAll(link, batch), publishTimeoutMs);
       if (batch.unreported === 0) return;
-      // One that is blocked says when it is not any more. Another one would not know, and take the same messages again.
+      // A blocked broker tells when it takes messages again. A new connection would not know, and take the same messages again.
       const isLate = !link.lost;
       if (isLate && watch.blockedBy === undefined) link.giveUp("it did not answer in time");
-      // Only the channel was closed, and the broker is well: for an exchange that was deleted or may not be written to, or for what it will not take.
-      const { code, message: said = "" } = link.reason ?? {};
-      if (code === 404 || code === 403) return batch.failAt(code, said);
-      const limit = code === 406 ? /larger than (?:configured )?max size (\d+)/.exec(said)?.[1] : undefined;
-      if (limit !== undefined) {
-        mostBytes = Math.min(mostBytes, Number(limit));
-        return batch.rejectLarger(mostBytes);
-      }
-      if (code === 406 && messages.length === 1) return batch.rejectOnly(said);
+      const limit = limitToldBy(link);
+      if (limit !== undefined) mostBytes = Math.min(mostBytes, limit);
+      if (explainedByClose(link, batch, messages.length, mostBytes)) return;
       const why = watch.blockedBy ?? link.reason?.message ?? "no answer";
       const text = `${place} has not confirmed ${batch.unreported} of ${messages.length} messages: ${why}`;
-      // Slow is no death, nor is blocked: nothing that was on its way is suspected of it.
+      // A slow or blocked broker is no crash: the messages in flight are not suspected of it.
       if (watch.blockedBy !== undefined) throw new TransportDownError("connect", text);
       if (isLate && batch.begun) throw new PostboxError("publish-timeout", `${text} within ${publishTimeoutMs} ms`);
       throw new TransportDownError(batch.begun ? "send" : "connect", text);
@@ -175,19 +114,13 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     keepsOrder: false,
 
     async connect(signal) {
-      closed = false;
+      use.reopen();
       await ready(signal);
     },
 
     async send(messages, settled, signal) {
       signal.throwIfAborted();
-      if (messages.length === 0) return;
-      begun();
-      try {
-        await sendBatch(messages, settled, signal);
-      } finally {
-        ended();
-      }
+      if (messages.length > 0) await use.during(() => sendBatch(messages, settled, signal));
     },
 
     async setup(events) {
@@ -199,7 +132,33 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     },
 
     health: () => watch.health(),
-    close,
-    [Symbol.asyncDispose]: close,
+    close: () => use.close(),
+    [Symbol.asyncDispose]: () => use.close(),
   };
+}
+
+/** Asks for the exchanges first: a publish to a missing one closes the channel for every message in flight on it. */
+async function publishAll(link: Link, batch: Batch): Promise<void> {
+  await batch.publish(await link.missing(batch.exchanges));
+  await batch.confirmed();
+}
+
+/** The most bytes that the broker takes, if it has closed the channel because of a larger body. */
+function limitToldBy({ reason }: Link): number | undefined {
+  if (reason?.code !== 406) return undefined;
+  const limit = /larger than (?:configured )?max size (\d+)/.exec(reason.message)?.[1];
+  return limit === undefined ? undefined : Number(limit);
+}
+
+/**
+ * Gives each message its outcome if the broker is healthy and has closed the channel only: for an exchange that was deleted or may not be
+ * written to, or for a message that it does not take. Returns whether that is so.
+ */
+function explainedByClose(link: Link, batch: Batch, count: number, mostBytes: number): boolean {
+  const { code, message: said = "" } = link.reason ?? {};
+  if (code === 404 || code === 403) batch.failAt(code, said);
+  else if (limitToldBy(link) !== undefined) batch.rejectLarger(mostBytes);
+  else if (code === 406 && count === 1) batch.rejectOnly(said);
+  else return false;
+  return true;
 }

@@ -1,0 +1,51 @@
+import type { Runtime } from "../../internal/runtime.js";
+import type { Links } from "./link.js";
+
+/** How long a connection that was made after `close` waits for more messages. */
+const lingerMs = 1000;
+
+/** Counts the sends that use a link, so that `close` ends it when none does. */
+export interface LinkUse {
+  /** A run connects: from now on the link stays open until the next `close`. */
+  reopen(): void;
+  /** Resolves or rejects as `send` does; the link stays open until then. */
+  during(send: () => Promise<void>): Promise<void>;
+  /** Waits for the sends in progress, and closes the link. A send after it opens a link that ends when no other one follows. */
+  close(): Promise<void>;
+}
+
+export function createLinkUse(links: Pick<Links, "close">, runtime: Runtime): LinkUse {
+  let sending = 0;
+  let closed = false;
+  let cancelEnd = () => {};
+  const idlers: (() => void)[] = [];
+
+  /** A link that was opened after `close` ends by itself, so that it keeps no process alive. */
+  function ended(): void {
+    if (--sending > 0) return;
+    for (const idle of idlers.splice(0)) idle();
+    if (closed) cancelEnd = runtime.schedule(() => void links.close(), lingerMs);
+  }
+
+  return {
+    reopen() {
+      closed = false;
+    },
+    async during(send) {
+      sending++;
+      cancelEnd();
+      try {
+        await send();
+      } finally {
+        ended();
+      }
+    },
+    async close() {
+      closed = true;
+      // Other sends over the same link are not disturbed.
+      if (sending > 0) await new Promise<void>((resolve) => idlers.push(resolve));
+      cancelEnd();
+      await links.close();
+    },
+  };
+}
