@@ -109,7 +109,7 @@ export function usedBox({ boxes }: State, name: string): BoxState {
   const box = boxes.get(name);
   if (box !== undefined) return box;
   const text = `there is no box "${name}": no such consumer has run; admin.boxes() lists those there are`;
-  throw new ConfigError("option-invalid", text);
+  throw new ConfigError("option-invalid", text, { path: "box" });
 }
 
 /** The rows of a selection that had come to their status by that revision, in order of position; for a replay, each id once. */

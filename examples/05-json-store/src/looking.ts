@@ -76,7 +76,7 @@ export function sightOf(box: BoxState, now: number): BoxSight {
     ),
     unowned: free.length,
     unsentUnowned: sendable.some(({ lane }) => free.includes(lane)),
-    relays: relays.map(([owner, { order }]) => ({ owner, order, lanes: lanesOf(box, owner).length })),
+    relays: relays.map(([owner, { order, beat }]) => ({ owner, order, lanes: lanesOf(box, owner).length, beat })),
     ...(box.pausedAt === undefined ? {} : { pausedAt: new Date(box.pausedAt), pausedForMs: now - box.pausedAt }),
     parked: rowsOf(box, "parked").length,
     heldForGood: forGood.length,

@@ -21,6 +21,16 @@ it("knows whether anyone listens, so that appends need not notify", async () => 
   expect(notifier.isHeard?.("outbox")).toBe(false);
 });
 
+it("makes nothing per notification, since each publish sends one", async () => {
+  const notifier = inProcessNotifier();
+  const stop = new AbortController();
+  const listening = notifier.listen("outbox", { listening() {}, notified() {} }, stop.signal);
+  expect(notifier.notify("outbox")).toBe(notifier.notify("outbox"));
+  expect(notifier.notify("another box")).toBe(notifier.notify("outbox"));
+  stop.abort();
+  await listening;
+});
+
 it("is one for each store object by default", () => {
   const [one, other] = [{}, {}];
   expect(defaultNotifier(one)).toBe(defaultNotifier(one));

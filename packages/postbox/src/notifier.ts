@@ -36,28 +36,32 @@ export const notifierRule: OptionRule = {
 /** So often at most does a listener hear of any number of appends: a relay that finds messages polls again soon anyway. */
 const restMs = 10;
 
+const notified = Promise.resolve();
+
 /** Notifies the relays of this process that were given the same notifier. */
 export function inProcessNotifier(): Notifier {
   const runtime = runtimeWith();
   const boxes = new Map<string, { readonly listeners: Set<NotificationListener>; readonly wake: () => void }>();
-  const boxOf = (name: string) => {
+  const makeBox = (name: string) => {
     const listeners = new Set<NotificationListener>();
     const wakeAll = async () => {
       for (const listener of listeners) listener.notified();
     };
-    const made = boxes.get(name) ?? { listeners, wake: coalesced(wakeAll, restMs, runtime) };
+    const made = { listeners, wake: coalesced(wakeAll, restMs, runtime) };
     boxes.set(name, made);
     return made;
   };
   return {
     name: "in-process",
     isHeard: (box) => (boxes.get(box)?.listeners.size ?? 0) > 0,
-    async notify(box) {
-      boxOf(box).wake();
+    // For every publish: it makes nothing, not even a promise. A box without listeners has none to wake.
+    notify(box) {
+      boxes.get(box)?.wake();
+      return notified;
     },
     async listen(box, listener, signal) {
       if (signal.aborted) return;
-      const { listeners } = boxOf(box);
+      const { listeners } = boxes.get(box) ?? makeBox(box);
       const aborted = new Promise<void>((resolve) => {
         signal.addEventListener("abort", () => resolve(), { once: true });
       });

@@ -26,3 +26,6 @@ const sha256: (text: string) => Buffer =
   typeof crypto.hash === "function"
     ? (text) => crypto.hash("sha256", text, "buffer")
     : (text) => crypto.createHash("sha256").update(text, "utf8").digest();
+
+/** How often a relay renews its lease before that would expire. */
+export const renewalsPerLease = 3;

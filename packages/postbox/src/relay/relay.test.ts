@@ -47,6 +47,32 @@ function relayWith(store: Store, sender = recordingSender(), options: RelayOptio
   return { relay: createRelay(store, sender, { ...timing, ...options, telemetry: log.telemetry }), log, sender };
 }
 
+it("says of messages of a silent broker only what holds for a relay that stops, too", async () => {
+  const store = memoryStore();
+  await commit(store, "1");
+  const asked = gate();
+  const broker = recordingSender({
+    before: () => {
+      asked.open();
+      return new Promise<never>(() => {});
+    },
+  });
+  const { relay, log } = relayWith(store, broker, { publishTimeoutMs: 30 });
+  relay.start();
+  await asked.opened;
+  await relay.stop();
+  const [{ error } = {}] = log.of("relay.failed");
+  expect(error).toMatchObject({
+    code: "publish-timeout",
+    message: expect.stringContaining("they stay stored, and a relay sends them again unless they are confirmed first"),
+  });
+  const next = relayWith(store);
+  next.relay.start();
+  await next.log.until("message.sent");
+  await next.relay.stop();
+  expect(next.sender.ids()).toEqual(["1"]);
+});
+
 it("gives its lanes back, and stops, though an archive never answers", async () => {
   const store = memoryStore();
   await commit(store, "1");

@@ -10,6 +10,7 @@ import { retry } from "../middleware/retry.js";
 import { createPublisher } from "../publisher/create-publisher.js";
 import { createRouter } from "./create-router.js";
 import { defineMiddleware } from "./middleware.js";
+import type { RunsReceiver } from "./router.js";
 import type { RouterOptions } from "./router-options.js";
 
 const Placed = defineEvent({
@@ -43,6 +44,28 @@ describe("a router", () => {
     };
     expect(await start(3)).toMatchObject([{ consumer: "billing", concurrency: 4, maxTransactions: 3 }]);
     expect(await start(4)).toEqual([]);
+  });
+
+  it("counts the handlers of all routers that run on one store, and not of those that have stopped", async () => {
+    const log = telemetryLog();
+    const store = { maxTransactions: 5 };
+    const within = defineMiddleware({ name: "within", store, run: (_, next) => next() });
+    const routerOf = (consumer: string) =>
+      createRouter(consumer, { telemetry: log.telemetry, concurrency: 2 })
+        .use(within)
+        .on(Placed, () => {});
+    const [billing, shipping, audit] = [routerOf("billing"), routerOf("shipping"), routerOf("audit")];
+    const run = async (router: RunsReceiver) => void (await router.start(memoryBroker().receiver()));
+    for (const router of [billing, shipping]) await run(router);
+    expect(log.of("router.constrained")).toEqual([]);
+    await shipping.stop();
+    await run(audit);
+    expect(log.of("router.constrained")).toEqual([]);
+    await run(shipping);
+    expect(log.of("router.constrained")).toMatchObject([
+      { consumer: "shipping", consumers: ["billing", "audit", "shipping"], concurrency: 6, maxTransactions: 5 },
+    ]);
+    await Promise.all([billing, shipping, audit].map((router) => router.stop()));
   });
 
   it("hands decoded, validated data to the handler of its type and acks afterwards", async () => {

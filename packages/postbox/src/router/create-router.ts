@@ -6,6 +6,7 @@ import { type Codecs, createCodecs } from "../message/codec.js";
 import type { Receiver } from "../transport.js";
 import type { BaseContext, ForwardAck, ManualAck } from "./context.js";
 import type { UntypedHandler } from "./handle.js";
+import { countHandlers, type Shortage } from "./handlers-at-once.js";
 import type { AnyMiddleware } from "./middleware.js";
 import { Registry } from "./registry.js";
 import type { Router } from "./router.js";
@@ -97,8 +98,10 @@ class UntypedRouter {
   }
 
   async #run(from: Receiver, signal: AbortSignal, ready: () => void): Promise<void> {
-    this.#tellConstrained();
     const { receiver, session } = this.#sessionOn(from);
+    const { concurrency } = this.#runOptions;
+    const { shortage, end } = countHandlers(this.#consumer, concurrency, this.#registry.middleware);
+    if (shortage !== undefined) this.#tellConstrained(shortage);
     let stop = () => {};
     const stopped = new Promise<void>((resolve) => {
       stop = () => resolve(session.close());
@@ -128,7 +131,7 @@ class UntypedRouter {
       throw error;
     } finally {
       signal.removeEventListener("abort", stop);
-      await session.close();
+      await session.close().finally(end);
     }
   }
 
@@ -146,17 +149,13 @@ class UntypedRouter {
     return { receiver: keeper?.over(from) ?? from, session };
   }
 
-  #tellConstrained(): void {
-    const { concurrency, consumer, telemetry } = this.#runOptions;
-    const pools = this.#registry.middleware.map(({ store }) => store?.maxTransactions ?? concurrency);
-    const maxTransactions = Math.min(...pools);
-    // A single one is a choice, as with PGlite, which has no more.
-    if (maxTransactions >= concurrency || maxTransactions === 1) return;
+  #tellConstrained({ consumers, concurrency, maxTransactions }: Shortage): void {
+    const { consumer, telemetry } = this.#runOptions;
     const text =
-      `up to ${concurrency} handlers of ${consumer} run at a time, each in a transaction, and the pool has ${maxTransactions} connections ` +
-      "for them and for everything else; make the pool larger, or set 'concurrency' below its size";
+      `up to ${concurrency} handlers of ${consumers.join(", ")} run at a time, each in a transaction, and the pool has ${maxTransactions} ` +
+      "connections for them and for everything else; make the pool larger, or lower 'concurrency' until all together need no more";
     const error = new PostboxError("option-invalid", text);
-    telemetry({ name: "router.constrained", consumer, concurrency, maxTransactions, error });
+    telemetry({ name: "router.constrained", consumer, consumers, concurrency, maxTransactions, error });
   }
 
   #hangs(receiver: Receiver): PostboxError {

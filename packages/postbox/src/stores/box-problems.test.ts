@@ -3,7 +3,7 @@ import { type BoxSight, boxProblems } from "./box-problems.js";
 import { checkHealth } from "./health-options.js";
 
 const minute = 60_000;
-const relay = { owner: "relay-1", order: "key", lanes: 64 } as const;
+const relay = { owner: "relay-1", order: "key", lanes: 64, beat: 100 } as const;
 const well: BoxSight = {
   unowned: 0,
   unsentUnowned: false,

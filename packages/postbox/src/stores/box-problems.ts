@@ -1,5 +1,5 @@
 import type { Health, HealthProblem } from "../health.js";
-import { laneCount } from "../internal/lane.js";
+import { laneCount, renewalsPerLease } from "../internal/lane.js";
 import type { Order } from "../store.js";
 import { consumerOf } from "./box-names.js";
 import { counted, duration } from "./figures.js";
@@ -17,8 +17,13 @@ export interface BoxSight {
   readonly unowned: number;
   /** Whether there is something to send in one of those. */
   readonly unsentUnowned: boolean;
-  /** Those that live. */
-  readonly relays: readonly { readonly owner: string; readonly order: Order; readonly lanes: number }[];
+  /** Those whose lease has not expired; `beat` as in `Member`. */
+  readonly relays: readonly {
+    readonly owner: string;
+    readonly order: Order;
+    readonly lanes: number;
+    readonly beat: number;
+  }[];
   readonly pausedAt?: Date;
   readonly pausedForMs?: number;
   /** Counted up to `countedBeyond` and one beyond the limit, or all; so are the held keys, beyond none. */
@@ -163,15 +168,19 @@ function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight, wo
   return [{ code: "lanes-unowned", severity, text, lanes: unowned, relays: relays.length }];
 }
 
-/** With a total order one has all lanes and the others stand by; while the box is paused nobody has any. */
+/** In a deployment old and new relays run side by side, so a new one may wait for its lanes. */
+const mayBeIdleForLeases = 2;
+
+/** With a total order one relay has all lanes and the others stand by; while the box is paused no relay has any. */
 function relaysIdle({ relays, pausedAt }: BoxSight, words: Words): HealthProblem[] {
   if (pausedAt !== undefined || relays.some(({ order }) => order === "total")) return [];
-  const idle = relays.filter(({ lanes }) => lanes === 0).map(({ owner }) => owner);
+  const isNew = (beat: number) => (beat - 1) / renewalsPerLease <= mayBeIdleForLeases;
+  const idle = relays.filter(({ lanes, beat }) => lanes === 0 && !isNew(beat)).map(({ owner }) => owner);
   if (idle.length === 0) return [];
   const why =
     relays.length > laneCount
       ? `there are only ${laneCount} lanes; run fewer ${words.relays}`
-      : "it has just come, or the others do not give lanes back; look at its telemetry if it stays so for longer than a lease";
+      : `for more than ${mayBeIdleForLeases} leases: the others give no lanes back; look at its telemetry for relay.failed`;
   const text = `${idle.length} of ${counted(relays.length, words.relay)} of ${words.box} ${idle.length === 1 ? "has" : "have"} no lane to work on: ${why}`;
   const owners = idle.sort().slice(0, named);
   return [{ code: "relays-idle", severity: "warning", text, relays: relays.length, idle: idle.length, owners }];

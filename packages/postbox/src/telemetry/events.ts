@@ -123,10 +123,17 @@ export type TelemetryEvent =
   | ({ readonly name: "transport.blocked"; readonly reason: string } & TransportEnd)
   | ({ readonly name: "transport.unblocked" } & TransportEnd)
   | { readonly name: "router.failed"; readonly consumer: string; readonly error: PostboxError }
-  /** Fewer transactions can be open at a time than messages may be handled: some handlers wait for others. Once per run, and not where there is but one. */
+  /**
+   * Fewer transactions of a store can be open at a time than handlers of this process may run in them, so some handlers wait for others.
+   * Once per run of a router; not if the store has a single connection.
+   */
   | {
       readonly name: "router.constrained";
+      /** The consumer that has just started. */
       readonly consumer: string;
+      /** All that work on the store, with this one. */
+      readonly consumers: readonly string[];
+      /** How many handlers of theirs may run at a time. */
       readonly concurrency: number;
       readonly maxTransactions: number;
       readonly error: PostboxError;

@@ -88,3 +88,8 @@ it("writes once what a handler fails with, though its row in the consumer's box 
   telemetry({ name: "message.parked", box, id: "2", error: new PostboxError("message-suspect", "it ended processes") });
   expect(lines).toEqual(["warn: delivery.retried", "error: delivery.parked", "error: message.parked"]);
 });
+
+it("refuses an unknown option", () => {
+  const misspelled = { field: true } as object;
+  expect(() => logTo(console, misspelled)).toThrow(expect.objectContaining({ code: "option-unknown", path: "field" }));
+});

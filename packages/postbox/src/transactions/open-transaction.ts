@@ -52,8 +52,11 @@ export function whyNotOpen(client: ClientState): Refusal | undefined {
   }
 }
 
-/** With what it would have said if a statement had been on its way. */
-export const lost: Refusal = { not: "its connection is closed", cause: new Error("Connection terminated") };
+/** Begins with what `pg` says of a statement in flight, by which it is known as a lost connection. No statement failed, so it has no stack. */
+const terminated = new Error("Connection terminated before this statement, which was not sent");
+terminated.stack = String(terminated);
+
+export const lost: Refusal = { not: "its connection is closed", cause: terminated };
 
 const failed: Refusal = {
   not: "a statement in this transaction has failed, so the database refuses everything in it until it is rolled back",

@@ -1,5 +1,5 @@
 import { following } from "../../internal/following.js";
-import { laneCount } from "../../internal/lane.js";
+import { laneCount, renewalsPerLease } from "../../internal/lane.js";
 import { sleep } from "../../internal/runtime.js";
 import type { Lane, TakenLane } from "../../store.js";
 import type { DrainContext } from "../context.js";
@@ -112,7 +112,7 @@ export class LeasedLanes implements Ownership {
     const [stop, end] = [following(signal), following(finished)];
     const renewing = this.#loop(end.signal, async () => {
       await this.#inTurn(() => this.#renew());
-      return this.#options.leaseMs / 3;
+      return this.#options.leaseMs / renewalsPerLease;
     });
     const sharing = this.#loop(stop.signal, () => this.#share());
     try {

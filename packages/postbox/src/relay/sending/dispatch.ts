@@ -62,7 +62,7 @@ async function dispatch(
   const late = () =>
     new PostboxError(
       "publish-timeout",
-      `${sender.name} did not confirm ${open.size} messages within ${timeoutMs} ms; the relay sends them again unless they are confirmed first`,
+      `${sender.name} did not confirm ${open.size} messages within ${timeoutMs} ms; they stay stored, and a relay sends them again unless they are confirmed first`,
     );
   const settled = (index: number, told: Outcome) => {
     const row = batch[index];

@@ -86,10 +86,10 @@ export class MemoryOwners {
     return { unowned: this.unownedLanes().size, owners };
   }
 
-  living(): { readonly owner: string; readonly order: Order; readonly lanes: number }[] {
+  living(): { readonly owner: string; readonly order: Order; readonly lanes: number; readonly beat: number }[] {
     return [...this.#members]
       .filter(([owner]) => this.#lives(owner))
-      .map(([owner, { order }]) => ({ owner, order, lanes: this.#lanesOf(owner).length }));
+      .map(([owner, { order, beat }]) => ({ owner, order, lanes: this.#lanesOf(owner).length, beat }));
   }
 
   unownedLanes(): ReadonlySet<number> {

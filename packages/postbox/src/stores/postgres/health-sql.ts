@@ -59,7 +59,7 @@ export function boxSightSql(t: BoxTables): string {
       'unowned', (SELECT count(*) FROM lanes WHERE owner IS NULL),
       'unsentUnowned', EXISTS (SELECT FROM unsent WHERE owner IS NULL)
                          OR EXISTS (SELECT FROM late JOIN lanes USING (lane) WHERE owner IS NULL),
-      'relays', (SELECT json_agg(json_build_object('owner', m.owner, 'order', m.relay_order,
+      'relays', (SELECT json_agg(json_build_object('owner', m.owner, 'order', m.relay_order, 'beat', m.beat,
                    'lanes', (SELECT count(*) FROM lanes l WHERE l.owner = m.owner)))
                  FROM ${t.member} m WHERE m.expires_at > ${now} AND m.box = ${t.box}),
       'paused', (SELECT json_build_object('at', extract(epoch FROM paused_at) * 1000::numeric, 'forMs', ${since("paused_at")})

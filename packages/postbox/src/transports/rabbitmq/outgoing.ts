@@ -22,7 +22,7 @@ export interface Ready {
 }
 
 /** A message that is not published, and its outcome. */
-export interface Refused {
+interface Refused {
   readonly refused: Outcome;
 }
 
