@@ -1,5 +1,6 @@
 import type { NodePgDatabase } from "drizzle-orm/node-postgres";
-import type { PgTransaction } from "drizzle-orm/pg-core";
+import type { PgDatabase, PgQueryResultHKT, PgTransaction } from "drizzle-orm/pg-core";
+import type { PgliteDatabase } from "drizzle-orm/pglite";
 import type { Client, ClientBase, Pool, PoolClient } from "pg";
 import { type BaseContext, type Codec, correlation, createMessaging, createOutbox, createPublisher, createRouter, deadline, defineEvent, type Handlers, inbox, type Messaging, messagingOptionsFromEnv, outboxOutputs, type Published, type Publisher, publishOutputs, type Receiver, type Registration, type RouterOptions, recover, retry, type Sender, type Store, timeout, transaction, upcastFrom, withUpcast } from "postbox";
 import { defineCatalog } from "postbox/catalog";
@@ -30,6 +31,12 @@ declare const db: NodePgDatabase;
 declare const sender: Sender;
 export const store = postgresStore({ pool });
 export const drizzleStore = postgresStore({ pool, transactions: drizzle(db) });
+/** Drizzle on any driver of PostgreSQL, and a part of it. */
+declare const anyDb: PgDatabase<PgQueryResultHKT>;
+declare const pglite: PgliteDatabase;
+declare const part: Pick<NodePgDatabase, "transaction">;
+for (const transactions of [drizzle(pglite), drizzle(part)] as const) postgresStore({ pool, transactions });
+postgresStore({ pool, transactions: drizzle(anyDb) });
 export const outbox = createOutbox(store, { source: "/orders" });
 export const drizzleOutbox = createOutbox(drizzleStore, { source: "/orders" });
 export const publisher = createPublisher(sender, { source: "/orders" });

@@ -417,6 +417,23 @@ export type Executor = (
   params: readonly unknown[],
 ) => Promise<{ readonly rows: readonly Record<string, unknown>[]; readonly rowCount: number }>;
 
+/**
+ * A statement that writes in a user's transaction, with a place for a condition. If a library cannot tell whether that transaction is
+ * still open, it adds the condition that the statement runs inside of it. Made once by a store, with `guardedStatement`.
+ */
+export interface GuardedStatement {
+  /** Without a condition. */
+  readonly text: string;
+  /** Under a condition: an expression in SQL that is true, or fails. It may use `$n` beyond the statement's own. */
+  under(condition: string): string;
+}
+
+/** An `Executor` of what a store reads, as text, and of what it writes. */
+export type TransactionExecutor = (
+  statement: string | GuardedStatement,
+  params: readonly unknown[],
+) => ReturnType<Executor>;
+
 /** A session of a database: its number, which another one may have later, and when it began; and when its transaction did, if known. */
 export interface SessionId {
   readonly pid: number;
@@ -441,13 +458,18 @@ export interface BeginOptions extends TransactionOptions {
   connected?(close: () => void): void;
 }
 
+/** Which SQL a database understands. A store and the library whose transactions it works in have the same. */
+export type Dialect = "postgres" | "mysql" | "sqlite";
+
 /** How a SQL store works inside the transactions of one library (`pg`, Drizzle …). An adapter is this and no more. */
-export interface TransactionLibrary<Tx> {
+export interface TransactionLibrary<Tx, D extends Dialect = Dialect> {
   readonly name: string;
+  /** That of the database which the library works on. A store of another one refuses it. */
+  readonly dialect: D;
   /** Of its pool; absent where that is not known. */
   readonly maxTransactions?: number;
   /** The executor of an open transaction. For anything else (a pool, an ended one) throws `not-a-transaction`. */
-  executor(tx: Tx): Executor;
+  executor(tx: Tx): TransactionExecutor;
   /** `Store.transaction` in that library's own way. If `signal` is aborted at the end, its connection is not used again. */
   begin<R>(work: (tx: Tx) => Promise<R>, options?: BeginOptions): Promise<R>;
   /** The session of a transaction that `begin` has just opened. Without it, a transaction cannot be ended by force. */

@@ -8,8 +8,10 @@ export {
   type BeginOptions,
   type Box,
   defaultReadBytes,
+  type Dialect,
   type DueOptions,
   type Executor,
+  type GuardedStatement,
   type Inbox,
   inboxOf,
   type IsolationLevel,
@@ -37,6 +39,7 @@ export {
   type Store,
   type TakenLane,
   type TickClaim,
+  type TransactionExecutor,
   type TransactionLibrary,
   type TransactionOptions,
   type TransactionSession,
@@ -62,7 +65,12 @@ export {
   type SettleState,
   settlePlan,
 } from "../stores/settle-plan.js";
-export { type SurroundingTransactions, surroundingTransactions } from "../transactions/surrounding-transaction.js";
+export { guardedStatement } from "../transactions/guarded-statement.js";
+export {
+  type SurroundingTransactions,
+  surroundingTransactions,
+  type TransactionOpener,
+} from "../transactions/surrounding-transaction.js";
 
 // The operator's side, over what a store does itself.
 export type {
