@@ -7,7 +7,7 @@ import type { Pool, PoolClient } from "pg";
 import { type Codec, createMessaging, createOutbox, createRelay, createRouter, defineEvent, inbox, outboxOutputs, outboxReceiver, publishOutputs, type Registration, recover, retry, type Sender, timeout, transaction, upcastFrom, withUpcast } from "postbox";
 import { defineCatalog } from "postbox/catalog";
 import { drizzle } from "postbox/drizzle";
-import { memoryBroker } from "postbox/memory";
+import { type MemoryStore, memoryBroker } from "postbox/memory";
 import { postgresStore } from "postbox/postgres";
 import { createSchedule } from "postbox/schedule";
 import type { TransactionLibrary } from "postbox/store";
@@ -37,6 +37,7 @@ import {
 declare const pool: Pool;
 declare const client: PoolClient;
 declare const db: NodePgDatabase;
+declare const memory: MemoryStore;
 declare const mysql: MySqlRemoteDatabase;
 declare const sqlite: BaseSQLiteDatabase<"sync", unknown>;
 declare const onMysql: TransactionLibrary<PoolClient, "mysql">;
@@ -117,6 +118,20 @@ postgresStore({ pool, transactions: drizzle(mysql) });
 drizzle(sqlite);
 // error: Property 'transaction' is missing in type 'Pool'
 drizzle(pool);
+// error: 'partitions' does not exist in type
+createRelay(memory, sender, { onSent: "keep", retentionMs: 1, partitions: false });
+// error: 'partitions' does not exist in type
+outboxReceiver(memory, { onSent: "keep", retentionMs: 1, partitions: false });
+// error: 'partitions' does not exist in type
+createMessaging({ service: "orders", store: memory, sender, outbox: true, relayOptions: { partitions: false } });
+// error: 'partitions' does not exist in type
+memory.purge({ retentionMs: 1, partitions: false });
+// error: 'tableBytes' does not exist in type
+memory.health({ tableBytes: 1 });
+// error: and '"vacuum-held-back"' have no overlap
+memory.health().then(({ problems }) => problems.some(({ code }) => code === "vacuum-held-back"));
+// error: 'partition' does not exist in type
+createRelay(store, sender, { onSent: "keep", retentionMs: 1, partition: false });
 // error: this schema does not survive the wire: what it returns must be valid input again after JSON
 defineEvent({ type: "a.B", schema: z.object({ at: z.date() }) });
 // error: this schema does not survive the wire
@@ -135,7 +150,7 @@ createOutbox(store, {});
 createRelay(store).run();
 // error: Object literal may only specify known properties, and 'maxAttempts' does not exist in type 'Sender'
 createRelay(store, { maxAttempts: 1 }).start();
-// error: 'batchSize' does not exist in type 'OutboxReceiverOptions'
+// error: 'batchSize' does not exist in type 'OutboxReceiverOptions &
 outboxReceiver(store, { batchSize: 1 });
 // error: is missing the following properties from type 'Sender'
 createRelay(store, memoryBroker());

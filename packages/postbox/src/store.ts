@@ -1,7 +1,8 @@
 import type { Admin, Purged, PurgeOptions } from "./admin.js";
 import { PostboxError } from "./errors.js";
-import type { Health, HealthOptions } from "./health.js";
+import type { AnyProblem, Health, HealthOptions } from "./health.js";
 import type { Message } from "./message/message.js";
+import type { OptionRule } from "./options.js";
 import type { Origin } from "./transport.js";
 
 /*
@@ -92,10 +93,16 @@ export interface Store<Tx = unknown> {
    */
   purge(options: PurgeOptions): Promise<Purged>;
   /**
-   * What is wrong with its boxes. Throws only over bad options: that the database cannot be reached is a problem like any other.
-   * It changes nothing, ends in time, and is cheap enough to be asked for every few seconds, however much is stored.
+   * How the options of `purge` are checked that only this store has, by their names. A relay takes them beside its own and hands them on.
+   * Defaults to none.
    */
-  health(options?: HealthOptions): Promise<Health>;
+  readonly purgeRules?: Readonly<Record<string, OptionRule>>;
+  /**
+   * What is wrong with its boxes. Throws only over bad options: that the database cannot be reached is a problem like any other.
+   * It changes nothing, ends in time, and is cheap enough to be asked for every few seconds, however much is stored. A store may have
+   * limits and problems of its own.
+   */
+  health(options?: HealthOptions): Promise<Health<AnyProblem>>;
   /** Brings the schema up to date. Safe when many call it at once; never called by the library itself. */
   migrate(): Promise<void>;
 }

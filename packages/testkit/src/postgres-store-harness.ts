@@ -45,6 +45,7 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
 
   const harness: StoreHarness<Tx> = {
     store: another(),
+    rowByRow: { partitions: false },
     another,
     async effect(tx, name) {
       await transactions.executor(tx)(`INSERT INTO ${schema}.effect VALUES ($1)`, [name]);

@@ -100,6 +100,6 @@ export {
   type PageOf,
   type Reach,
 } from "../stores/create-admin.js";
-export type { Health, HealthOptions, HealthProblem } from "../health.js";
+export type { AnyProblem, Health, HealthOptions, HealthProblem } from "../health.js";
 export { type BoxSight, boxProblems, healthOf } from "../stores/box-problems.js";
 export { type CheckedHealth, checkHealth } from "../stores/health-options.js";

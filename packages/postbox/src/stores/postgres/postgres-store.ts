@@ -1,5 +1,6 @@
 import type { ClientBase, Pool } from "pg";
 import { ConfigError } from "../../errors.js";
+import type { Health } from "../../health.js";
 import type { Message } from "../../message/message.js";
 import { checkOptions, object, text } from "../../options.js";
 import type { Dialect, Executor, GuardedStatement, Store, TransactionLibrary } from "../../store.js";
@@ -19,7 +20,8 @@ import { postgresAdmin } from "./postgres-admin.js";
 import { postgresBox } from "./postgres-box.js";
 import { postgresHealth } from "./postgres-health.js";
 import { postgresInbox } from "./postgres-inbox.js";
-import { postgresRetention } from "./postgres-retention.js";
+import type { PostgresHealthOptions, PostgresHealthProblem } from "./postgres-problems.js";
+import { type PostgresPurged, type PostgresPurgeOptions, postgresRetention, purgeRules } from "./postgres-retention.js";
 import { withReservedConnections } from "./reserved-connection.js";
 import { type StatementRunner, statementRunner } from "./run-statement.js";
 import { isRefused, schemaCheck, schemaError } from "./schema-check.js";
@@ -48,6 +50,8 @@ const rules = { pool: poolRule, directUrl: text, transactions: object, schema: s
 
 export interface PostgresStore<Tx> extends Store<Tx> {
   readonly schema: string;
+  purge(options: PostgresPurgeOptions): Promise<PostgresPurged>;
+  health(options?: PostgresHealthOptions): Promise<Health<PostgresHealthProblem>>;
 }
 
 /**
@@ -157,6 +161,7 @@ export function postgresStore(
     },
 
     admin: postgresAdmin(schema, boxes, run, onPool, checkSchema),
+    purgeRules,
     purge: postgresRetention(schema, boxes, run, onPool, checkSchema),
     health: postgresHealth(schema, pool, boxes, open),
 
