@@ -10,7 +10,6 @@ import {
   createPublisher,
   createRelay,
   type EventDefinition,
-  type HealthProblem,
   logTo,
   type Outbox,
   type Receiver,
@@ -20,7 +19,7 @@ import {
   type TelemetryEvent,
 } from "postbox";
 import { type MemoryBroker, memoryBroker, memoryStore } from "postbox/memory";
-import { postgresStore } from "postbox/postgres";
+import { type PostgresHealthProblem, postgresStore } from "postbox/postgres";
 import { createSchedule, type Schedule, type ScheduleEntry } from "postbox/schedule";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { guideDatabases } from "./guide-database.js";
@@ -42,7 +41,11 @@ describe("the tables of the guide to the outbox", () => {
   const sender = memoryBroker().sender();
 
   it.each([
-    ["createRelay(store, sender, …)", () => createRelay(store, sender, nonsense), ["relay/relay-options.ts"]],
+    [
+      "createRelay(store, sender, …)",
+      () => createRelay(postgresStore({ pool: new pg.Pool() }), sender, nonsense),
+      ["relay/relay-options.ts", "stores/postgres/postgres-retention.ts"],
+    ],
     [
       "createOutbox(store, …)",
       () => createOutbox(store, nonsense as { source: string }),
@@ -96,21 +99,29 @@ describe("the tables of the guide to the outbox", () => {
 
 describe("the tables of the guide to operating", () => {
   it("lists all options of store.health, with their defaults", async () => {
-    const rows = table("`store.health(…)` | meaning | default", operating);
-    const refused = await memoryStore()
-      .health({ "?": 1 } as object)
-      .then(
-        () => new Error("it was taken"),
-        (error: Error) => error,
+    const common = table("`store.health(…)` | meaning | default", operating);
+    const rows = [...common, ...table("`postgresStore(…).health(…)` | meaning | default", operating)];
+    const knownTo = async (store: Pick<Store, "health">) => {
+      const asked = store.health({ "?": 1 } as object);
+      return listedIn(
+        await asked.then(
+          () => new Error("it was taken"),
+          (error: Error) => error,
+        ),
       );
-    expect(rows.map(([name]) => named(name)[0])).toEqual(listedIn(refused));
-    const documented = defaults("admin.ts", "health.ts");
+    };
+    expect(common.map(([name]) => named(name)[0])).toEqual(await knownTo(memoryStore()));
+    expect(rows.map(([name]) => named(name)[0])).toEqual(await knownTo(postgresStore({ pool: new pg.Pool() })));
+    const documented = defaults("admin.ts", "health.ts", "stores/postgres/postgres-problems.ts");
     for (const [name, , value] of rows) expect([name, value]).toEqual([name, documented.get(named(name)[0] as string)]);
   });
 
-  it("lists all problems", () => {
-    const rows = table("problem | severity | what it means | what to do", operating);
-    const codes = [...pageText(`${src}/health.ts`).matchAll(/readonly code: ([^;]+);/g)].flatMap(([, code = ""]) =>
+  it.each([
+    ["problem", "health.ts"],
+    ["problem of `postgresStore`", "stores/postgres/postgres-problems.ts"],
+  ])("lists each %s", (head, file) => {
+    const rows = table(`${head} | severity | what it means | what to do`, operating);
+    const codes = [...pageText(`${src}/${file}`).matchAll(/readonly code: ([^;]+);/g)].flatMap(([, code = ""]) =>
       [...code.matchAll(/"([\w-]+)"/g)].map(([, each]) => each),
     );
     expect(rows.flatMap(([cell]) => named(cell)).sort()).toEqual(codes.sort());
@@ -474,7 +485,7 @@ describeOnEach("postgres", (server) => {
     const { folder } = await prepare({ "store.ts": stored, "events.ts": events, ...snippets(operating) });
     const load = (file: string) => import(join(folder, file));
     const { pool, store } = await load("store.ts");
-    const { alarm } = (await load("alarm.ts")) as { alarm: (problem: HealthProblem) => string };
+    const { alarm } = (await load("alarm.ts")) as { alarm: (problem: PostgresHealthProblem) => string };
     process.env.PORT = "0";
     const { server: endpoint } = (await load("health-endpoint.ts")) as { server: Server };
     const errors = vi.spyOn(console, "error").mockImplementation(() => {});

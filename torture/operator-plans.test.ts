@@ -1,7 +1,7 @@
 import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg, { type ClientBase } from "pg";
-import { inboxOf, type Store } from "postbox";
-import { pgTransactions, postgresStore } from "postbox/postgres";
+import { inboxOf } from "postbox";
+import { type PostgresStore, pgTransactions, postgresStore } from "postbox/postgres";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import {
   forgedStatistics,
@@ -95,7 +95,7 @@ describeOnEach("postgres", ({ url }) => {
   const operations: readonly (readonly [
     name: string,
     rows: number,
-    work: (store: Store<ClientBase>, box: string) => Promise<unknown>,
+    work: (store: PostgresStore<ClientBase>, box: string) => Promise<unknown>,
   ])[] = [
     ...(["pending", "waiting", "scheduled", "parked"] as const).flatMap(
       (status) =>

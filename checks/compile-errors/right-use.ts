@@ -1,7 +1,8 @@
 import type { NodePgDatabase } from "drizzle-orm/node-postgres";
-import type { PgTransaction } from "drizzle-orm/pg-core";
+import type { PgDatabase, PgQueryResultHKT, PgTransaction } from "drizzle-orm/pg-core";
+import type { PgliteDatabase } from "drizzle-orm/pglite";
 import type { Client, ClientBase, Pool, PoolClient } from "pg";
-import { type BaseContext, type Codec, correlation, createMessaging, createOutbox, createPublisher, createRouter, deadline, defineEvent, type Handlers, inbox, type Messaging, messagingOptionsFromEnv, outboxOutputs, type Published, type Publisher, publishOutputs, type Receiver, type Registration, type RouterOptions, recover, retry, type Sender, type Store, timeout, transaction, upcastFrom, withUpcast } from "postbox";
+import { type BaseContext, type Codec, correlation, createMessaging, createOutbox, createPublisher, createRelay, createRouter, deadline, defineEvent, type Handlers, inbox, type Messaging, messagingOptionsFromEnv, outboxOutputs, outboxReceiver, type Published, type Publisher, publishOutputs, type Receiver, type Registration, type RouterOptions, recover, retry, type Sender, type Store, timeout, transaction, upcastFrom, withUpcast } from "postbox";
 import { defineCatalog } from "postbox/catalog";
 import { drizzle } from "postbox/drizzle";
 import { defineMiddleware, type InTransaction, type Next } from "postbox/middleware";
@@ -30,6 +31,12 @@ declare const db: NodePgDatabase;
 declare const sender: Sender;
 export const store = postgresStore({ pool });
 export const drizzleStore = postgresStore({ pool, transactions: drizzle(db) });
+/** Drizzle on any driver of PostgreSQL, and a part of it. */
+declare const anyDb: PgDatabase<PgQueryResultHKT>;
+declare const pglite: PgliteDatabase;
+declare const part: Pick<NodePgDatabase, "transaction">;
+for (const transactions of [drizzle(pglite), drizzle(part)] as const) postgresStore({ pool, transactions });
+postgresStore({ pool, transactions: drizzle(anyDb) });
 export const outbox = createOutbox(store, { source: "/orders" });
 export const drizzleOutbox = createOutbox(drizzleStore, { source: "/orders" });
 export const publisher = createPublisher(sender, { source: "/orders" });
@@ -52,6 +59,24 @@ export async function place(client: PoolClient, single: Client): Promise<void> {
     await drizzleOutbox.in(tx).publish(OrderPlaced, { orderId: "1", total: 2, note: "by Drizzle" });
   });
 }
+
+/** What only a Postgres store has, also through a relay and through messaging. */
+const onlyPostgres = createMessaging({ service: "orders", store: drizzleStore, sender, outbox: true, relayOptions: { onSent: "keep", retentionMs: 1, partitions: false } });
+createRelay(store, sender, { onSent: "keep", retentionMs: 1, partitions: false });
+outboxReceiver(drizzleStore, { onSent: "keep", retentionMs: 1, partitions: false });
+export async function operate(): Promise<number> {
+  for (const { problems } of [await store.health({ tableBytes: 1 }), await onlyPostgres.health({ transactionAgeMs: 1 })]) {
+    for (const problem of problems) {
+      if (problem.code === "vacuum-held-back") return problem.transactions;
+      if (problem.code === "unreadable") problem.sqlState satisfies string;
+      if (problem.code === "parked") problem.count satisfies number;
+    }
+  }
+  const { removed, partitionsDropped } = await store.purge({ retentionMs: 1, partitions: false });
+  return removed + partitionsDropped;
+}
+/** Any store, whatever it has beside. */
+export const anyRelay = (any: Store<ClientBase>) => createRelay(any, sender, { onSent: "keep", retentionMs: 1 });
 
 createSchedule(drizzleOutbox, {
   daily: { cron: "0 6 * * *", message: (tick) => OrderPlaced.message({ orderId: tick.toISOString(), total: 0 }) },

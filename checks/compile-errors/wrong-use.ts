@@ -1,11 +1,16 @@
 // Every `error:` comment names a text that the compiler must print for the line below it; no other line may fail.
 import { testMessaging } from "@postbox/testkit/app";
+import type { MySqlRemoteDatabase } from "drizzle-orm/mysql-proxy";
 import type { NodePgDatabase } from "drizzle-orm/node-postgres";
+import type { BaseSQLiteDatabase } from "drizzle-orm/sqlite-core";
 import type { Pool, PoolClient } from "pg";
 import { type Codec, createMessaging, createOutbox, createRelay, createRouter, defineEvent, inbox, outboxOutputs, outboxReceiver, publishOutputs, type Registration, recover, retry, type Sender, timeout, transaction, upcastFrom, withUpcast } from "postbox";
 import { defineCatalog } from "postbox/catalog";
-import { memoryBroker } from "postbox/memory";
+import { drizzle } from "postbox/drizzle";
+import { type MemoryStore, memoryBroker } from "postbox/memory";
+import { postgresStore } from "postbox/postgres";
 import { createSchedule } from "postbox/schedule";
+import type { TransactionLibrary } from "postbox/store";
 import { z } from "zod";
 import * as v1 from "../../examples/04-books/src/gen/example/books/v1/books_postbox.js";
 import * as v2 from "../../examples/04-books/src/gen/example/books/v2/books_postbox.js";
@@ -32,6 +37,11 @@ import {
 declare const pool: Pool;
 declare const client: PoolClient;
 declare const db: NodePgDatabase;
+declare const memory: MemoryStore;
+declare const mysql: MySqlRemoteDatabase;
+declare const sqlite: BaseSQLiteDatabase<"sync", unknown>;
+declare const onMysql: TransactionLibrary<PoolClient, "mysql">;
+declare const onAny: TransactionLibrary<PoolClient>;
 declare const sender: Sender;
 declare const dates: Codec<{ at: Date }>;
 declare const onOrderPlaced: Registration<typeof OrderPlaced>;
@@ -98,6 +108,30 @@ outbox.in(pool);
 drizzleOutbox.in(db);
 // error: is missing the following properties from type 'PgTransaction<
 drizzleOutbox.in(client);
+// error: these are transactions on mysql, and postgresStore needs transactions on postgres: give it a library on the same PostgreSQL as its pool
+postgresStore({ pool, transactions: onMysql });
+// error: these are transactions on sqlite, and postgresStore needs transactions on postgres
+postgresStore({ pool, transactions: onAny });
+// error: this database has the dialect mysql, and Postbox has no store for mysql yet: use one on postgres
+postgresStore({ pool, transactions: drizzle(mysql) });
+// error: this database has the dialect sqlite, and Postbox has no store for sqlite yet: use one on postgres
+drizzle(sqlite);
+// error: Property 'transaction' is missing in type 'Pool'
+drizzle(pool);
+// error: 'partitions' does not exist in type
+createRelay(memory, sender, { onSent: "keep", retentionMs: 1, partitions: false });
+// error: 'partitions' does not exist in type
+outboxReceiver(memory, { onSent: "keep", retentionMs: 1, partitions: false });
+// error: 'partitions' does not exist in type
+createMessaging({ service: "orders", store: memory, sender, outbox: true, relayOptions: { partitions: false } });
+// error: 'partitions' does not exist in type
+memory.purge({ retentionMs: 1, partitions: false });
+// error: 'tableBytes' does not exist in type
+memory.health({ tableBytes: 1 });
+// error: and '"vacuum-held-back"' have no overlap
+memory.health().then(({ problems }) => problems.some(({ code }) => code === "vacuum-held-back"));
+// error: 'partition' does not exist in type
+createRelay(store, sender, { onSent: "keep", retentionMs: 1, partition: false });
 // error: this schema does not survive the wire: what it returns must be valid input again after JSON
 defineEvent({ type: "a.B", schema: z.object({ at: z.date() }) });
 // error: this schema does not survive the wire
@@ -116,7 +150,7 @@ createOutbox(store, {});
 createRelay(store).run();
 // error: Object literal may only specify known properties, and 'maxAttempts' does not exist in type 'Sender'
 createRelay(store, { maxAttempts: 1 }).start();
-// error: 'batchSize' does not exist in type 'OutboxReceiverOptions'
+// error: 'batchSize' does not exist in type 'OutboxReceiverOptions &
 outboxReceiver(store, { batchSize: 1 });
 // error: is missing the following properties from type 'Sender'
 createRelay(store, memoryBroker());

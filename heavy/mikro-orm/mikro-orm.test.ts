@@ -38,6 +38,10 @@ describeOnEach("postgres", ({ url }) => {
     const store = postgresStore({ pool, transactions: mikroOrm(orm.em) });
     const message = testMessage("m1");
 
+    it("says which database it is on", () => {
+      expect(orm.em.getPlatform().constructor.name).toBe("PostgreSqlPlatform");
+    });
+
     it("has the type of the orm's own entity managers", async () => {
       expectTypeOf(store).toExtend<Store<Manager>>();
       expectTypeOf<Manager>().toExtend<SqlEntityManager>();

@@ -46,6 +46,10 @@ describeOnEach("postgres", ({ url }) => {
       await expect(store.append(pool, "outbox", [message])).rejects.toThrow(rightCall);
     });
 
+    it("says which database it is on", () => {
+      expect(client).toMatchObject({ _activeProvider: "postgresql" });
+    });
+
     it("sends any value as it is", async () => {
       const { begin, executor } = prisma(client);
       const texts = ["?", "$1", "it's", '{"a":"\\"?\\\\"}'];

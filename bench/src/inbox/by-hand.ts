@@ -103,13 +103,13 @@ interface Statement {
 async function recorded(schema: InboxSchema, kind: RouterKind, message: Message): Promise<readonly Statement[]> {
   const statements: Statement[] = [];
   const library = pgTransactions(schema.pool);
-  const transactions: TransactionLibrary<ClientBase> = {
+  const transactions: TransactionLibrary<ClientBase, "postgres"> = {
     ...library,
     executor(tx) {
       const execute = library.executor(tx);
-      return (text, params) => {
-        statements.push({ text, params });
-        return execute(text, params);
+      return (statement, params) => {
+        statements.push({ text: typeof statement === "string" ? statement : statement.text, params });
+        return execute(statement, params);
       };
     },
   };

@@ -1,4 +1,4 @@
-import type { PurgeOptions } from "postbox/admin";
+import type { PostgresPurgeOptions } from "postbox/postgres";
 import { compared } from "../figure.js";
 import type { Benchmark, Run } from "../part.js";
 import { alternate } from "../rounds.js";
@@ -52,7 +52,7 @@ async function drainWhile(
   return count / seconds;
 }
 
-async function purge({ store }: Box, options: PurgeOptions): Promise<void> {
+async function purge({ store }: Box, options: PostgresPurgeOptions): Promise<void> {
   const { removed } = await store.purge(options);
   if (removed === 0) throw new Error("nothing was removed: nothing was measured");
 }

@@ -12,7 +12,7 @@ import {
   type Store,
   surroundingTransactions,
   type TickClaim,
-  type TransactionLibrary,
+  type TransactionOpener,
 } from "postbox/store";
 import { boxIn, type JsonDatabase, openDatabase } from "./database.js";
 import { jsonAdmin, usedBox } from "./json-admin.js";
@@ -40,7 +40,7 @@ export function jsonStore(options: JsonStoreOptions): Store<JsonTransaction> {
   return {
     name: "json",
     maxTransactions: 1,
-    ...surroundingTransactions("json", library(database), undefined),
+    ...surroundingTransactions("json", opener(database), undefined),
     // Transactions take turns and never conflict, and a file asks for no password.
     isConflict: () => false,
     isUnavailable,
@@ -64,17 +64,9 @@ export function jsonStore(options: JsonStoreOptions): Store<JsonTransaction> {
   };
 }
 
-/** How the shared part of all stores begins a transaction here. There is no SQL, so nobody asks for an executor. */
-function library(database: JsonDatabase): TransactionLibrary<JsonTransaction> {
-  return {
-    name: "json",
-    maxTransactions: 1,
-    executor(tx) {
-      database.draftOf(tx);
-      return () => Promise.reject(new PostboxError("store-failed", "a JSON store has no SQL"));
-    },
-    begin: (work, { signal } = {}) => database.transact((_, tx) => work(tx), signal),
-  };
+/** How the shared part of all stores begins a transaction here. */
+function opener(database: JsonDatabase): TransactionOpener<JsonTransaction> {
+  return { begin: (work, { signal } = {}) => database.transact((_, tx) => work(tx), signal) };
 }
 
 /** A message with a schedule key replaces the one of its type and key that is still scheduled. */

@@ -15,12 +15,11 @@ export async function purge(database: JsonDatabase, options: PurgeOptions): Prom
   const checked = checkPurge(options);
   requireBox(checked.box);
   const place = `${database.file} ${checked.box}`;
-  const nothing = { removed: 0, partitionsMade: 0, partitionsDropped: 0 };
-  if (purging.has(place)) return { ...nothing, busy: true };
+  if (purging.has(place)) return { busy: true, removed: 0 };
   purging.add(place);
   try {
     const remove = consumerOf(checked.box) === undefined ? removeDone : forget;
-    return { ...nothing, busy: false, removed: await remove(database, checked) };
+    return { busy: false, removed: await remove(database, checked) };
   } finally {
     purging.delete(place);
   }

@@ -251,7 +251,7 @@ export interface Admin {
   release(key: string, options: Operator & BoxOption): Promise<boolean>;
 }
 
-/** What becomes of what is done. */
+/** What becomes of what is done, in every store; some have options beside these. */
 export interface PurgeOptions extends BoxOption {
   /** How long it is kept at least. */
   readonly retentionMs: number;
@@ -260,11 +260,6 @@ export interface PurgeOptions extends BoxOption {
    * stop, it may get some again. The signal is aborted when it should end. Defaults to nothing.
    */
   readonly archive?: (messages: readonly ArchivedMessage[], signal: AbortSignal) => Promise<void>;
-  /**
-   * Whether to make and drop partitions, where the database has them; only the owner of the tables may. Without, what is done
-   * is deleted in small batches, wherever it is. Defaults to true.
-   */
-  readonly partitions?: boolean;
   readonly signal?: AbortSignal;
 }
 
@@ -280,6 +275,4 @@ export interface Purged {
   /** Somebody else is at it: nothing was done. */
   readonly busy: boolean;
   readonly removed: number;
-  readonly partitionsMade: number;
-  readonly partitionsDropped: number;
 }

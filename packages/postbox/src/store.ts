@@ -1,7 +1,8 @@
 import type { Admin, Purged, PurgeOptions } from "./admin.js";
 import { PostboxError } from "./errors.js";
-import type { Health, HealthOptions } from "./health.js";
+import type { AnyProblem, Health, HealthOptions } from "./health.js";
 import type { Message } from "./message/message.js";
+import type { OptionRule } from "./options.js";
 import type { Origin } from "./transport.js";
 
 /*
@@ -92,10 +93,16 @@ export interface Store<Tx = unknown> {
    */
   purge(options: PurgeOptions): Promise<Purged>;
   /**
-   * What is wrong with its boxes. Throws only over bad options: that the database cannot be reached is a problem like any other.
-   * It changes nothing, ends in time, and is cheap enough to be asked for every few seconds, however much is stored.
+   * How the options of `purge` are checked that only this store has, by their names. A relay takes them beside its own and hands them on.
+   * Defaults to none.
    */
-  health(options?: HealthOptions): Promise<Health>;
+  readonly purgeRules?: Readonly<Record<string, OptionRule>>;
+  /**
+   * What is wrong with its boxes. Throws only over bad options: that the database cannot be reached is a problem like any other.
+   * It changes nothing, ends in time, and is cheap enough to be asked for every few seconds, however much is stored. A store may have
+   * limits and problems of its own.
+   */
+  health(options?: HealthOptions): Promise<Health<AnyProblem>>;
   /** Brings the schema up to date. Safe when many call it at once; never called by the library itself. */
   migrate(): Promise<void>;
 }
@@ -420,6 +427,23 @@ export type Executor = (
   params: readonly unknown[],
 ) => Promise<{ readonly rows: readonly Record<string, unknown>[]; readonly rowCount: number }>;
 
+/**
+ * A statement that writes in a user's transaction, with a place for a condition. If a library cannot tell whether that transaction is
+ * still open, it adds the condition that the statement runs inside of it. Made once by a store, with `guardedStatement`.
+ */
+export interface GuardedStatement {
+  /** Without a condition. */
+  readonly text: string;
+  /** Under a condition: an expression in SQL that is true, or fails. It may use `$n` beyond the statement's own. */
+  under(condition: string): string;
+}
+
+/** An `Executor` of what a store reads, as text, and of what it writes. */
+export type TransactionExecutor = (
+  statement: string | GuardedStatement,
+  params: readonly unknown[],
+) => ReturnType<Executor>;
+
 /** A session of a database: its number, which another one may have later, and when it began; and when its transaction did, if known. */
 export interface SessionId {
   readonly pid: number;
@@ -444,13 +468,18 @@ export interface BeginOptions extends TransactionOptions {
   connected?(close: () => void): void;
 }
 
+/** Which SQL a database understands. A store and the library whose transactions it works in have the same. */
+export type Dialect = "postgres" | "mysql" | "sqlite";
+
 /** How a SQL store works inside the transactions of one library (`pg`, Drizzle …). An adapter is this and no more. */
-export interface TransactionLibrary<Tx> {
+export interface TransactionLibrary<Tx, D extends Dialect = Dialect> {
   readonly name: string;
+  /** That of the database which the library works on. A store of another one refuses it. */
+  readonly dialect: D;
   /** Of its pool; absent where that is not known. */
   readonly maxTransactions?: number;
   /** The executor of an open transaction. For anything else (a pool, an ended one) throws `not-a-transaction`. */
-  executor(tx: Tx): Executor;
+  executor(tx: Tx): TransactionExecutor;
   /** `Store.transaction` in that library's own way. If `signal` is aborted at the end, its connection is not used again. */
   begin<R>(work: (tx: Tx) => Promise<R>, options?: BeginOptions): Promise<R>;
   /** The session of a transaction that `begin` has just opened. Without it, a transaction cannot be ended by force. */

@@ -19,7 +19,7 @@ export const postgresStoreFeatures: StoreFeatures = {
 export interface PostgresTestDataOptions<Tx> {
   /** A pool for the tests, which `drop` ends; and one more for each process that a test starts. */
   connect(): Pool;
-  transactions(pool: Pool): TransactionLibrary<Tx>;
+  transactions(pool: Pool): TransactionLibrary<Tx, "postgres">;
   /** What a user of this library may hand over instead of a transaction. Defaults to none. */
   impostors?(pool: Pool): readonly unknown[];
 }
@@ -45,6 +45,7 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
 
   const harness: StoreHarness<Tx> = {
     store: another(),
+    rowByRow: { partitions: false },
     another,
     async effect(tx, name) {
       await transactions.executor(tx)(`INSERT INTO ${schema}.effect VALUES ($1)`, [name]);

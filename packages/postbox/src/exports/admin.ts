@@ -27,4 +27,4 @@ export type {
   StoredMessage,
   StoredMessageDetails,
 } from "../admin.js";
-export type { Health, HealthOptions, HealthProblem, OrderBlocker, VacuumHolder } from "../health.js";
+export type { AnyProblem, Health, HealthOptions, HealthProblem } from "../health.js";

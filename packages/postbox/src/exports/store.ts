@@ -8,8 +8,10 @@ export {
   type BeginOptions,
   type Box,
   defaultReadBytes,
+  type Dialect,
   type DueOptions,
   type Executor,
+  type GuardedStatement,
   type Inbox,
   inboxOf,
   type IsolationLevel,
@@ -37,6 +39,7 @@ export {
   type Store,
   type TakenLane,
   type TickClaim,
+  type TransactionExecutor,
   type TransactionLibrary,
   type TransactionOptions,
   type TransactionSession,
@@ -63,7 +66,12 @@ export {
   type SettleState,
   settlePlan,
 } from "../stores/settle-plan.js";
-export { type SurroundingTransactions, surroundingTransactions } from "../transactions/surrounding-transaction.js";
+export { guardedStatement } from "../transactions/guarded-statement.js";
+export {
+  type SurroundingTransactions,
+  surroundingTransactions,
+  type TransactionOpener,
+} from "../transactions/surrounding-transaction.js";
 
 // The operator's side, over what a store does itself.
 export type {
@@ -93,6 +101,6 @@ export {
   type PageOf,
   type Reach,
 } from "../stores/create-admin.js";
-export type { Health, HealthOptions, HealthProblem } from "../health.js";
+export type { AnyProblem, Health, HealthOptions, HealthProblem } from "../health.js";
 export { type BoxSight, boxProblems, healthOf } from "../stores/box-problems.js";
 export { type CheckedHealth, checkHealth } from "../stores/health-options.js";

@@ -6,7 +6,7 @@ import { type Notifier, notifierRule } from "../notifier.js";
 import { callback, checkOptions, count, flag, type OptionRule, object, oneOf, positive, text } from "../options.js";
 import type { OutboxOptions } from "../outbox/outbox.js";
 import type { DirectPublisherOptions } from "../publisher/create-publisher.js";
-import type { RelayOptions } from "../relay/relay-options.js";
+import type { OwnPurgeOptions, RelayOptions } from "../relay/relay-options.js";
 import { type RouterOptions, routerRules } from "../router/router-options.js";
 import type { Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
@@ -55,7 +55,7 @@ export interface MessagingOptions<
     "source" | "codecs" | "telemetry" | "runtime" | "notifier"
   >;
   /** More for the relay. Defaults to none. */
-  readonly relayOptions?: Omit<RelayOptions, "notifier">;
+  readonly relayOptions?: Omit<RelayOptions, "notifier"> & OwnPurgeOptions<S>;
   /** More for all consumers. Defaults to none. */
   readonly routerOptions?: Omit<RouterOptions, "ack">;
   /** More for the inboxes of all consumers. Defaults to none. */

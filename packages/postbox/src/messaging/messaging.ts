@@ -17,6 +17,7 @@ import type { Router } from "../router/router.js";
 import type { RouterOptions } from "../router/router-options.js";
 import type { IsolationLevel, Store } from "../store.js";
 import type { AnyStore } from "./messaging-options.js";
+import type { TransportProblem } from "./transport-problems.js";
 import type { NoOutbox } from "./without-outputs.js";
 
 /** Whether a consumer remembers what it has handled: off, on (`inbox(store)`), or `durable` (`durableInbox(store)`). */
@@ -28,6 +29,10 @@ type AckFor<S> = [S] extends [AnyStore]
   ? Exclude<AckStrategyName, "manual"> | "with a store the ack comes after the commit, and is in nobody's hands"
   : AckStrategyName;
 type ModeFor<S> = [S] extends [AnyStore] ? InboxMode : false | "the inbox needs a store: give createMessaging one";
+
+/** What the health of a store takes and tells; a store may have limits and problems of its own. */
+type HealthOptionsOf<S> = [S] extends [AnyStore] ? NonNullable<Parameters<S["health"]>[0]> : HealthOptions;
+type ProblemOf<S> = S extends { health(): Promise<Health<infer Problem>> } ? Problem : never;
 
 /** What becomes of outputs. Where a switch is only known at run time, they are allowed, and looked at then. */
 type OutputsOf<Outbox extends boolean, Inbox> = [Outbox] extends [false]
@@ -117,7 +122,7 @@ export interface Messaging<
   /** Stops the consumers, then the relay, and waits for them. */
   stop(): Promise<void>;
   /** What is wrong: with all boxes of the store (see `Store.health`), and with the connections to the broker. */
-  health(options?: HealthOptions): Promise<Health>;
+  health(options?: HealthOptionsOf<S>): Promise<Health<ProblemOf<S> | TransportProblem>>;
   /**
    * Stops everything and closes the sender: after it nothing of this keeps the process alive. What you opened yourself, such as the
    * pool, is yours to end, after this.

@@ -3,11 +3,14 @@ import type { RunsReceiver } from "../router/router.js";
 import { duration } from "../stores/figures.js";
 import type { Sender } from "../transport.js";
 
+/** That a sender or receiver has no connection, or one on which the broker takes nothing. */
+export type TransportProblem = Extract<HealthProblem, { readonly code: `transport-${string}` }>;
+
 /** What is wrong with the connections of a service to its broker, as far as they can tell. */
 export function transportProblems(
   sender: Sender,
   consumers: ReadonlyMap<string, Pick<RunsReceiver, "receiver">>,
-): HealthProblem[] {
+): TransportProblem[] {
   return [
     ...problemsOf(sender, { end: "sender" }),
     ...[...consumers].flatMap(([consumer, { receiver }]) =>
@@ -19,7 +22,7 @@ export function transportProblems(
 function problemsOf(
   { name: transport, health }: Pick<Sender, "name" | "health">,
   whose: { readonly end: "sender" } | { readonly end: "receiver"; readonly consumer: string },
-): HealthProblem[] {
+): TransportProblem[] {
   const found = health?.();
   if (found === undefined || found.status === "idle" || found.status === "connected") return [];
   const { status, since, lastFailure } = found;

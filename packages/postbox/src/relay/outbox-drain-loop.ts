@@ -20,10 +20,11 @@ export function outboxDrainLoop<Tx>(
   if (typeof store?.box !== "function") {
     throw new ConfigError("option-invalid", `${owner}: give a store, such as postgresStore({ pool })`);
   }
-  checkOptions(owner, options, rules);
+  const { purgeRules = {} } = store;
+  checkOptions(owner, options, { ...rules, ...purgeRules });
   const { pollIntervalMs = 500, batchSize = 500, leaseMs = 15_000 } = options;
   const { publishTimeoutMs = "publishTimeoutMs" in rules ? 4_000 : leaseMs / 4 } = options;
-  checkRelayOptions(owner, options, { pollIntervalMs, publishTimeoutMs, leaseMs });
+  checkRelayOptions(owner, options, { pollIntervalMs, publishTimeoutMs, leaseMs }, Object.keys(purgeRules));
   const notifier = options.notifier ?? defaultNotifier(store);
   const shared = {
     leaseMs,
@@ -45,16 +46,16 @@ export function outboxDrainLoop<Tx>(
     pollIntervalMs,
     keep: options.onSent === "keep",
     ...(options.isPermanent && { isPermanent: options.isPermanent }),
-    ...retentionOf(options),
+    ...retentionOf(options, purgeRules),
     ...(notifier && { notifier }),
     scheduled: true,
   });
   return { drainLoop, ...shared };
 }
 
-function retentionOf(options: RelayOptions): Pick<DrainLoopOptions, "retention"> {
-  const { retentionMs, cleanIntervalMs = 600_000, archive, partitions } = options;
+function retentionOf(options: RelayOptions, purgeRules: object): Pick<DrainLoopOptions, "retention"> {
+  const { retentionMs, cleanIntervalMs = 600_000, archive } = options;
   if (retentionMs === undefined) return {};
-  const more = { ...(archive && { archive }), ...(partitions !== undefined && { partitions }) };
-  return { retention: { retentionMs, cleanIntervalMs, ...more } };
+  const own = Object.fromEntries(Object.entries(options).filter(([name]) => Object.hasOwn(purgeRules, name)));
+  return { retention: { retentionMs, cleanIntervalMs, own, ...(archive && { archive }) } };
 }

@@ -1,7 +1,7 @@
 import type { Store } from "../store.js";
 import type { Receiver } from "../transport.js";
 import { outboxDrainLoop } from "./outbox-drain-loop.js";
-import { type RelayOptions, relayRules } from "./relay-options.js";
+import { type OwnPurgeOptions, type RelayOptions, relayRules } from "./relay-options.js";
 import { createSource } from "./sending/source.js";
 
 const { batchSize: _, publishTimeoutMs: __, ...rules } = relayRules;
@@ -19,7 +19,10 @@ export type OutboxReceiverOptions = Omit<RelayOptions, "batchSize" | "publishTim
  * may take as long as it likes. Each `receive` shares the lanes with others and with relays on the same box. One of them gets a
  * message, so let a box have one kind of reader.
  */
-export function outboxReceiver<Tx>(store: Store<Tx>, options: OutboxReceiverOptions = {}): Receiver {
+export function outboxReceiver<S extends Store>(
+  store: S,
+  options: OutboxReceiverOptions & OwnPurgeOptions<S> = {} as OutboxReceiverOptions & OwnPurgeOptions<S>,
+): Receiver {
   const { drainLoop, leaseMs, runtime } = outboxDrainLoop("outboxReceiver", store, options, rules);
   return createSource({ name: `the outbox of ${store.name}`, shunMs: leaseMs, runtime }, drainLoop.run);
 }

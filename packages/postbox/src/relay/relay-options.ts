@@ -3,8 +3,8 @@ import type { Backoff } from "../backoff.js";
 import { ConfigError } from "../errors.js";
 import type { Runtime } from "../internal/runtime.js";
 import { type Notifier, notifierRule } from "../notifier.js";
-import { callback, count, flag, type OptionRule, object, oneOf, positive } from "../options.js";
-import type { Order } from "../store.js";
+import { callback, count, type OptionRule, object, oneOf, positive } from "../options.js";
+import type { Order, Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 
 export interface RelayOptions {
@@ -42,8 +42,6 @@ export interface RelayOptions {
   readonly cleanIntervalMs?: number;
   /** Gets everything before it is removed: see `PurgeOptions`. Defaults to nothing. */
   readonly archive?: PurgeOptions["archive"];
-  /** Whether partitions are made and dropped for it: see `PurgeOptions`. Defaults to true. */
-  readonly partitions?: boolean;
   /**
    * What becomes of a message whose `expirytime` has passed before it is sent: it is parked, dropped, which leaves its id in
    * the audit, or sent all the same. By this host's clock. Defaults to `park`.
@@ -73,6 +71,10 @@ export interface RelayOptions {
   readonly runtime?: Partial<Runtime>;
 }
 
+/** What `purge` of a store has beside the options of every store: relays on it take these, too. */
+export type OwnPurgeOptions<S> =
+  S extends Pick<Store, "purge"> ? Omit<Parameters<S["purge"]>[0], keyof PurgeOptions> : unknown;
+
 const retention: OptionRule = {
   expected: "a number of milliseconds above 0, up to a hundred years",
   test: (value) => typeof value === "number" && value > 0 && value <= 100 * 365 * 24 * 3_600_000,
@@ -89,7 +91,6 @@ export const relayRules = {
   retentionMs: retention,
   cleanIntervalMs: positive,
   archive: callback,
-  partitions: flag,
   onExpired: oneOf("park", "drop", "send"),
   maxAttempts: count,
   backoff: callback,
@@ -106,6 +107,7 @@ export function checkRelayOptions(
   owner: string,
   options: RelayOptions,
   { pollIntervalMs, publishTimeoutMs, leaseMs }: Record<"pollIntervalMs" | "publishTimeoutMs" | "leaseMs", number>,
+  ownPurgeOptions: readonly string[],
 ): void {
   checkBelowThird(owner, "pollIntervalMs", pollIntervalMs, leaseMs);
   checkBelowThird(owner, "publishTimeoutMs", publishTimeoutMs, leaseMs);
@@ -115,10 +117,10 @@ export function checkRelayOptions(
       path: "onPark",
     });
   }
-  checkRetention(owner, options);
+  checkRetention(owner, options, ownPurgeOptions);
 }
 
-function checkRetention(owner: string, options: RelayOptions): void {
+function checkRetention(owner: string, options: RelayOptions, own: readonly string[]): void {
   const { onSent, retentionMs } = options;
   if (retentionMs !== undefined && onSent !== "keep") {
     throw new ConfigError(
@@ -127,7 +129,8 @@ function checkRetention(owner: string, options: RelayOptions): void {
       { path: "retentionMs" },
     );
   }
-  const path = (["cleanIntervalMs", "archive", "partitions"] as const).find((name) => options[name] !== undefined);
+  const given = options as Readonly<Record<string, unknown>>;
+  const path = ["cleanIntervalMs", "archive", ...own].find((name) => given[name] !== undefined);
   if (path !== undefined && retentionMs === undefined) {
     throw new ConfigError("option-invalid", `${owner}: ${path} has no effect without retentionMs; set both`, {
       path,

@@ -9,6 +9,7 @@ import {
   type Sender,
   type Store,
 } from "postbox";
+import type { PurgeOptions } from "postbox/admin";
 import { type MemoryStore, memoryBroker, memoryStore } from "postbox/memory";
 import type { Box, Row } from "postbox/store";
 import { describe, expect, it } from "vitest";
@@ -421,6 +422,30 @@ describe("a relay's options", () => {
     );
     expect(create({ publishTimeoutMs: 10_000 })).toThrow("publishTimeoutMs (10000) must be below a third");
     expect(create({ maxAttempt: 1 } as never)).toThrow("did you mean 'maxAttempts'?");
+  });
+
+  it("take what only the store's purge has, checked by its rules, and tell what only that answers", async () => {
+    const asked: object[] = [];
+    const store = {
+      ...memoryStore(),
+      purgeRules: { partitions: { expected: "true or false", test: (given: unknown) => typeof given === "boolean" } },
+      async purge(options: PurgeOptions & { readonly partitions?: boolean }) {
+        asked.push(options);
+        return { busy: false, removed: 1, partitionsDropped: 2 };
+      },
+    };
+    const log = telemetryLog();
+    const { telemetry } = log;
+    const options = { onSent: "keep", retentionMs: 5, telemetry } as const;
+    const relay = createRelay(store, recordingSender(), { ...options, partitions: false });
+    relay.start();
+    const cleaned = await log.until("relay.cleaned");
+    await relay.stop();
+    expect(asked[0]).toEqual({ box: "outbox", retentionMs: 5, partitions: false, signal: expect.any(AbortSignal) });
+    expect(cleaned).toMatchObject({ removed: 1, figures: { partitionsDropped: 2 } });
+    const create = (more: object) => () => createRelay(store, recordingSender(), more);
+    expect(create({ ...options, partitions: "no" })).toThrow("option 'partitions' must be");
+    expect(create({ partitions: false })).toThrow("partitions has no effect without retentionMs; set both");
   });
 
   it("refuses what is no store or no sender", () => {

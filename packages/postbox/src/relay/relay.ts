@@ -4,7 +4,7 @@ import { outboxBox } from "../outbox/outbox.js";
 import type { Store } from "../store.js";
 import type { Sender } from "../transport.js";
 import { outboxDrainLoop } from "./outbox-drain-loop.js";
-import type { RelayOptions } from "./relay-options.js";
+import type { OwnPurgeOptions, RelayOptions } from "./relay-options.js";
 import { targetTo } from "./sending/dispatch.js";
 import { runTo } from "./sending/run-to.js";
 
@@ -33,7 +33,11 @@ export interface Relay {
  * its lanes after `leaseMs`. A key's messages are in one lane, so they keep their order. At least once: what was sent but not yet
  * settled when it crashed is sent again, with the same id.
  */
-export function createRelay<Tx>(store: Store<Tx>, sender: Sender, options: RelayOptions = {}): Relay {
+export function createRelay<S extends Store>(
+  store: S,
+  sender: Sender,
+  options: RelayOptions & OwnPurgeOptions<S> = {} as RelayOptions & OwnPurgeOptions<S>,
+): Relay {
   if (typeof sender?.send !== "function") {
     throw new ConfigError(
       "option-invalid",

@@ -35,7 +35,7 @@ describe("options of an operator", () => {
     expect(checkAudit({ before: 3 })).toEqual({ limit: 50, before: 3 });
     expect(checkOperator("pause", { by: "ann" })).toEqual({ box: "outbox", by: "ann" });
     expect(checkRelease("k", { by: "ann", box: "inbox" })).toEqual({ box: "inbox", by: "ann", key: "k" });
-    expect(checkPurge({ retentionMs: 0 })).toEqual({ box: "outbox", partitions: true, retentionMs: 0 });
+    expect(checkPurge({ retentionMs: 0 })).toEqual({ box: "outbox", retentionMs: 0 });
     expect(checkDryRun("discard", { type: "t" })).toEqual({
       action: "discard",
       box: "outbox",

@@ -312,14 +312,17 @@ function canonical(selection: MessageFilter & { readonly status: Status }): Read
 
 export interface CheckedPurge extends PurgeOptions {
   readonly box: string;
-  readonly partitions: boolean;
 }
 
-export function checkPurge(options: PurgeOptions): CheckedPurge {
+/** `own` are the rules of those options that only this store has. */
+export function checkPurge<O extends PurgeOptions>(
+  options: O,
+  own: Readonly<Record<string, OptionRule>> = {},
+): O & CheckedPurge {
   const retention: OptionRule = {
     expected: "a number of milliseconds from 0 to a hundred years",
     test: (value) => typeof value === "number" && value >= 0 && value <= centuryMs,
   };
-  const rules = { ...boxRules, retentionMs: retention, archive: callback, partitions: flag, signal };
-  return { box: defaultBox, partitions: true, ...checked("store.purge", options, rules, ["retentionMs"]) };
+  const rules = { ...boxRules, retentionMs: retention, archive: callback, signal, ...own };
+  return { box: defaultBox, ...checked("store.purge", options, rules, ["retentionMs"]) };
 }

@@ -1,4 +1,4 @@
-import type { Health, HealthProblem } from "../health.js";
+import type { AnyProblem, Health, HealthProblem } from "../health.js";
 import { laneCount, renewalsPerLease } from "../internal/lane.js";
 import type { Order } from "../store.js";
 import { consumerOf } from "./box-names.js";
@@ -91,10 +91,16 @@ function wordsOf(box: string): Words {
   };
 }
 
+/** What can be wrong with a box, as any store can tell; not with the way to it. */
+export type BoxProblem = Exclude<
+  HealthProblem,
+  { readonly code: "unreachable" | "store-refused" | "unreadable" | `schema-${string}` | `transport-${string}` }
+>;
+
 /** What is wrong with a box that looks like this. */
-export function boxProblems(box: string, sight: BoxSight, limits: CheckedHealth): HealthProblem[] {
+export function boxProblems(box: string, sight: BoxSight, limits: CheckedHealth): BoxProblem[] {
   const words = wordsOf(box);
-  const problems: HealthProblem[] = [
+  const problems: BoxProblem[] = [
     ...unsentTooOld(sight, words, limits),
     ...retriedTooLong(sight, words, limits),
     ...scheduleLate(sight, words, limits),
@@ -108,12 +114,12 @@ export function boxProblems(box: string, sight: BoxSight, limits: CheckedHealth)
 }
 
 /** Errors first, each as it was found. */
-export function healthOf(problems: readonly HealthProblem[]): Health {
-  const of = (severity: HealthProblem["severity"]) => problems.filter((problem) => problem.severity === severity);
+export function healthOf<P extends AnyProblem>(problems: readonly P[]): Health<P> {
+  const of = (severity: AnyProblem["severity"]) => problems.filter((problem) => problem.severity === severity);
   return { healthy: of("error").length === 0, problems: [...of("error"), ...of("warning")] };
 }
 
-function unsentTooOld(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHealth): HealthProblem[] {
+function unsentTooOld(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHealth): BoxProblem[] {
   const { unsent } = sight;
   if (unsent === undefined || unsent.ageMs <= unsentAgeMs) return [];
   const { id, topic, status, ageMs } = unsent;
@@ -124,7 +130,7 @@ function unsentTooOld(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHea
   return [{ code: "unsent-too-old", severity: "error", text, ageMs, status, id, topic }];
 }
 
-function retriedTooLong({ retried }: BoxSight, words: Words, { retriedForMs }: CheckedHealth): HealthProblem[] {
+function retriedTooLong({ retried }: BoxSight, words: Words, { retriedForMs }: CheckedHealth): BoxProblem[] {
   if (retried === undefined || retried.ageMs <= retriedForMs) return [];
   const { id, topic, ageMs, attempts, lastError } = retried;
   const text =
@@ -133,7 +139,7 @@ function retriedTooLong({ retried }: BoxSight, words: Words, { retriedForMs }: C
   return [{ code: "retried-too-long", severity: "warning", text, ageMs, attempts, lastError, id, topic }];
 }
 
-function scheduleLate(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHealth): HealthProblem[] {
+function scheduleLate(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHealth): BoxProblem[] {
   const { late } = sight;
   if (late === undefined || late.lateMs <= unsentAgeMs) return [];
   const { id, topic, lateMs } = late;
@@ -151,7 +157,7 @@ function whyUnsent({ pausedAt, relays, unowned }: BoxSight, words: Words): strin
   return `${living}, but cannot ${words.send}, or not fast enough; ${words.lookAt}`;
 }
 
-function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight, words: Words): HealthProblem[] {
+function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight, words: Words): BoxProblem[] {
   if (unowned === 0 || pausedAt !== undefined) return [];
   // A service that only consumes has an outbox all the same, and a consumer that was retired has a box.
   if (!unsentUnowned && relays.length === 0) return [];
@@ -172,7 +178,7 @@ function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight, wo
 const mayBeIdleForLeases = 2;
 
 /** With a total order one relay has all lanes and the others stand by; while the box is paused no relay has any. */
-function relaysIdle({ relays, pausedAt }: BoxSight, words: Words): HealthProblem[] {
+function relaysIdle({ relays, pausedAt }: BoxSight, words: Words): BoxProblem[] {
   if (pausedAt !== undefined || relays.some(({ order }) => order === "total")) return [];
   const isNew = (beat: number) => (beat - 1) / renewalsPerLease <= mayBeIdleForLeases;
   const idle = relays.filter(({ lanes, beat }) => lanes === 0 && !isNew(beat)).map(({ owner }) => owner);
@@ -186,7 +192,7 @@ function relaysIdle({ relays, pausedAt }: BoxSight, words: Words): HealthProblem
   return [{ code: "relays-idle", severity: "warning", text, relays: relays.length, idle: idle.length, owners }];
 }
 
-function paused({ pausedAt, pausedForMs = 0 }: BoxSight, words: Words): HealthProblem[] {
+function paused({ pausedAt, pausedForMs = 0 }: BoxSight, words: Words): BoxProblem[] {
   if (pausedAt === undefined) return [];
   const text =
     `the box ${words.box} has been paused for ${duration(pausedForMs)}: somebody has called admin.pause, and nothing is ${words.sent} meanwhile; ` +
@@ -194,7 +200,7 @@ function paused({ pausedAt, pausedForMs = 0 }: BoxSight, words: Words): HealthPr
   return [{ code: "paused", severity: "warning", text, since: pausedAt }];
 }
 
-function parked({ parked: found }: BoxSight, words: Words, { parked: limit }: CheckedHealth): HealthProblem[] {
+function parked({ parked: found }: BoxSight, words: Words, { parked: limit }: CheckedHealth): BoxProblem[] {
   if (found <= limit) return [];
   const count = Math.min(found, limit + countedBeyond);
   const more = found > count;
@@ -205,7 +211,7 @@ function parked({ parked: found }: BoxSight, words: Words, { parked: limit }: Ch
   return [{ code: "parked", severity: "warning", text, count, more }];
 }
 
-function heldForGood({ heldForGood: found, heldKeys }: BoxSight, words: Words): HealthProblem[] {
+function heldForGood({ heldForGood: found, heldKeys }: BoxSight, words: Words): BoxProblem[] {
   if (found === 0) return [];
   const count = Math.min(found, countedBeyond);
   const more = found > count;

@@ -31,8 +31,8 @@ export type TelemetryEvent =
       readonly name: "relay.cleaned";
       readonly box: string;
       readonly removed: number;
-      readonly partitionsMade: number;
-      readonly partitionsDropped: number;
+      /** What else `purge` of the store answered, such as `partitionsDropped` of PostgreSQL. */
+      readonly figures: Readonly<Record<string, unknown>>;
     }
   | { readonly name: "relay.failed"; readonly box: string; readonly error: PostboxError; readonly retryInMs: number }
   /** Its tick was claimed, and the messages of these ids published: one, or with `missed: "all"` one for each tick that was due. */

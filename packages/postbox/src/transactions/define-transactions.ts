@@ -1,11 +1,10 @@
 import { callback, checkOptions, text } from "../options.js";
 import type { BeginOptions, Executor, SessionId, TransactionLibrary, TransactionSession } from "../store.js";
 import { noteElsewhere } from "./connection-lost.js";
+import { textOf } from "./guarded-statement.js";
 import {
-  askNumber,
   type ClientState,
   ended,
-  inTransaction,
   isClient,
   lost,
   notATransaction,
@@ -16,6 +15,7 @@ import {
   whyNotOpen,
 } from "./open-transaction.js";
 import { isEnded, transactionEnded, watchEnding } from "./own-ending.js";
+import { askNumber, inTransaction } from "./same-transaction.js";
 import { askSession, type ClientParts, sessionOf } from "./session.js";
 import { markOwn, refuseUnawaited } from "./unawaited.js";
 
@@ -70,7 +70,7 @@ interface Working {
  * The transactions of a library on PostgreSQL, for `postgresStore({ pool, transactions })`. Of any library: what it cannot tell, such
  * as that a transaction has ended or that its COMMIT rolled back, the database is asked for.
  */
-export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): TransactionLibrary<Tx> {
+export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): TransactionLibrary<Tx, "postgres"> {
   checkOptions("defineTransactions", definition, rules, ["name", "rightCall", "look", "query", "begin"]);
   const { name, rightCall, begin } = definition;
   /** The database need not be asked about these. */
@@ -129,6 +129,7 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
   const maxTransactions = definition.maxTransactions?.();
   return {
     name,
+    dialect: "postgres",
     ...(maxTransactions !== undefined && { maxTransactions }),
     session,
 
@@ -145,12 +146,12 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
         if (client !== undefined) markOwn(client);
         return answer;
       };
-      return async (text, params) => {
+      return async (statement, params) => {
         try {
-          if (!unsure(tx)) return await within(tx, execute(text, params));
+          if (!unsure(tx)) return await within(tx, execute(textOf(statement), params));
           const number = await askNumber(execute);
           if (typeof number === "object") throw notATransaction(number, rightCall);
-          return await inTransaction(number, execute, text, params, rightCall);
+          return await inTransaction(number, execute, statement, params, rightCall);
         } catch (error) {
           throw definition.hasEnded?.(error) ? notATransaction(ended, rightCall) : error;
         }

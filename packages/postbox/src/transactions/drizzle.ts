@@ -1,9 +1,10 @@
-import { type SQL, sql } from "drizzle-orm";
-import type { IsolationLevel, TransactionLibrary } from "../store.js";
+import { entityKind, type SQL, sql } from "drizzle-orm";
+import type { Dialect, IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions } from "./define-transactions.js";
 import { type ClientState, isClient, whyNotOpen } from "./open-transaction.js";
 import type { PostgresJsDatabase, PostgresJsTransaction } from "./postgres-js.js";
 import { beginSafely } from "./safe-postgres-js.js";
+import { requireServed } from "./served-dialect.js";
 import { type ClientParts, closeClient } from "./session.js";
 
 /** What is needed of a Drizzle transaction; those of `drizzle-orm/node-postgres` and `drizzle-orm/postgres-js` have it. */
@@ -23,14 +24,45 @@ export interface DrizzleDatabase<Tx extends DrizzleTransaction> {
 }
 
 /**
- * Transactions of Drizzle on `pg` or Postgres.js: the handle is what `db.transaction` hands to its function, also that of a
+ * Which dialect a database has by its type. What Drizzle has for one dialect only tells; what has none of it may be any. Not by its
+ * classes, since those of MySQL need the types of `mysql2`, which need not be installed.
+ */
+type DialectOf<Db> = Db extends { run: unknown; all: unknown; values: unknown }
+  ? "sqlite"
+  : Db extends { selectDistinctOn: unknown }
+    ? "postgres"
+    : Db extends { selectDistinct: unknown }
+      ? "mysql"
+      : Dialect;
+
+/** A database that can be served; of any other, what the compiler says instead. */
+type Served<Db> =
+  "postgres" extends DialectOf<Db>
+    ? Db extends AnyDrizzleDatabase
+      ? Db
+      : AnyDrizzleDatabase
+    : `this database has the dialect ${DialectOf<Db>}, and Postbox has no store for ${DialectOf<Db>} yet: use one on postgres`;
+
+// biome-ignore lint/suspicious/noExplicitAny: its transactions may be of any type.
+type AnyDrizzleDatabase = DrizzleDatabase<any>;
+
+type TransactionOf<Db> = Db extends DrizzleDatabase<infer Tx> ? Tx : never;
+
+/**
+ * Transactions of Drizzle, today on `pg` or Postgres.js only: the handle is what `db.transaction` hands to its function, also that of a
  * nested one.
  *
  * ```ts
  * const store = postgresStore({ pool, transactions: drizzle(db) });
  * ```
  */
-export function drizzle<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>): TransactionLibrary<Tx> {
+export function drizzle<Db>(db: Served<Db>): TransactionLibrary<TransactionOf<Db>, "postgres"> {
+  const { dialect } = (db ?? {}) as { readonly dialect?: { readonly constructor: { readonly [entityKind]?: string } } };
+  requireServed("drizzle", dialect?.constructor[entityKind]);
+  return transactionsOf(db as DrizzleDatabase<TransactionOf<Db>>);
+}
+
+function transactionsOf<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>): TransactionLibrary<Tx, "postgres"> {
   return defineTransactions<Tx>({
     name: "drizzle",
     rightCall:

@@ -2,15 +2,19 @@ import type { Knex } from "knex";
 import type { TransactionLibrary } from "../store.js";
 import { defineTransactions, type Look } from "./define-transactions.js";
 import { withQuestionMarks } from "./question-marks.js";
+import { requireServed } from "./served-dialect.js";
 
 /**
- * Transactions of Knex on PostgreSQL: the handle is the `trx` of `knex.transaction(…)`, also that of a nested one.
+ * Transactions of Knex, today on PostgreSQL only: the handle is the `trx` of `knex.transaction(…)`, also that of a nested one.
  *
  * ```ts
  * const store = postgresStore({ pool, transactions: knex(db) });
  * ```
  */
-export function knex(db: Knex): TransactionLibrary<Knex.Transaction> {
+export function knex(db: Knex): TransactionLibrary<Knex.Transaction, "postgres"> {
+  const { dialect, driverName } = db.client;
+  // Its dialect for CockroachDB is that of PostgreSQL.
+  requireServed("knex", driverName === "cockroachdb" ? driverName : dialect);
   return defineTransactions<Knex.Transaction>({
     name: "knex",
     rightCall:

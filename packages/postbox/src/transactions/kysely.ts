@@ -1,16 +1,18 @@
 import { CompiledQuery, type Kysely, type Transaction } from "kysely";
 import type { TransactionLibrary } from "../store.js";
 import { defineTransactions, type Look } from "./define-transactions.js";
+import { classesOf, requireServed } from "./served-dialect.js";
 
 /**
- * Transactions of Kysely on its PostgreSQL dialect: the handle is the `trx` of `db.transaction().execute(…)` or of
+ * Transactions of Kysely, today on its PostgreSQL dialect only: the handle is the `trx` of `db.transaction().execute(…)` or of
  * `db.startTransaction().execute()`.
  *
  * ```ts
  * const store = postgresStore({ pool, transactions: kysely(db) });
  * ```
  */
-export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transaction<Schema>> {
+export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transaction<Schema>, "postgres"> {
+  requireServed("kysely", classesOf(db.getExecutor().adapter));
   return defineTransactions<Transaction<Schema>>({
     name: "kysely",
     rightCall:

@@ -1,6 +1,7 @@
 import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions, type Look } from "./define-transactions.js";
 import { withQuestionMarks } from "./question-marks.js";
+import { classesOf, requireServed } from "./served-dialect.js";
 
 /** What is needed of an entity manager of MikroORM's SQL drivers. */
 export interface MikroOrmManager {
@@ -10,17 +11,19 @@ export interface MikroOrmManager {
   // biome-ignore lint/suspicious/noExplicitAny: its own type for the levels is an enum.
   transactional<R>(work: (em: any) => Promise<R>, options?: { isolationLevel?: any; clear?: boolean }): Promise<R>;
   fork(): MikroOrmManager;
+  getPlatform(): object;
 }
 
 /**
- * Transactions of MikroORM on PostgreSQL: the handle is the entity manager that `em.transactional` hands to its function. What
+ * Transactions of MikroORM, today on PostgreSQL only: the handle is the entity manager that `em.transactional` hands to its function. What
  * `store.transaction` opens is one on a fork of `em`, so that it shares no entities with others; they are flushed before its COMMIT.
  *
  * ```ts
  * const store = postgresStore({ pool, transactions: mikroOrm(orm.em) });
  * ```
  */
-export function mikroOrm<Manager extends MikroOrmManager>(em: Manager): TransactionLibrary<Manager> {
+export function mikroOrm<Manager extends MikroOrmManager>(em: Manager): TransactionLibrary<Manager, "postgres"> {
+  requireServed("mikroOrm", classesOf(em.getPlatform()));
   return defineTransactions<Manager>({
     name: "mikro-orm",
     rightCall:

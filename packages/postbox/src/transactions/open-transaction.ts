@@ -58,65 +58,15 @@ terminated.stack = String(terminated);
 
 export const lost: Refusal = { not: "its connection is closed", cause: terminated };
 
-const failed: Refusal = {
+export const failed: Refusal = {
   not: "a statement in this transaction has failed, so the database refuses everything in it until it is rolled back",
   advice: "let the error leave the transaction instead of going on",
 };
 
-type Execute = (text: string, params: readonly unknown[]) => ReturnType<Executor>;
-
-/**
- * In every statement of a store that writes in a user's transaction: a condition that always holds. Whoever cannot tell whether the
- * transaction is open puts in its place that it is still the one which was asked about.
- */
-export const sameTransaction = "TRUE /* the same transaction */";
-
-/** The number of the transaction, or why none can be had. Outside of one, it is that of the asking statement alone. */
-export async function askNumber(execute: Execute): Promise<string | Refusal> {
-  try {
-    const { rows } = await execute("SELECT pg_current_xact_id()::text AS number", []);
-    return String(onlyValue(rows));
-  } catch (error) {
-    if (sqlState(error) === failedTransaction) return failed;
-    throw error;
-  }
-}
-
-/**
- * Runs a statement if the transaction is the one with this number. One that has ended would run it on a connection that is another's
- * by now, or commit it on its own; also if it ends just before the statement is sent.
- */
-export async function inTransaction(
-  number: string,
-  execute: Execute,
-  text: string,
-  params: readonly unknown[],
-  rightCall: string,
-): ReturnType<Executor> {
-  if (!text.includes(sameTransaction)) return execute(text, params);
-  const parameter = `$${params.length + 1}::text`;
-  // What is no boolean is an error: nothing may be written, and nothing else may look like success. Not a constant one, which would
-  // be found out while the statement is planned.
-  const own = "pg_current_xact_id()::text";
-  const same = `CASE WHEN ${own} = ${parameter} THEN TRUE ELSE ('${elsewhere}' || ${own})::boolean END`;
-  try {
-    return await execute(text.replaceAll(sameTransaction, same), [...params, number]);
-  } catch (error) {
-    // Without its cause, which is how the question was asked.
-    throw saysElsewhere(error) ? notATransaction(ended, rightCall) : error;
-  }
-}
-
-const elsewhere = "not in transaction ";
+/** Where only the database can tell that it is not open. */
 export const ended: Refusal = { not: "it has not begun, or has ended, as it has when a publish was not awaited" };
 
-/** Libraries wrap the database's errors, and write their own texts around it; also the statement, where no number follows. */
-function saysElsewhere(error: unknown): boolean {
-  for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
-    if (/not in transaction \d/.test(at.message)) return true;
-  }
-  return false;
-}
+type Execute = (text: string, params: readonly unknown[]) => ReturnType<Executor>;
 
 /**
  * Throws `commit-rolled-back` if the database could only roll this transaction back: most libraries do not look at what COMMIT

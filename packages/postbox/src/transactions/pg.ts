@@ -1,6 +1,7 @@
 import type { ClientBase, Pool, PoolClient, QueryResult } from "pg";
-import type { Executor, TransactionLibrary, TransactionOptions } from "../store.js";
+import type { Executor, TransactionExecutor, TransactionLibrary, TransactionOptions } from "../store.js";
 import { noteElsewhere } from "./connection-lost.js";
+import { textOf } from "./guarded-statement.js";
 import { type HeldBegin, holdBegin } from "./held-begin.js";
 import {
   type ClientState,
@@ -26,17 +27,18 @@ const beginnings = new WeakMap<object, HeldBegin>();
  * `begin` rejects with the driver's own error when the connection breaks. If that happens at COMMIT, nobody knows
  * whether the transaction was committed; if it was, its messages are sent.
  */
-export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
+export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase, "postgres"> {
   return {
     name: "pg",
+    dialect: "postgres",
     maxTransactions: pool.options?.max ?? 10,
 
     executor(tx) {
       if (!isClient(tx)) throw notATransaction({ not: whatInstead(tx) }, rightCall);
       const beginning = beginnings.get(tx);
-      const run = (text: string, params: readonly unknown[]) => {
+      const run: TransactionExecutor = (statement, params) => {
         requireOpen(tx);
-        const answer = tx.query(text, params as unknown[]);
+        const answer = tx.query(textOf(statement), params as unknown[]);
         markOwn(tx as unknown as ClientParts);
         return answer.then(answerOf);
       };
@@ -44,7 +46,8 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase> {
         requireOpen(tx);
         return run;
       }
-      return (text, params) => {
+      return (statement, params) => {
+        const text = textOf(statement);
         if (beginning.state === "held") return beginning.sendWith(text, params);
         return beginning.opened()?.then(() => run(text, params)) ?? run(text, params);
       };

@@ -34,7 +34,9 @@ const levels: Readonly<Record<IsolationLevel, string>> = {
  * const store = postgresStore({ pool, transactions: postgresJs(sql) });
  * ```
  */
-export function postgresJs<Tx extends PostgresJsTransaction>(sql: PostgresJsDatabase<Tx>): TransactionLibrary<Tx> {
+export function postgresJs<Tx extends PostgresJsTransaction>(
+  sql: PostgresJsDatabase<Tx>,
+): TransactionLibrary<Tx, "postgres"> {
   return defineTransactions<Tx>({
     name: "postgres.js",
     rightCall,

@@ -1,5 +1,6 @@
 import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions, type Look } from "./define-transactions.js";
+import { requireServed } from "./served-dialect.js";
 
 /** What is needed of a Prisma transaction: the client that `$transaction` hands to its function. */
 export interface PrismaTransaction {
@@ -28,7 +29,7 @@ const levels: Readonly<Record<IsolationLevel, PrismaIsolationLevel>> = {
 };
 
 /**
- * Transactions of Prisma on PostgreSQL: the handle is the client that `prisma.$transaction` hands to its function, also that
+ * Transactions of Prisma, today on PostgreSQL only: the handle is the client that `prisma.$transaction` hands to its function, also that
  * of a nested one.
  *
  * ```ts
@@ -40,7 +41,9 @@ const levels: Readonly<Record<IsolationLevel, PrismaIsolationLevel>> = {
  */
 export function prisma<Tx extends PrismaTransaction>(
   client: PrismaDatabase<Tx>,
-): TransactionLibrary<InPrismaTransaction<Tx>> {
+): TransactionLibrary<InPrismaTransaction<Tx>, "postgres"> {
+  // The provider of its schema. Prisma has no other name for it that can be read.
+  requireServed("prisma", (client as { readonly _activeProvider?: string })._activeProvider);
   return defineTransactions<InPrismaTransaction<Tx>>({
     name: "prisma",
     rightCall:

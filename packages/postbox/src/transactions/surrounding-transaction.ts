@@ -28,6 +28,9 @@ export interface SurroundingTransactions<Tx> extends Pick<Store<Tx>, "transactio
   afterCommit(tx: Tx, task: () => void): boolean;
 }
 
+/** How transactions are begun and ended. A store without SQL gives `begin` alone. */
+export type TransactionOpener<Tx> = Pick<TransactionLibrary<Tx>, "begin" | "session" | "refuseUnawaited">;
+
 /**
  * `transaction` and `current` of a store whose transactions are those of a library. What `transaction` opens surrounds
  * everything that its work awaits or starts, until it has ended.
@@ -37,7 +40,7 @@ export interface SurroundingTransactions<Tx> extends Pick<Store<Tx>, "transactio
  */
 export function surroundingTransactions<Tx>(
   storeName: string,
-  library: TransactionLibrary<Tx>,
+  library: TransactionOpener<Tx>,
   terminate: ((session: SessionId) => Promise<void>) | undefined,
 ): SurroundingTransactions<Tx> {
   const surrounding = createSurrounding<Held<Tx>>();

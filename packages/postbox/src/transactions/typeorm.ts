@@ -1,6 +1,7 @@
 import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions, type Look } from "./define-transactions.js";
 import { type ClientState, ended, isClient, whyNotOpen } from "./open-transaction.js";
+import { requireServed } from "./served-dialect.js";
 
 interface QueryRunner {
   readonly isReleased: boolean;
@@ -16,6 +17,7 @@ export interface TypeormManager {
 
 /** What is needed of a TypeORM data source. */
 export interface TypeormDataSource<Manager extends TypeormManager> {
+  readonly options: { readonly type: string };
   transaction<R>(work: (manager: Manager) => Promise<R>): Promise<R>;
   transaction<R>(isolation: TypeormIsolationLevel, work: (manager: Manager) => Promise<R>): Promise<R>;
 }
@@ -29,7 +31,7 @@ const levels: Readonly<Record<IsolationLevel, TypeormIsolationLevel>> = {
 };
 
 /**
- * Transactions of TypeORM on PostgreSQL: the handle is the entity manager that `dataSource.transaction` hands to its function, also
+ * Transactions of TypeORM, today on PostgreSQL only: the handle is the entity manager that `dataSource.transaction` hands to its function, also
  * that of a nested one, or `queryRunner.manager` after `startTransaction()`.
  *
  * ```ts
@@ -38,7 +40,8 @@ const levels: Readonly<Record<IsolationLevel, TypeormIsolationLevel>> = {
  */
 export function typeorm<Manager extends TypeormManager>(
   dataSource: TypeormDataSource<Manager>,
-): TransactionLibrary<Manager> {
+): TransactionLibrary<Manager, "postgres"> {
+  requireServed("typeorm", dataSource.options.type);
   return defineTransactions<Manager>({
     name: "typeorm",
     rightCall:

@@ -17,7 +17,7 @@ import { pgTransactions } from "./pg.js";
 
 type Library = "pg" | "drizzle" | "kysely";
 
-function transactionsOf(library: Library, pool: pg.Pool): TransactionLibrary<unknown> {
+function transactionsOf(library: Library, pool: pg.Pool): TransactionLibrary<unknown, "postgres"> {
   if (library === "pg") return pgTransactions(pool);
   if (library === "drizzle") return drizzle(drizzleOrm(pool));
   return kysely(new Kysely<object>({ dialect: new PostgresDialect({ pool }) }));

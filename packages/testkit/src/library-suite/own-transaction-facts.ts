@@ -101,13 +101,13 @@ export function ownTransactionFacts<Tx>(
     fact("several messages are one statement", async (harness) => {
       let statements = 0;
       const own = library.transactions(pool);
-      const counting: TransactionLibrary<Tx> = {
+      const counting: TransactionLibrary<Tx, "postgres"> = {
         ...own,
         executor(tx) {
           const execute = own.executor(tx);
-          return (text, params) => {
+          return (statement, params) => {
             statements++;
-            return execute(text, params);
+            return execute(statement, params);
           };
         },
       };

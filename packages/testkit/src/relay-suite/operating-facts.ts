@@ -321,7 +321,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, testMessage("scheduled", { deliverAt: new Date(Date.now() + 100 * anHourMs) }));
       const options: RelayOptions = { onSent: "keep", retentionMs: 2 * anHourMs, cleanIntervalMs: 20 };
       const backoff = () => 100 * anHourMs;
-      const relay = relayOn(harness.store, sender, { ...options, partitions: false, backoff });
+      const relay = relayOn(harness.store, sender, { ...options, ...harness.rowByRow, backoff });
       await whileRunning(relay, async () => {
         await relay.log.until("message.sent");
         await relay.log.until("message.parked");

@@ -46,6 +46,8 @@ export interface StoreHarness<Tx> {
   breakTransaction?(tx: Tx): Promise<void>;
   /** With `processes`: starts another one. */
   process?(): Promise<StoreProcess<Tx>>;
+  /** What its `purge` needs to remove row by row, so that figures are exact, such as `{ partitions: false }`. Defaults to nothing. */
+  readonly rowByRow?: object;
   /** What a user may hand over by mistake instead of a transaction, such as the pool. Defaults to none. */
   impostors?(): readonly unknown[];
   close(): Promise<void>;

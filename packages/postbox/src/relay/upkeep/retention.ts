@@ -3,7 +3,9 @@ import { sleep } from "../../internal/runtime.js";
 import type { Store } from "../../store.js";
 import type { DrainContext } from "../context.js";
 
-export interface RetentionOptions extends Pick<PurgeOptions, "retentionMs" | "archive" | "partitions"> {
+export interface RetentionOptions extends Pick<PurgeOptions, "retentionMs" | "archive"> {
+  /** What only this store's `purge` has, checked by its rules. Defaults to nothing. */
+  readonly own?: object;
   readonly cleanIntervalMs: number;
   /** Not before. Defaults to at once. */
   readonly afterMs?: number;
@@ -20,18 +22,18 @@ export interface CleaningOptions
  * never ends a relay: what cannot be removed today is still there tomorrow.
  */
 export async function keepClean(options: CleaningOptions, signal: AbortSignal): Promise<void> {
-  const { store, boxName: box, retentionMs, archive, partitions, cleanIntervalMs, runtime, telemetry } = options;
+  const { store, boxName: box, retentionMs, archive, own, cleanIntervalMs, runtime, telemetry } = options;
   if (options.afterMs !== undefined) await sleep(runtime, options.afterMs, signal);
   while (!signal.aborted) {
     try {
-      const { busy, ...purged } = await store.purge({
+      const { busy, removed, ...figures } = await store.purge({
         box,
         retentionMs,
         signal,
         ...(archive && { archive }),
-        ...(partitions !== undefined && { partitions }),
+        ...own,
       });
-      if (!busy) telemetry({ name: "relay.cleaned", box, ...purged });
+      if (!busy) telemetry({ name: "relay.cleaned", box, removed, figures });
     } catch (error) {
       options.failed(error, cleanIntervalMs);
     }

@@ -6,12 +6,12 @@ import type { StatusRow } from "./memory-box.js";
 import type { MemoryData } from "./memory-database.js";
 import { copyOf } from "./memory-lane.js";
 
-/** `Store.purge` in memory, which has no partitions. */
+/** `Store.purge` in memory. */
 export async function purgeMemory(data: MemoryData, options: PurgeOptions): Promise<Purged> {
   const { box: name, retentionMs, archive, signal } = checkPurge(options);
   const box = data.existingBox(name);
   const consumer = consumerOf(name);
-  const purged = { busy: box.cleaning, removed: 0, partitionsMade: 0, partitionsDropped: 0 };
+  const purged = { busy: box.cleaning, removed: 0 };
   if (box.cleaning) return purged;
   box.cleaning = true;
   try {

@@ -1,5 +1,6 @@
-import { gate, testMessage } from "@postbox/testkit";
+import { gate, recordingSender, testMessage } from "@postbox/testkit";
 import { remember } from "@postbox/testkit/suites";
+import { createMessaging, createRelay, outboxReceiver } from "postbox";
 import { describe, expect, it } from "vitest";
 import { memoryDatabase } from "./memory-database.js";
 import { memoryStore } from "./memory-store.js";
@@ -91,5 +92,23 @@ describe("memoryStore", () => {
     expect(() => memoryStore({ database: {} as never })).toThrow("must be what memoryDatabase() returned");
     expect(() => memoryStore({ database: memoryDatabase(), runtime })).toThrow("give 'runtime' to memoryDatabase()");
     expect(() => memoryStore({ nmae: "x" } as never)).toThrow("did you mean 'name'?");
+  });
+
+  it("refuses what only a Postgres store has", async () => {
+    const store = memoryStore();
+    const unknown = (path: string) => ({ code: "option-unknown", path });
+    // @ts-expect-error its type tells
+    await expect(store.purge({ retentionMs: 0, partitions: false })).rejects.toMatchObject(unknown("partitions"));
+    // @ts-expect-error its type tells
+    await expect(store.health({ tableBytes: 1 })).rejects.toMatchObject(unknown("tableBytes"));
+    const kept = { onSent: "keep", retentionMs: 1 } as const;
+    const sender = recordingSender();
+    // @ts-expect-error its type tells
+    expect(() => createRelay(store, sender, { ...kept, partitions: false })).toThrow("unknown option 'partitions'");
+    // @ts-expect-error its type tells
+    expect(() => outboxReceiver(store, { ...kept, partitions: false })).toThrow("unknown option 'partitions'");
+    const service = { service: "orders", store, sender, outbox: true } as const;
+    // @ts-expect-error its type tells
+    expect(() => createMessaging({ ...service, relayOptions: { partitions: false } })).toThrow("unknown option");
   });
 });

@@ -1,4 +1,5 @@
 import { ConfigError, PostboxError } from "../../errors.js";
+import type { Health, HealthOptions } from "../../health.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { createSurrounding } from "../../internal/surrounding.js";
 import { withAllFinished } from "../../internal/unfinished.js";
@@ -26,6 +27,7 @@ export interface MemoryStore extends Store<MemoryTransaction> {
   contents(box: string): BoxContents;
   /** As when the process dies: what is open on this store object rolls back, and can neither go on nor commit. */
   crash(): void;
+  health(options?: HealthOptions): Promise<Health>;
 }
 
 const databaseRule: OptionRule = {

@@ -1,4 +1,5 @@
-import { sameTransaction } from "../../transactions/open-transaction.js";
+import type { GuardedStatement } from "../../store.js";
+import { guardedStatement } from "../../transactions/guarded-statement.js";
 import { isOld, memory, memoryColumns, since } from "./inbox-sql.js";
 import { inboxTable, tablesNamed } from "./names.js";
 import { plannedByKey } from "./planned-function.js";
@@ -92,13 +93,17 @@ function handled(schema: string): string {
 }
 
 /** The call: every parameter with its type, since a library may send them all as text. */
-export function rememberSql(schema: string): string {
+export function rememberSql(schema: string): GuardedStatement {
   const types = [...memoryColumns.map(([, type]) => type), "bytea", "double precision", "double precision", "text"];
-  return `SELECT "${schema}".inbox_remember(${params(types)}) AS remembered WHERE ${sameTransaction}`;
+  return guardedStatement(
+    (condition) => `SELECT "${schema}".inbox_remember(${params(types)}) AS remembered WHERE ${condition}`,
+  );
 }
 
-export function handledSql(schema: string): string {
-  return `SELECT "${schema}".inbox_handled(${params(handledTypes)}) AS handled WHERE ${sameTransaction}`;
+export function handledSql(schema: string): GuardedStatement {
+  return guardedStatement(
+    (condition) => `SELECT "${schema}".inbox_handled(${params(handledTypes)}) AS handled WHERE ${condition}`,
+  );
 }
 
 const handledTypes = ["integer", "bigint", "bigint", "integer", "text", "text", "text", "text", "integer"];

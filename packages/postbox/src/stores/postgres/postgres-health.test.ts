@@ -2,20 +2,21 @@ import { testMessage, testMessages } from "@postbox/testkit";
 import { describeOnEach, postgresTestData } from "@postbox/testkit/servers";
 import pg from "pg";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
-import type { Health, HealthProblem } from "../../health.js";
+import type { Health, HealthOptions } from "../../health.js";
 import { pgTransactions } from "../../transactions/pg.js";
-import { type CheckedHealth, checkHealth } from "../health-options.js";
 import { schemaVersion } from "./migrations.js";
 import { boxTables } from "./names.js";
+import { type CheckedLimits, checkLimits } from "./postgres-limits.js";
+import type { PostgresHealthOptions, PostgresHealthProblem } from "./postgres-problems.js";
 import { type PostgresStore, postgresStore } from "./postgres-store.js";
 import { type HolderRecord, type TableRecord, tableProblems, type Upkeep, vacuumHeldBack } from "./upkeep-problems.js";
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 
-const codes = ({ problems }: Health) => problems.map(({ code }) => code);
-function problem<C extends HealthProblem["code"]>({ problems }: Health, code: C) {
-  return problems.find((each) => each.code === code) as Extract<HealthProblem, { code: C }> | undefined;
+const codes = ({ problems }: Health<PostgresHealthProblem>) => problems.map(({ code }) => code);
+function problem<C extends PostgresHealthProblem["code"]>({ problems }: Health<PostgresHealthProblem>, code: C) {
+  return problems.find((each) => each.code === code) as Extract<PostgresHealthProblem, { code: C }> | undefined;
 }
 
 describe("the health of a store without a database", () => {
@@ -30,19 +31,31 @@ describe("the health of a store without a database", () => {
 
   it("refuses a bad option without asking the database", async () => {
     const pool = new pg.Pool({ host: "127.0.0.1", port: 1 });
+    const wrong: Record<Exclude<keyof PostgresHealthOptions, keyof HealthOptions>, readonly unknown[]> = {
+      transactionAgeMs: [-1, null],
+      partitionsAheadMs: [-1, {}],
+      tableBytes: [-1, 1.5],
+      deadSpaceBytes: [-1, "1 GB"],
+    };
+    for (const [path, values] of Object.entries(wrong)) {
+      for (const value of values) {
+        const health = postgresStore({ pool }).health({ [path]: value });
+        await expect(health, `${path}: ${value}`).rejects.toMatchObject({ code: "option-invalid", path });
+      }
+    }
     await expect(postgresStore({ pool }).health({ box: "x" })).rejects.toThrow("there is no box 'x'");
   });
 });
 
 // What no test can bring about on a server that others use, too.
 /** All that can be wrong with the tables of the outbox. */
-const upkeepProblems = (upkeep: Upkeep, limits: CheckedHealth) => [
+const upkeepProblems = (upkeep: Upkeep, limits: CheckedLimits) => [
   ...vacuumHeldBack(upkeep, limits),
   ...tableProblems("outbox", upkeep, limits),
 ];
 
 describe("the problems of tables", () => {
-  const limits = checkHealth({ transactionAgeMs: 1000 });
+  const limits = checkLimits({ transactionAgeMs: 1000 });
   const fine: Upkeep = { now: 0, holders: null, writers: null, sequence: null, tables: [], partitions: null };
   const holder: HolderRecord = {
     kind: "transaction",

@@ -1,6 +1,6 @@
 import type { Pool, PoolClient, QueryResult } from "pg";
 import { ConfigError } from "../../errors.js";
-import type { Health, HealthOptions, HealthProblem } from "../../health.js";
+import type { Health } from "../../health.js";
 import { runtimeWith } from "../../internal/runtime.js";
 import { scrub } from "../../internal/scrub.js";
 import { withTimeout } from "../../internal/with-timeout.js";
@@ -9,7 +9,7 @@ import { sqlState } from "../../transactions/sql-state.js";
 import { requireBox } from "../box-names.js";
 import { type BoxSight, boxProblems, countedBeyond, healthOf } from "../box-problems.js";
 import { duration } from "../figures.js";
-import { type CheckedHealth, checkHealth } from "../health-options.js";
+import type { CheckedHealth } from "../health-options.js";
 import type { BoxFinder } from "./box-numbers.js";
 import { planByKey } from "./by-key.js";
 import { plainTimes } from "./done-partitions.js";
@@ -17,6 +17,8 @@ import { boxSightSql, overflowedSql, upkeepSql } from "./health-sql.js";
 import { schemaVersion } from "./migrations.js";
 import type { BoxTables } from "./names.js";
 import type { OpenConnection } from "./own-connection.js";
+import { type CheckedLimits, checkLimits } from "./postgres-limits.js";
+import type { PostgresHealthOptions, PostgresHealthProblem } from "./postgres-problems.js";
 import {
   isRefused,
   refusedText,
@@ -42,17 +44,17 @@ export function postgresHealth(
   pool: Pool,
   boxes: BoxFinder,
   open: OpenConnection | undefined,
-): (options?: HealthOptions) => Promise<Health> {
+): (options?: PostgresHealthOptions) => Promise<Health<PostgresHealthProblem>> {
   const runtime = runtimeWith(undefined);
   /** Looks that have run out of time and not ended: while there are any, no other one queues up for a connection. */
   let stuck: Promise<unknown> = Promise.resolve();
 
   return async (options) => {
-    const limits = checkHealth(options);
+    const limits = checkLimits(options);
     if (limits.box !== undefined) requireBox(limits.box);
     const seen: Seen = { tables: [], sights: [] };
     const late = new Error("too late");
-    const failures: HealthProblem[] = [];
+    const failures: PostgresHealthProblem[] = [];
     try {
       await withTimeout(
         runtime,
@@ -84,7 +86,7 @@ async function look(
   connect: Connect,
   schema: string,
   boxes: BoxFinder,
-  limits: CheckedHealth,
+  limits: CheckedLimits,
   seen: Seen,
   signal: AbortSignal,
 ): Promise<void> {
@@ -185,7 +187,7 @@ function releaseOnce(client: PoolClient): (broken?: Error) => void {
   };
 }
 
-function problemsOf({ fault, tables, sights }: Seen, limits: CheckedHealth): HealthProblem[] {
+function problemsOf({ fault, tables, sights }: Seen, limits: CheckedLimits): PostgresHealthProblem[] {
   if (fault !== undefined) return [faultProblem(fault)];
   const kept = tables.map(({ of, upkeep, overflowedMs }) => ({
     of,
@@ -203,7 +205,7 @@ function problemsOf({ fault, tables, sights }: Seen, limits: CheckedHealth): Hea
   ];
 }
 
-function faultProblem({ code, text, version = 0 }: SchemaFault): HealthProblem {
+function faultProblem({ code, text, version = 0 }: SchemaFault): PostgresHealthProblem {
   if (code === "schema-missing") return { code, severity: "error", text };
   return { code, severity: "error", text, version, needed: schemaVersion };
 }
@@ -234,7 +236,12 @@ const canceled = "57014";
 const awayClasses: ReadonlySet<string> = new Set(["08", "28", "3D", "53", "57"]);
 
 /** Without an error, time ran out. */
-function failureOf(error: unknown, { connected }: Seen, { timeoutMs }: CheckedHealth, pool: Pool): HealthProblem {
+function failureOf(
+  error: unknown,
+  { connected }: Seen,
+  { timeoutMs }: CheckedHealth,
+  pool: Pool,
+): PostgresHealthProblem {
   const state = sqlState(error);
   const reason = scrub(reasonOf(error));
   if (error === undefined || state === canceled) {

@@ -1,7 +1,14 @@
 import type { ClientBase } from "pg";
 import { PermanentError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
-import { type Arrival, type Inbox, inboxOf, type Remembered, type TransactionLibrary } from "../../store.js";
+import {
+  type Arrival,
+  type GuardedStatement,
+  type Inbox,
+  inboxOf,
+  type Remembered,
+  type TransactionLibrary,
+} from "../../store.js";
 import { onlyValue } from "../../transactions/open-transaction.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { busyError, failedError } from "../inbox-errors.js";
@@ -23,7 +30,11 @@ export interface PostgresInboxOptions<Tx> {
   readonly run: StatementRunner;
   readonly onPool: TransactionLibrary<ClientBase>;
   /** One statement in a user's transaction. */
-  write(tx: Tx, text: string, params: readonly unknown[]): Promise<readonly Readonly<Record<string, unknown>>[]>;
+  write(
+    tx: Tx,
+    statement: string | GuardedStatement,
+    params: readonly unknown[],
+  ): Promise<readonly Readonly<Record<string, unknown>>[]>;
 }
 
 const lockNotAvailable = "55P03";

@@ -3,6 +3,7 @@ import type { ClientBase } from "pg";
 import type { ArchivedMessage, Purged, PurgeOptions } from "../../admin.js";
 import { PostboxError } from "../../errors.js";
 import { runtimeWith, sleep } from "../../internal/runtime.js";
+import { flag } from "../../options.js";
 import type { Executor, TransactionLibrary } from "../../store.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { checkPurge } from "../admin-options.js";
@@ -41,6 +42,22 @@ const lockNotAvailable = "55P03";
 const forgetLaterMs = 60_000;
 const insufficientPrivilege = "42501";
 
+export interface PostgresPurgeOptions extends PurgeOptions {
+  /**
+   * Whether to make and drop partitions; only the owner of the tables may. Without, what is done is deleted in small batches, wherever
+   * it is. Defaults to true.
+   */
+  readonly partitions?: boolean;
+}
+
+export interface PostgresPurged extends Purged {
+  readonly partitionsMade: number;
+  readonly partitionsDropped: number;
+}
+
+/** Of the options that no other store has. */
+export const purgeRules = { partitions: flag };
+
 /** `Store.purge` in Postgres. It works in steps, each of which may be the last: the next call goes on. */
 export function postgresRetention(
   schema: string,
@@ -48,11 +65,11 @@ export function postgresRetention(
   run: StatementRunner,
   onPool: TransactionLibrary<ClientBase>,
   checkSchema: SchemaCheck,
-): (options: PurgeOptions) => Promise<Purged> {
+): (options: PostgresPurgeOptions) => Promise<PostgresPurged> {
   const runtime = runtimeWith(undefined);
 
   return async (options) => {
-    const { box, retentionMs, archive, partitions, signal } = checkPurge(options);
+    const { box, retentionMs, archive, partitions = true, signal } = checkPurge(options, purgeRules);
     const t = await boxes.existing(box);
     const cleaner = randomUUID();
     const purged = { busy: false, removed: 0, partitionsMade: 0, partitionsDropped: 0 };

@@ -1,7 +1,9 @@
 import type { ClientBase, Pool } from "pg";
+import { ConfigError } from "../../errors.js";
+import type { Health } from "../../health.js";
 import type { Message } from "../../message/message.js";
 import { checkOptions, object, text } from "../../options.js";
-import type { Executor, Store, TransactionLibrary } from "../../store.js";
+import type { Dialect, Executor, GuardedStatement, Store, TransactionLibrary } from "../../store.js";
 import { connectionEnded, isConflict, isConnectionLost } from "../../transactions/connection-lost.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
@@ -18,7 +20,8 @@ import { postgresAdmin } from "./postgres-admin.js";
 import { postgresBox } from "./postgres-box.js";
 import { postgresHealth } from "./postgres-health.js";
 import { postgresInbox } from "./postgres-inbox.js";
-import { postgresRetention } from "./postgres-retention.js";
+import type { PostgresHealthOptions, PostgresHealthProblem } from "./postgres-problems.js";
+import { type PostgresPurged, type PostgresPurgeOptions, postgresRetention, purgeRules } from "./postgres-retention.js";
 import { withReservedConnections } from "./reserved-connection.js";
 import { type StatementRunner, statementRunner } from "./run-statement.js";
 import { isRefused, schemaCheck, schemaError } from "./schema-check.js";
@@ -47,6 +50,8 @@ const rules = { pool: poolRule, directUrl: text, transactions: object, schema: s
 
 export interface PostgresStore<Tx> extends Store<Tx> {
   readonly schema: string;
+  purge(options: PostgresPurgeOptions): Promise<PostgresPurged>;
+  health(options?: PostgresHealthOptions): Promise<Health<PostgresHealthProblem>>;
 }
 
 /**
@@ -58,16 +63,17 @@ export interface PostgresStore<Tx> extends Store<Tx> {
 export function postgresStore(
   options: PostgresStoreOptions & { readonly transactions?: undefined },
 ): PostgresStore<ClientBase>;
-export function postgresStore<Tx>(
-  options: PostgresStoreOptions & { readonly transactions: TransactionLibrary<Tx> },
+export function postgresStore<Tx, D extends Dialect = "postgres">(
+  options: PostgresStoreOptions & { readonly transactions: OnPostgres<Tx, D> },
 ): PostgresStore<Tx>;
 export function postgresStore(
-  options: PostgresStoreOptions & { readonly transactions?: TransactionLibrary<unknown> },
+  options: PostgresStoreOptions & { readonly transactions?: unknown },
 ): PostgresStore<unknown> {
   checkOptions("postgresStore", options, rules, ["pool"]);
   const { pool, schema = defaultSchema } = options;
   const onPool = pgTransactions(pool);
-  const library = options.transactions ?? (onPool as TransactionLibrary<unknown>);
+  const library = (options.transactions ?? onPool) as TransactionLibrary<unknown>;
+  requirePostgres(library);
   surviveBrokenConnections(pool);
   const name = "postgres";
   const checkSchema = schemaCheck(schema);
@@ -77,12 +83,12 @@ export function postgresStore(
   const boxes = boxFinder(schema, run, checkSchema);
 
   /** One statement in the user's transaction. The library's errors stay as they are: the user knows them. */
-  async function write(tx: unknown, text: string, params: readonly unknown[]) {
+  async function write(tx: unknown, statement: string | GuardedStatement, params: readonly unknown[]) {
     const execute = library.executor(tx);
     try {
       const checking = checkSchema(execute);
       if (checking !== undefined) await checking;
-      return (await execute(text, params)).rows;
+      return (await execute(statement, params)).rows;
     } catch (error) {
       throw schemaError(error, schema);
     }
@@ -155,6 +161,7 @@ export function postgresStore(
     },
 
     admin: postgresAdmin(schema, boxes, run, onPool, checkSchema),
+    purgeRules,
     purge: postgresRetention(schema, boxes, run, onPool, checkSchema),
     health: postgresHealth(schema, pool, boxes, open),
 
@@ -166,6 +173,21 @@ export function postgresStore(
       }
     },
   };
+}
+
+/** The transactions of a library on PostgreSQL; of another one, what the compiler says instead. */
+type OnPostgres<Tx, D extends Dialect> = D extends "postgres"
+  ? TransactionLibrary<Tx, D>
+  : `these are transactions on ${D}, and postgresStore needs transactions on postgres: give it a library on the same PostgreSQL as its pool`;
+
+function requirePostgres(library: TransactionLibrary<unknown>): void {
+  if (library.dialect === "postgres") return;
+  throw new ConfigError(
+    "option-invalid",
+    `postgresStore: 'transactions' must be those of a library on PostgreSQL, and those of ${library.name} have the dialect ` +
+      `${library.dialect}; give the library a database on the same PostgreSQL as 'pool'`,
+    { path: "transactions" },
+  );
 }
 
 const prepared = new WeakSet<Pool>();

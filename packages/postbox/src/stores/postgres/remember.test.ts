@@ -7,13 +7,13 @@ import type { TransactionLibrary } from "../../store.js";
 import { pgTransactions, postgresStore } from "./index.js";
 
 /** A library whose drivers do not all count the rows that a statement wrote. */
-function countingNothing(pool: pg.Pool): TransactionLibrary<pg.ClientBase> {
+function countingNothing(pool: pg.Pool): TransactionLibrary<pg.ClientBase, "postgres"> {
   const library = pgTransactions(pool);
   return {
     ...library,
     executor(tx) {
       const execute = library.executor(tx);
-      return async (text, params) => ({ rows: (await execute(text, params)).rows, rowCount: 0 });
+      return async (statement, params) => ({ rows: (await execute(statement, params)).rows, rowCount: 0 });
     },
   };
 }

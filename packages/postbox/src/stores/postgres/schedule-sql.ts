@@ -1,4 +1,5 @@
-import { sameTransaction } from "../../transactions/open-transaction.js";
+import type { GuardedStatement } from "../../store.js";
+import { guardedStatement } from "../../transactions/guarded-statement.js";
 import { messageColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 import { plannedByKey } from "./planned-function.js";
@@ -61,9 +62,11 @@ export function createCancelFunction(t: Pick<BoxTables, "scheduled" | "function"
 }
 
 /** The same for one box: $1 is the type, $2 the schedule key. */
-export function cancelSql(t: BoxTables): string {
-  return `
-    SELECT id FROM ${t.function("cancel")}(${t.box}, $1::text, $2::text) AS id WHERE ${sameTransaction}`;
+export function cancelSql(t: BoxTables): GuardedStatement {
+  return guardedStatement(
+    (condition) => `
+    SELECT id FROM ${t.function("cancel")}(${t.box}, $1::text, $2::text) AS id WHERE ${condition}`,
+  );
 }
 
 type ScheduleTables = Pick<BoxTables, "scheduled" | "scheduledPositions">;

@@ -1,4 +1,5 @@
-import { sameTransaction } from "../../transactions/open-transaction.js";
+import type { GuardedStatement } from "../../store.js";
+import { guardedStatement } from "../../transactions/guarded-statement.js";
 import { scheduleTable } from "./names.js";
 import { type PlannedFunction, plannedFunction } from "./planned-function.js";
 
@@ -42,6 +43,7 @@ function tickFunction(schema: string): PlannedFunction {
 }
 
 /** The same in the user's transaction. */
-export function tickSql(schema: string): string {
-  return `${tickFunction(schema).call} WHERE ${sameTransaction}`;
+export function tickSql(schema: string): GuardedStatement {
+  const { call } = tickFunction(schema);
+  return guardedStatement((condition) => `${call} WHERE ${condition}`);
 }

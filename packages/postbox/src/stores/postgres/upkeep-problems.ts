@@ -1,7 +1,7 @@
-import type { HealthProblem, OrderBlocker, VacuumHolder } from "../../health.js";
 import type { BoxSight } from "../box-problems.js";
 import { counted, duration, size } from "../figures.js";
-import type { CheckedHealth } from "../health-options.js";
+import type { CheckedLimits } from "./postgres-limits.js";
+import type { OrderBlocker, UpkeepProblem, VacuumHolder } from "./postgres-problems.js";
 import { statementText } from "./statement-text.js";
 
 /** What `upkeepSql` answers with. */
@@ -57,11 +57,11 @@ export interface TableRecord {
 }
 
 /** What is wrong with how the tables of a box are kept; the inboxes of all consumers share theirs. */
-export function tableProblems(box: string, upkeep: Upkeep, limits: CheckedHealth): HealthProblem[] {
+export function tableProblems(box: string, upkeep: Upkeep, limits: CheckedLimits): UpkeepProblem[] {
   return [...sequenceAltered(upkeep), ...partitionMissing(box, upkeep, limits), ...tablesHeavy(upkeep, limits)];
 }
 
-function sequenceAltered({ sequence }: Upkeep): HealthProblem[] {
+function sequenceAltered({ sequence }: Upkeep): UpkeepProblem[] {
   if (sequence === null || (sequence.cache === 1 && sequence.increment === 1 && !sequence.cycles)) return [];
   const { name, cache, increment, cycles } = sequence;
   const text =
@@ -82,8 +82,8 @@ export function orderBlocked(
   box: string,
   { writers }: Upkeep,
   sight: BoxSight,
-  { unsentAgeMs }: CheckedHealth,
-): HealthProblem[] {
+  { unsentAgeMs }: CheckedLimits,
+): UpkeepProblem[] {
   const { unsent, relays } = sight;
   const isTotal = relays.some(({ order }) => order === "total");
   if (unsent === undefined || unsent.ageMs <= unsentAgeMs || !isTotal) return [];
@@ -111,7 +111,7 @@ export function orderBlocked(
  */
 const manyTransactions = 1_000_000;
 
-export function vacuumHeldBack({ holders }: Upkeep, { transactionAgeMs }: CheckedHealth): HealthProblem[] {
+export function vacuumHeldBack({ holders }: Upkeep, { transactionAgeMs }: CheckedLimits): UpkeepProblem[] {
   const holding = (holders ?? []).filter(({ kind, ageMs, active, transactions }) => {
     if (ageMs !== null) return ageMs > transactionAgeMs;
     return (kind === "replication slot" && active === false) || transactions >= manyTransactions;
@@ -175,8 +175,8 @@ const noticedMs = 60_000;
 function partitionMissing(
   box: string,
   { now, partitions, overflowedMs }: Upkeep,
-  { partitionsAheadMs }: CheckedHealth,
-): HealthProblem[] {
+  { partitionsAheadMs }: CheckedLimits,
+): UpkeepProblem[] {
   if (partitions === null) return [];
   const aheadMs = coveredFrom(now, partitions) - now;
   const overflowing = overflowedMs !== undefined && overflowedMs < noticedMs;
@@ -207,8 +207,8 @@ const liveShare = 0.1;
 /** What a row takes beside its columns: its head, and its place in the indexes. */
 const rowOverhead = 100;
 
-function tablesHeavy({ tables }: Upkeep, { tableBytes, deadSpaceBytes }: CheckedHealth): HealthProblem[] {
-  return tables.flatMap(({ part, table, bytes, liveRows, rowBytes }): HealthProblem[] => {
+function tablesHeavy({ tables }: Upkeep, { tableBytes, deadSpaceBytes }: CheckedLimits): UpkeepProblem[] {
+  return tables.flatMap(({ part, table, bytes, liveRows, rowBytes }): UpkeepProblem[] => {
     const explained = liveRows * (rowBytes + rowOverhead);
     const dead = part !== "done" && liveRows >= 0 && bytes > deadSpaceBytes && explained < liveShare * bytes;
     if (!dead && bytes <= tableBytes) return [];
