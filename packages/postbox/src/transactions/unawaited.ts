@@ -2,7 +2,10 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { PostboxError } from "../errors.js";
 import { type PgQuery as AnyQuery, type ClientParts, closeClient, isSessionQuestion } from "./session.js";
 
-/** How long a statement may take to end, or a cursor to be closed. */
+/**
+ * How long a statement may take to end, or a cursor to be closed. A transaction with a signal, as of a handler with a timeout, is ended by
+ * its signal if that comes first.
+ */
 const limitMs = 10_000;
 /** Marks a statement of Postbox. */
 const own = Symbol("own");
