@@ -1,4 +1,5 @@
 import { ConfigError, PostboxError } from "../errors.js";
+import { reasonOf } from "../internal/reason-of.js";
 import { type Codec, codecList } from "../message/codec.js";
 import type { Extensions } from "../message/message.js";
 import { topicOfType } from "../message/topic.js";
@@ -235,7 +236,7 @@ export function defineEvent<
       try {
         found = key?.(data);
       } catch (cause) {
-        const text = `${type}: its 'key' threw: ${PostboxError.from(cause).message}; let it return a text, or undefined, for all data that is valid`;
+        const text = `${type}: its 'key' threw: ${reasonOf(cause)}; let it return a text, or undefined, for all data that is valid`;
         throw new PostboxError("message-invalid", text, { path: "key", cause });
       }
       if (found !== "") return found;

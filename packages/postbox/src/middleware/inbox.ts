@@ -2,10 +2,10 @@ import { arrivalOf, refusalOf } from "../inbox/arrivals.js";
 import { claimOf, finish } from "../inbox/finish.js";
 import { checkInbox, type InboxOptions } from "../inbox/inbox-options.js";
 import { createKeeper } from "../inbox/keeper.js";
+import { unavailable } from "../internal/unavailable.js";
 import type { BaseContext, InTransaction } from "../router/context.js";
 import type { Middleware, Next, None } from "../router/middleware.js";
 import type { Remembered, Store } from "../store.js";
-import { unavailable } from "./unavailable.js";
 
 /**
  * Handles each message once per consumer: its id is written first, in the handler's own transaction, so that memory and
@@ -38,7 +38,7 @@ export function inbox<Tx>(
         remembered = await store.inbox.remember(tx, arrival, checked.remember);
       } catch (error) {
         // The handler has not run, so the message is not why the connection was lost.
-        throw store.isUnavailable(error) ? unavailable(store, error) : error;
+        throw store.isUnavailable(error) ? unavailable(store.name, error) : error;
       }
       if (remembered === "duplicate") {
         telemetry({ name: "delivery.skipped", consumer, id: message.id });

@@ -1,12 +1,13 @@
 import { exponential } from "../backoff.js";
 import { PostboxError } from "../errors.js";
+import { reasonOf } from "../internal/reason-of.js";
 import { sleep } from "../internal/runtime.js";
+import { isUnavailable, unavailable } from "../internal/unavailable.js";
 import { checkOptions, oneOf } from "../options.js";
 import type { BaseContext, InTransaction, Outputs } from "../router/context.js";
 import type { AnyMiddleware, Middleware, None } from "../router/middleware.js";
 import type { Store, TransactionOptions } from "../store.js";
 import { aboutMessage } from "../telemetry/events.js";
-import { isUnavailable, unavailable } from "./unavailable.js";
 
 const rules = { isolation: oneOf("read committed", "repeatable read", "serializable") };
 
@@ -58,7 +59,7 @@ export function transaction<Tx>(
           if (runtime.failpoint) await runtime.failpoint("transaction.committed");
           return outputs;
         } catch (error) {
-          if (!begun) throw unavailable(store, error);
+          if (!begun) throw unavailable(store.name, error);
           if (running) {
             // Ended by force, which its library may tell as a lost connection.
             const reason: unknown = signal.aborted ? signal.reason : error;
@@ -83,12 +84,11 @@ export function transaction<Tx>(
 
 /** What it did has not happened, or is not known to have. The message may have been the reason. */
 function lost(store: Store, error: unknown): PostboxError {
-  const { message } = PostboxError.from(error);
-  const text = `${store.name} went away during this transaction: ${message}; it is tried again`;
+  const text = `${store.name} went away during this transaction: ${reasonOf(error)}; it is tried again`;
   return new PostboxError("transaction-lost", text, { cause: error });
 }
 
 function contended(error: unknown): PostboxError {
-  const text = `this transaction ran into others ${mostTries} times, the last time with: ${(error as Error).message}`;
+  const text = `this transaction ran into others ${mostTries} times, the last time with: ${reasonOf(error)}`;
   return new PostboxError("transaction-conflict", `${text}; it is tried again later`, { cause: error });
 }

@@ -2,6 +2,7 @@ import { reliable } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
 import { following } from "../internal/following.js";
 import { sleep } from "../internal/runtime.js";
+import { unavailable } from "../internal/unavailable.js";
 import { uuidv7Generator } from "../internal/uuidv7.js";
 import type { Notifier } from "../notifier.js";
 import type { Store } from "../store.js";
@@ -180,7 +181,5 @@ async function leave(
 function failureOf<Tx>(store: Store<Tx>, thrown: unknown): PostboxError {
   if (thrown instanceof PostboxError) return thrown;
   if (!store.isUnavailable(thrown)) return PostboxError.from(thrown, "store-failed");
-  const { message } = PostboxError.from(thrown);
-  const text = `${store.name} cannot be reached: ${message}; it is tried again, so look at the database, its limit of connections and the network`;
-  return new PostboxError("store-unavailable", text, { cause: thrown });
+  return unavailable(store.name, thrown);
 }

@@ -1,5 +1,6 @@
 import { setMaxListeners } from "node:events";
 import { PostboxError } from "../errors.js";
+import { reasonOf } from "../internal/reason-of.js";
 import { whenAborted } from "../internal/when-aborted.js";
 
 /** What a run of a router knows of the signals by which a broker takes deliveries back. There is one for each stream or connection. */
@@ -64,6 +65,6 @@ export function createRevocations(giveUp: AbortSignal, revoked: (signal: AbortSi
 }
 
 function takenBack({ reason }: AbortSignal): PostboxError {
-  const text = `the broker took the message back while it was handled: ${PostboxError.from(reason).message}; it is delivered again`;
+  const text = `the broker took the message back while it was handled: ${reasonOf(reason)}; it is delivered again`;
   return new PostboxError("delivery-revoked", text, { cause: reason });
 }

@@ -1,4 +1,5 @@
 import { PostboxError } from "../errors.js";
+import { reasonOf } from "../internal/reason-of.js";
 import type { Arrival } from "../store.js";
 
 /** Another transaction has the same message, or all of the inbox, and for longer than anybody waits. */
@@ -12,7 +13,6 @@ export function busyError({ consumer, id }: Arrival, lockTimeoutMs: number, caus
 
 /** The database ended the inbox's own statement, for a reason that lies outside of the message. */
 export function failedError({ consumer, id }: Arrival, cause: unknown): PostboxError {
-  const { message } = PostboxError.from(cause);
-  const text = `the inbox of ${consumer} got no answer about message ${id}: ${message}; it is tried again, and no attempt is counted`;
+  const text = `the inbox of ${consumer} got no answer about message ${id}: ${reasonOf(cause)}; it is tried again, and no attempt is counted`;
   return new PostboxError("store-failed", text, { cause });
 }

@@ -1,5 +1,6 @@
 import { delayAfter, exponential } from "../backoff.js";
 import { PostboxError } from "../errors.js";
+import { reasonOf } from "../internal/reason-of.js";
 import type { Runtime } from "../internal/runtime.js";
 import type { Message } from "../message/message.js";
 import type { OptionRule } from "../options.js";
@@ -34,7 +35,7 @@ export function unroutableOutcome(
     try {
       chosen = onUnroutable(message);
     } catch (cause) {
-      return wrong(message, `threw: ${PostboxError.from(cause).message}`, cause);
+      return wrong(message, `threw: ${reasonOf(cause)}`, cause);
     }
   }
   switch (chosen) {

@@ -1,4 +1,5 @@
 import { PermanentError, PostboxError, TransportDownError } from "../../errors.js";
+import { reasonOf } from "../../internal/reason-of.js";
 import type { Runtime } from "../../internal/runtime.js";
 import { withTimeout } from "../../internal/with-timeout.js";
 import type { Row } from "../../store.js";
@@ -154,7 +155,7 @@ const networkErrors = /^(E(CONN|HOST|NET|PIPE|TIMEDOUT|AI_|NOTFOUND|ADDR|SOCKET)
 
 function thrownFor(sender: Sender, cause: unknown): SendOutcome {
   if (isPermanentError(cause)) return { status: "rejected", error: cause };
-  const text = `${sender.name} threw while it sent this message: ${PostboxError.from(cause).message}`;
+  const text = `${sender.name} threw while it sent this message: ${reasonOf(cause)}`;
   return { status: "failed", error: new PostboxError("publish-failed", text, { cause }) };
 }
 
@@ -166,7 +167,7 @@ function sound(told: Outcome, sender: Sender): Outcome {
     if (told.status === "sent") return told;
     if (notSent.has(told.status)) {
       if (told.error instanceof Error && typeof told.error.message === "string") return told;
-      const text = `${sender.name} did not send this message: ${PostboxError.from(told.error).message}`;
+      const text = `${sender.name} did not send this message: ${reasonOf(told.error)}`;
       return { ...told, error: new PostboxError("publish-failed", text, { cause: told.error }) };
     }
   } catch {

@@ -2,6 +2,7 @@ import type { ClientBase } from "pg";
 import type { Admin, AuditEntry, BoxStats, Failure, Status, StoredMessage, StoredMessageDetails } from "../../admin.js";
 import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
+import { reasonOf } from "../../internal/reason-of.js";
 import { runtimeWith } from "../../internal/runtime.js";
 import type { TransactionLibrary } from "../../store.js";
 import type { CheckedChange, CheckedSelection } from "../admin-options.js";
@@ -65,8 +66,7 @@ export function postgresAdmin(
     } catch (thrown) {
       const error = schemaError(thrown, schema);
       if (error instanceof PostboxError) throw error;
-      const { message } = error as Error;
-      throw new PostboxError("store-failed", `could not ${what} in Postgres: ${message}`, { cause: error });
+      throw new PostboxError("store-failed", `could not ${what} in Postgres: ${reasonOf(error)}`, { cause: error });
     }
   }
 

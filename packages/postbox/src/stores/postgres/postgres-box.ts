@@ -1,5 +1,6 @@
 import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
+import { reasonOf } from "../../internal/reason-of.js";
 import {
   type Box,
   defaultReadBytes,
@@ -268,10 +269,4 @@ function settlementColumns(settlements: readonly Settlement[]): unknown[] {
     }),
     settlements.map(holdKeyOf),
   ];
-}
-
-/** A connection that is refused on several addresses has no text of its own, only a code. */
-function reasonOf(error: unknown): string {
-  const { message, code } = error as { readonly message?: string; readonly code?: string };
-  return message || code || sqlState(error) || String(error);
 }

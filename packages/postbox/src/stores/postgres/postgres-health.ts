@@ -1,6 +1,7 @@
 import type { Pool, PoolClient, QueryResult } from "pg";
 import { ConfigError } from "../../errors.js";
 import type { Health } from "../../health.js";
+import { reasonOf } from "../../internal/reason-of.js";
 import { runtimeWith } from "../../internal/runtime.js";
 import { scrub } from "../../internal/scrub.js";
 import { withTimeout } from "../../internal/with-timeout.js";
@@ -266,10 +267,4 @@ function failureOf(
 
 function poolFull({ totalCount, idleCount, options }: Pool): boolean {
   return idleCount === 0 && totalCount >= (options.max ?? 10);
-}
-
-/** A connection that several addresses refused has no text of its own. */
-function reasonOf(error: unknown): string {
-  const { message, code } = (error ?? {}) as { readonly message?: string; readonly code?: string };
-  return message || code || String(error);
 }

@@ -45,9 +45,9 @@ describe("postgresStore", () => {
     expect(() => client.emit("error", new Error("terminated"))).not.toThrow();
   });
 
-  it("says what it could not do when the server cannot be reached", async () => {
+  it("says that the server cannot be reached, and why", async () => {
     const failed = postgresStore({ pool }).box("outbox").own("relay-1", 64);
-    await expect(failed).rejects.toThrow("could not take lanes of the box outbox in Postgres: connect ECONNREFUSED");
+    await expect(failed).rejects.toThrow("[store-unavailable] postgres cannot be reached: connect ECONNREFUSED");
     await expect(failed).rejects.toMatchObject({ cause: { code: "ECONNREFUSED" } });
   });
 });

@@ -2,7 +2,7 @@ import type { ClientBase, Pool } from "pg";
 import { ConfigError } from "../../errors.js";
 import type { Health } from "../../health.js";
 import type { Message } from "../../message/message.js";
-import { checkOptions, object, text } from "../../options.js";
+import { checkOptions, given, object, text } from "../../options.js";
 import type { Dialect, Executor, GuardedStatement, Store, TransactionLibrary } from "../../store.js";
 import { connectionEnded, isConflict, isConnectionLost } from "../../transactions/connection-lost.js";
 import { pgTransactions } from "../../transactions/pg.js";
@@ -106,7 +106,8 @@ export function postgresStore(
 
   return {
     name,
-    ...(library.maxTransactions !== undefined && { maxTransactions: library.maxTransactions }),
+    // Where all share one connection, as with PGlite, no pool could be larger.
+    ...(open !== undefined && given({ maxTransactions: library.maxTransactions })),
     schema,
     transaction,
     current,

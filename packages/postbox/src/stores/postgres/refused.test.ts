@@ -1,8 +1,20 @@
 import { randomUUID } from "node:crypto";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { recordingSender, telemetryLog } from "@postbox/testkit";
 import { describeOnEach } from "@postbox/testkit/servers";
 import pg from "pg";
-import { createOutbox, createRelay, createRouter, defineEvent, durableInbox, inbox, transaction } from "postbox";
+import {
+  constant,
+  createMessaging,
+  createOutbox,
+  createPublisher,
+  createRelay,
+  createRouter,
+  defineEvent,
+  durableInbox,
+  inbox,
+  transaction,
+} from "postbox";
 import { memoryBroker } from "postbox/memory";
 import { createSchedule } from "postbox/schedule";
 import { expect, it, onTestFinished } from "vitest";
@@ -12,6 +24,29 @@ const Happened = defineEvent({
   type: "test.Happened",
   schema: { "~standard": { version: 1, vendor: "test", validate: (value: unknown) => ({ value }) } },
 });
+
+/** Stands between a client and the server until it is closed; then it refuses every connection. */
+async function breakableProxy(target: URL) {
+  const sockets = new Set<Socket>();
+  const proxy = createServer((near) => {
+    const far = connect(Number(target.port), target.hostname);
+    near.pipe(far).pipe(near);
+    for (const socket of [near, far]) {
+      sockets.add(socket);
+      socket.on("error", () => {});
+    }
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  const url = new URL(target);
+  url.port = String((proxy.address() as AddressInfo).port);
+  return {
+    url: url.href,
+    close() {
+      for (const socket of sockets) socket.destroy();
+      return new Promise((resolve) => proxy.close(resolve));
+    },
+  };
+}
 
 describeOnEach("postgres", ({ url }) => {
   function storeAt(change: (url: URL) => void, schema = `refused_${randomUUID().slice(0, 8)}`) {
@@ -61,6 +96,38 @@ describeOnEach("postgres", ({ url }) => {
     const daily = { everyMs: 86_400_000, message: Happened.message({}) };
     const schedule = createSchedule(createOutbox(store, { source: "/test" }), { daily }, { telemetry });
     await expect(schedule.run()).rejects.toMatchObject(closed);
+  });
+
+  it("a server that goes away is unavailable in every event, whether it breaks connections or takes none", async () => {
+    const log = telemetryLog();
+    const proxy = await breakableProxy(new URL(url));
+    const pool = new pg.Pool({ connectionString: proxy.url, max: 3 });
+    onTestFinished(() => pool.end());
+    const store = postgresStore({ pool, schema: `away_${randomUUID().slice(0, 8)}` });
+    await store.migrate();
+    const broker = memoryBroker();
+    const messaging = createMessaging({
+      service: "away",
+      store,
+      sender: broker.sender(),
+      receiver: broker.receiver(),
+      outbox: true,
+      inbox: true,
+      relayOptions: { backoff: constant(5) },
+      telemetry: log.telemetry,
+    });
+    messaging.consumer("billing").on(Happened, async () => {});
+    await messaging.start();
+    await proxy.close();
+    await createPublisher(broker.sender(), { source: "/test" }).publish(Happened, {});
+    await log.until("router.failed");
+    await log.until("relay.failed", 5);
+    for (const { error } of [...log.of("relay.failed"), ...log.of("router.failed")]) {
+      expect(error).toMatchObject({ code: "store-unavailable" });
+      expect(error.message).toMatch(/^\[store-unavailable\] postgres cannot be reached: (?!\[)/);
+    }
+    expect(log.of("router.failed")[0]?.retryInMs).toBeGreaterThan(0);
+    await messaging.close();
   });
 
   it("no consumer with an inbox, and no schedule, starts with a database that does not exist", async () => {

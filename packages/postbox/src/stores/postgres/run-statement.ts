@@ -1,7 +1,10 @@
 import type { Pool, PoolClient } from "pg";
+import { PostboxError } from "../../errors.js";
+import { unavailable } from "../../internal/unavailable.js";
 import type { Executor } from "../../store.js";
-import { closedError } from "../../transactions/connection-lost.js";
+import { closedError, isConnectionLost } from "../../transactions/connection-lost.js";
 import { pgTransactions } from "../../transactions/pg.js";
+import { sqlState } from "../../transactions/sql-state.js";
 import { cancelStatement } from "./cancel-statement.js";
 import type { OpenConnection } from "./own-connection.js";
 import { plainRows } from "./plain-rows.js";
@@ -142,8 +145,18 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
   };
   return (...statement) =>
     run(...statement).catch((error: unknown) => {
-      throw closedError("postgres", error);
+      const known = closedError("postgres", error);
+      throw isAway(known) ? unavailable("postgres", known) : known;
     });
+}
+
+/** What a statement of ours fails with and the server did not say: it was not reached, unless the statement could not be written. */
+function isAway(error: unknown): boolean {
+  if (error instanceof PostboxError) return false;
+  if (isConnectionLost(error)) return true;
+  const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
+  const isOurs = error instanceof TypeError || error instanceof RangeError || String(code).startsWith("ERR_");
+  return sqlState(error) === undefined && !isOurs && message !== "Query read timeout";
 }
 
 /** Rejects as soon as the signal is aborted: a dead connection may never let `work` end. */
