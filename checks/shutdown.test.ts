@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { Agent, get } from "node:http";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { describeOnEach, freePort } from "@postbox/testkit/servers";
 import { expect, inject, it } from "vitest";
@@ -21,7 +22,11 @@ interface Ended {
 const limitMs = 40_000;
 
 /** Runs a program with the built packages. When it has written `stop me`, it is told to. */
-function program(text: string, env: Readonly<Record<string, string>>): Promise<Ended> {
+function program(
+  text: string,
+  env: Readonly<Record<string, string>>,
+  heard: (out: string) => void = () => {},
+): Promise<Ended> {
   const child = spawn(process.execPath, ["--input-type=module", "-e", text], {
     cwd: import.meta.dirname,
     env: { ...process.env, ...env },
@@ -32,6 +37,7 @@ function program(text: string, env: Readonly<Record<string, string>>): Promise<E
   let [out, err] = ["", ""];
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     out += text;
+    heard(out);
     if (text.includes("stop me")) child.kill("SIGTERM");
   });
   child.stderr.setEncoding("utf8").on("data", (text: string) => {
@@ -164,6 +170,53 @@ describeOnEach("rabbitmq", ({ url }) => {
     await remove();
     await drop();
     await pool.end();`,
+  );
+
+  it.skipIf(postgres === undefined)(
+    "behind an HTTP server with a connection that becomes idle after the stop: the process ends",
+    async () => {
+      const agent = new Agent({ keepAlive: true });
+      let answer: Promise<unknown> | undefined;
+      const request = (out: string) => {
+        const port = /listens on (\d+)/.exec(out)?.[1];
+        if (port === undefined || answer !== undefined) return;
+        answer = new Promise((resolve, reject) => {
+          get({ agent, port, path: "/" }, (response) =>
+            response.resume().on("end", () => resolve(response.statusCode)),
+          ).on("error", reject);
+        });
+      };
+      try {
+        const { out, ...ended } = await program(
+          `${prelude}${withPool}
+          import { createServer } from "node:http";
+          const messaging = createMessaging({ service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }), outbox: true });
+          messaging.consumer().on(Happened, onHappened);
+          const server = createServer((request, response) => {
+            process.once("SIGTERM", () => setTimeout(() => response.end("done"), 200));
+            console.log("stop me");
+          });
+          server.keepAliveTimeout = 600_000;
+          process.once("SIGTERM", async () => {
+            const sweep = setInterval(() => server.closeIdleConnections(), 100);
+            await new Promise((resolve) => server.close(resolve));
+            clearInterval(sweep);
+            await messaging.close();
+            await remove();
+            await drop();
+            await pool.end();
+          });
+          await messaging.start();
+          server.listen(0, "127.0.0.1", () => console.log("listens on " + server.address().port));`,
+          env(),
+          request,
+        );
+        expect(await answer).toBe(200);
+        expect(ended).toEqual({ code: 0, signal: null, err: "" });
+      } finally {
+        agent.destroy();
+      }
+    },
   );
 
   it.skipIf(postgres === undefined)(
