@@ -47,3 +47,17 @@ test("more relays than lanes is a reason of its own", () => {
   const relays = Array.from({ length: 65 }, (_, n) => ({ ...relay, owner: `relay-${n}`, lanes: n === 64 ? 0 : 1 }));
   expect(textOf({ relays })).toContain("there are only 64 lanes; run fewer relays");
 });
+
+test.each([
+  ["[unroutable] no queue is bound", minute + 1, ["warning"], /messaging\.prepare\(\) of its consumer makes the queue/],
+  ["[unroutable] no queue is bound", 16 * minute, ["error"], /What comes after it, of its key, waits/],
+  ["[unroutable] no queue is bound", minute, [], /^$/],
+  ["[publish-failed] refused", minute + 1, [], /^$/],
+  ["[publish-failed] refused", 16 * minute, ["warning"], /end it with admin\.discard/],
+])("a message that fails over %s for %d ms is %j", (lastError, ageMs, severities, text) => {
+  const retried = { ...old, ageMs, attempts: 0, lastError };
+  expect(boxProblems("outbox", { ...well, retried }, checkHealth()).map(({ severity }) => severity)).toEqual(
+    severities,
+  );
+  expect(textOf({ retried })).toMatch(text);
+});

@@ -130,13 +130,22 @@ function unsentTooOld(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHea
   return [{ code: "unsent-too-old", severity: "error", text, ageMs, status, id, topic }];
 }
 
-function retriedTooLong({ retried }: BoxSight, words: Words, { retriedForMs }: CheckedHealth): BoxProblem[] {
-  if (retried === undefined || retried.ageMs <= retriedForMs) return [];
+function retriedTooLong(sight: BoxSight, words: Words, { retriedForMs, unsentAgeMs }: CheckedHealth): BoxProblem[] {
+  const { retried } = sight;
+  if (retried === undefined) return [];
   const { id, topic, ageMs, attempts, lastError } = retried;
+  const isOld = ageMs > retriedForMs;
+  // It does not spend attempts, and so is never parked: only this tells that its key stands still.
+  const isUnroutable = lastError.startsWith("[unroutable]");
+  if (!isOld && !(isUnroutable && ageMs > unsentAgeMs)) return [];
+  const advice = isUnroutable
+    ? "messaging.prepare() of its consumer makes the queue"
+    : "mend that, or end it with admin.discard";
   const text =
-    `the message ${id} of ${words.box} to ${topic} was appended ${duration(ageMs)} ago and cannot be ${words.sent}, the last time over: ${lastError}; ` +
-    "mend that, or end it with admin.discard. What comes after it, of its key, waits";
-  return [{ code: "retried-too-long", severity: "warning", text, ageMs, attempts, lastError, id, topic }];
+    `the message ${id} of ${words.box} to ${topic} was appended ${duration(ageMs)} ago and cannot be ${words.sent}, the last time over: ` +
+    `${lastError}; ${advice}. What comes after it, of its key, waits`;
+  const severity = isUnroutable && isOld ? "error" : "warning";
+  return [{ code: "retried-too-long", severity, text, ageMs, attempts, lastError, id, topic }];
 }
 
 function scheduleLate(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHealth): BoxProblem[] {
