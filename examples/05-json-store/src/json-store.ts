@@ -39,7 +39,6 @@ export function jsonStore(options: JsonStoreOptions): Store<JsonTransaction> {
   const database = openDatabase(options.file);
   return {
     name: "json",
-    maxTransactions: 1,
     ...surroundingTransactions("json", opener(database), undefined),
     // Transactions take turns and never conflict, and a file asks for no password.
     isConflict: () => false,

@@ -22,6 +22,7 @@ export type ErrorCode =
   | "outputs-unpublished"
   | "message-expired"
   | "handler-timeout"
+  | "handler-slow"
   | "delivery-settled"
   | "delivery-revoked"
   | "stop-timeout"

@@ -58,9 +58,12 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
         readonly topic: string;
       }
     | {
-        /** It fails each time, or waits for a queue. What waits behind it, of its key, is not told by itself. */
+        /**
+         * It fails each time, or waits for a queue (told after `unsentAgeMs` already). What waits behind it, of its key, is not told by itself.
+         */
         readonly code: "retried-too-long";
-        readonly severity: "warning";
+        /** An error where it has waited for a queue for longer than `retriedForMs`. */
+        readonly severity: "error" | "warning";
         /** How long ago it was appended. */
         readonly ageMs: number;
         readonly attempts: number;
@@ -116,6 +119,20 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
         readonly since: Date;
         /** Of a receiver: whose it is. */
         readonly consumer?: string;
+      }
+    /** Handlers of a consumer of `createMessaging` have run for longer than its `slowAfterMs`. */
+    | {
+        readonly code: "handlers-slow";
+        /** An error where no other message is handled any more. */
+        readonly severity: "error" | "warning";
+        readonly consumer: string;
+        readonly count: number;
+        /** How many handlers of the consumer may run at a time in this process. */
+        readonly concurrency: number;
+        /** For how long the oldest has run, and with which message. */
+        readonly runningMs: number;
+        readonly id: string;
+        readonly type?: string;
       }
   );
 

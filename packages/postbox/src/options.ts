@@ -43,13 +43,14 @@ export function oneOf(...values: readonly string[]): OptionRule {
 
 /**
  * Checks an options object once, where it is handed over: every key must have a rule and every given value must pass it.
- * An unknown key is answered with the nearest known one.
+ * An unknown key is answered with the nearest known one, also of the options `nested` in it.
  */
 export function checkOptions(
   owner: string,
   options: object,
   rules: Readonly<Record<string, OptionRule>>,
   required: readonly string[] = [],
+  nested: Readonly<Record<string, Readonly<Record<string, OptionRule>>>> = {},
 ): void {
   if (typeof options !== "object" || options === null) {
     throw new ConfigError("option-invalid", `${owner}: options must be an object; got ${show(options)}`);
@@ -60,7 +61,7 @@ export function checkOptions(
     const value: unknown = (options as Record<string, unknown>)[key];
     const rule = Object.hasOwn(rules, key) ? rules[key] : undefined;
     if (rule === undefined) {
-      const nearest = nearestName(key, Object.keys(rules));
+      const nearest = nearestName(key, Object.keys(rules)) ?? nearestNested(key, nested);
       const advice =
         nearest === undefined ? `known are ${Object.keys(rules).join(", ")}` : `did you mean '${nearest}'?`;
       throw new ConfigError("option-unknown", `${owner}: unknown option '${key}'; ${advice}`, { path: key });
@@ -82,6 +83,14 @@ export function checkOptions(
       });
     }
   }
+}
+
+function nearestNested(key: string, nested: Readonly<Record<string, object>>): string | undefined {
+  for (const [owner, rules] of Object.entries(nested)) {
+    const nearest = nearestName(key, Object.keys(rules));
+    if (nearest !== undefined) return `${owner}.${nearest}`;
+  }
+  return undefined;
 }
 
 /** Both by name; for what `b` leaves undefined, that of `a`. */

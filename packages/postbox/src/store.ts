@@ -39,7 +39,7 @@ export interface AppendOptions {
 
 export interface Store<Tx = unknown> {
   readonly name: string;
-  /** How many transactions can be open at a time; absent where that is not known, or not bounded. */
+  /** How many transactions its pool lets be open at a time; absent where that is not known, not bounded, or nobody's choice. */
   readonly maxTransactions?: number;
   /**
    * Runs `work` in a transaction: commits when it resolves, rolls back when it rejects, and rejects when the database

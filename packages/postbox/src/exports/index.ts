@@ -44,6 +44,7 @@ export type { Kept, Origin, Receiver, Sender } from "../transport.js";
 export { createRouter } from "../router/create-router.js";
 export type { RouterOptions } from "../router/router-options.js";
 export type { BaseContext, Outputs } from "../router/context.js";
+export type { SlowHandler } from "../router/places.js";
 export type { Handler, Handlers, Registration, Router, RunsReceiver } from "../router/router.js";
 export type { DurableInboxOptions, InboxOptions } from "../inbox/inbox-options.js";
 export { correlation } from "../middleware/correlation.js";

@@ -8,6 +8,7 @@ import type { RunsReceiver } from "../router/router.js";
 import { healthOf } from "../stores/box-problems.js";
 import type { Receiver } from "../transport.js";
 import { createConsumers } from "./consumers.js";
+import { handlerProblems } from "./handler-problems.js";
 import type { InboxMode, Messaging } from "./messaging.js";
 import { type AnyStore, checkMessaging, type MessagingOptions } from "./messaging-options.js";
 import { type Running, runTogether } from "./run-together.js";
@@ -99,7 +100,8 @@ export function createMessaging(options: MessagingOptions): unknown {
     stop,
     async health(limits: HealthOptions = {}) {
       const stored = await store?.health(limits);
-      return healthOf([...(stored?.problems ?? []), ...transportProblems(options.sender, routers)]);
+      const own = [...transportProblems(options.sender, routers), ...handlerProblems(routers)];
+      return healthOf([...(stored?.problems ?? []), ...own]);
     },
     close,
     [Symbol.asyncDispose]: close,

@@ -107,7 +107,7 @@ const rules = {
 };
 
 export function checkMessaging(options: MessagingOptions): void {
-  checkOptions("createMessaging", options, rules, ["service", "sender"]);
+  checkOptions("createMessaging", options, rules, ["service", "sender"], { routerOptions: routerRules });
   const { routerOptions = {}, inboxOptions = {} } = options;
   checkOptions("createMessaging: routerOptions", routerOptions, routerRules);
   checkInbox("inbox", inboxOptions, 1_000);

@@ -16,6 +16,7 @@ import type {
 import type { Router } from "../router/router.js";
 import type { RouterOptions } from "../router/router-options.js";
 import type { IsolationLevel, Store } from "../store.js";
+import type { HandlerProblem } from "./handler-problems.js";
 import type { AnyStore } from "./messaging-options.js";
 import type { TransportProblem } from "./transport-problems.js";
 import type { NoOutbox } from "./without-outputs.js";
@@ -121,8 +122,8 @@ export interface Messaging<
   start(): Promise<boolean>;
   /** Stops the consumers, then the relay, and waits for them. */
   stop(): Promise<void>;
-  /** What is wrong: with all boxes of the store (see `Store.health`), and with the connections to the broker. */
-  health(options?: HealthOptionsOf<S>): Promise<Health<ProblemOf<S> | TransportProblem>>;
+  /** What is wrong: with all boxes of the store (see `Store.health`), the connections to the broker, and handlers that do not end. */
+  health(options?: HealthOptionsOf<S>): Promise<Health<ProblemOf<S> | TransportProblem | HandlerProblem>>;
   /**
    * Stops everything and closes the sender: after it nothing of this keeps the process alive. What you opened yourself, such as the
    * pool, is yours to end, after this.

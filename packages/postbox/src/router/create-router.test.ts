@@ -33,7 +33,7 @@ async function publish(broker: MemoryBroker, ...numbers: number[]): Promise<void
 }
 
 describe("a router", () => {
-  it("says at the start that more handlers may run than transactions can be open", async () => {
+  it("says at the start that handlers may take every connection of their pool", async () => {
     const start = async (maxTransactions: number) => {
       const log = telemetryLog();
       const within = defineMiddleware({ name: "within", store: { maxTransactions }, run: (_, next) => next() });
@@ -42,13 +42,15 @@ describe("a router", () => {
       await router.stop();
       return log.of("router.constrained");
     };
-    expect(await start(3)).toMatchObject([{ consumer: "billing", concurrency: 4, maxTransactions: 3 }]);
-    expect(await start(4)).toEqual([]);
+    for (const maxTransactions of [1, 3, 4]) {
+      expect(await start(maxTransactions)).toMatchObject([{ consumer: "billing", concurrency: 4, maxTransactions }]);
+    }
+    expect(await start(5)).toEqual([]);
   });
 
   it("counts the handlers of all routers that run on one store, and not of those that have stopped", async () => {
     const log = telemetryLog();
-    const store = { maxTransactions: 5 };
+    const store = { maxTransactions: 6 };
     const within = defineMiddleware({ name: "within", store, run: (_, next) => next() });
     const routerOf = (consumer: string) =>
       createRouter(consumer, { telemetry: log.telemetry, concurrency: 2 })
@@ -63,7 +65,7 @@ describe("a router", () => {
     expect(log.of("router.constrained")).toEqual([]);
     await run(shipping);
     expect(log.of("router.constrained")).toMatchObject([
-      { consumer: "shipping", consumers: ["billing", "audit", "shipping"], concurrency: 6, maxTransactions: 5 },
+      { consumer: "shipping", consumers: ["billing", "audit", "shipping"], concurrency: 6, maxTransactions: 6 },
     ]);
     await Promise.all([billing, shipping, audit].map((router) => router.stop()));
   });

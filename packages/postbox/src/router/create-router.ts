@@ -8,6 +8,7 @@ import type { BaseContext, ForwardAck, ManualAck } from "./context.js";
 import type { UntypedHandler } from "./handle.js";
 import { countHandlers, type Shortage } from "./handlers-at-once.js";
 import type { AnyMiddleware } from "./middleware.js";
+import type { SlowHandler } from "./places.js";
 import { Registry } from "./registry.js";
 import type { Router } from "./router.js";
 import { type RouterOptions, type RunOptions, runOptionsOf } from "./router-options.js";
@@ -38,6 +39,8 @@ class UntypedRouter {
   readonly #codecs: Codecs;
   readonly #registry: Registry;
   readonly #background: StartStop<[Receiver]>;
+  /** Those that run. */
+  readonly #sessions = new Set<Session>();
   /** The one that it runs on, or ran on last: from then on nothing is registered any more. */
   #used: Receiver | undefined;
 
@@ -54,6 +57,14 @@ class UntypedRouter {
 
   get receiver(): Receiver | undefined {
     return this.#used;
+  }
+
+  get concurrency(): number {
+    return this.#runOptions.concurrency;
+  }
+
+  get slowHandlers(): readonly SlowHandler[] {
+    return [...this.#sessions].flatMap(({ slowHandlers }) => slowHandlers);
   }
 
   readonly use = (next: AnyMiddleware): this => {
@@ -99,6 +110,7 @@ class UntypedRouter {
 
   async #run(from: Receiver, signal: AbortSignal, ready: () => void): Promise<void> {
     const { receiver, session } = this.#sessionOn(from);
+    this.#sessions.add(session);
     const { concurrency } = this.#runOptions;
     const { shortage, end } = countHandlers(this.#consumer, concurrency, this.#registry.middleware);
     if (shortage !== undefined) this.#tellConstrained(shortage);
@@ -132,6 +144,7 @@ class UntypedRouter {
     } finally {
       signal.removeEventListener("abort", stop);
       await session.close().finally(end);
+      this.#sessions.delete(session);
     }
   }
 
@@ -153,7 +166,8 @@ class UntypedRouter {
     const { consumer, telemetry } = this.#runOptions;
     const text =
       `up to ${concurrency} handlers of ${consumers.join(", ")} run at a time, each in a transaction, and the pool has ${maxTransactions} ` +
-      "connections for them and for everything else; make the pool larger, or lower 'concurrency' until all together need no more";
+      `${maxTransactions === 1 ? "connection" : "connections"} for them and for everything else, such as requests; make the pool larger, ` +
+      "or lower 'concurrency' until all together leave some";
     const error = new PostboxError("option-invalid", text);
     telemetry({ name: "router.constrained", consumer, consumers, concurrency, maxTransactions, error });
   }

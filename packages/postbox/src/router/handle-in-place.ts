@@ -17,10 +17,17 @@ interface Attempted {
   readonly outcome: Outcome;
 }
 
+/** How a message is handled once more. */
+export interface Again {
+  handle(): Running<Handled>;
+  /** Nothing of it runs until then. */
+  rest(): void;
+}
+
 /** Handles again, in place, what failed for a reason that no later delivery would change. */
 export type HandleInPlace = (
   delivery: TrackedDelivery,
-  handle: () => Running<Handled>,
+  again: Again,
   running: Running<Handled>,
   error: unknown,
 ) => Promise<Attempted>;
@@ -42,11 +49,11 @@ export function createHandleInPlace(options: SessionOptions, stopping: AbortSign
   }
 
   function tell({ message, attempt }: TrackedDelivery, retryInMs: number, error: PostboxError): void {
-    if (isStoreFailure(error)) telemetry({ name: "router.failed", consumer, error });
+    if (isStoreFailure(error)) telemetry({ name: "router.failed", consumer, error, retryInMs });
     else telemetry({ name: "delivery.retried", consumer, ...aboutMessage(message), attempt, retryInMs, error });
   }
 
-  return async (delivery, handle, first, thrown) => {
+  return async (delivery, again, first, thrown) => {
     let [running, error] = [first, thrown];
     for (let failures = 1, losses = 0; ; failures++) {
       if (stopping.aborted || delivery.signal?.aborted || !keepsPlace(delivery, error)) {
@@ -56,15 +63,16 @@ export function createHandleInPlace(options: SessionOptions, stopping: AbortSign
       if (losses === mostLosses) return { running, outcome: { error: suspect(error) } };
       const retryInMs = options.backoff(failures, runtime.random);
       tell(delivery, retryInMs, error);
-      await pauseOf(delivery, retryInMs, stopping, runtime);
       // Never twice at once.
       await running.ended();
+      again.rest();
+      await pauseOf(delivery, retryInMs, stopping, runtime);
       const leave = losses > 0 ? await suspects.enter() : () => {};
-      running = handle();
+      running = again.handle();
       try {
         return { running, outcome: { handled: await running.result } };
-      } catch (again) {
-        error = soundError(again);
+      } catch (thrownAgain) {
+        error = soundError(thrownAgain);
       } finally {
         leave();
       }

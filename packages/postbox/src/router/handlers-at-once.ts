@@ -6,7 +6,7 @@ interface Running {
   readonly concurrency: number;
 }
 
-/** More handlers may run at a time than the pool of their store has connections. */
+/** As many handlers may run at a time as the pool of their store has connections, or more: they leave none for anything else. */
 export interface Shortage {
   /** The consumers in this process whose handlers run in transactions of that store. */
   readonly consumers: readonly string[];
@@ -46,9 +46,8 @@ function shortageOf(
   { maxTransactions }: { readonly maxTransactions?: number },
   running: ReadonlySet<Running>,
 ): Shortage | undefined {
-  // A single one is a choice, as with PGlite, which has no more.
-  if (maxTransactions === undefined || maxTransactions === 1) return undefined;
+  if (maxTransactions === undefined) return undefined;
   const concurrency = [...running].reduce((sum, router) => sum + router.concurrency, 0);
-  if (concurrency <= maxTransactions) return undefined;
+  if (concurrency < maxTransactions) return undefined;
   return { consumers: [...new Set([...running].map(({ consumer }) => consumer))], concurrency, maxTransactions };
 }

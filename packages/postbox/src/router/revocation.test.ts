@@ -27,6 +27,7 @@ function session(handle: Handling, own: Partial<SessionOptions> = {}) {
       onUnknownType: "park",
       unknownWaitMs: 1000,
       shutdownTimeoutMs: 1000,
+      slowAfterMs: 60_000,
       telemetry: log.telemetry,
       runtime,
       ...own,

@@ -18,7 +18,7 @@ export interface RouterOptions {
   /**
    * How many messages are handled at the same time; those of one key never are. Each handler behind `transaction(store)`
    * takes a connection: the pool must have more than this, or a handler that asks for another one waits for ever.
-   * Defaults to 10.
+   * Defaults to 5.
    */
   readonly concurrency?: number;
   /**
@@ -44,6 +44,8 @@ export interface RouterOptions {
   readonly unknownWaitMs?: number;
   /** How long handlers may take to finish after a stop; then their messages are given back. Defaults to 30,000. */
   readonly shutdownTimeoutMs?: number;
+  /** A handler that has run for so long is reported as `delivery.slow`, and is a problem of `messaging.health()`. Defaults to 60,000. */
+  readonly slowAfterMs?: number;
   /** Beside JSON and bytes, which are built in. Defaults to none. */
   readonly codecs?: readonly Codec[];
   /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
@@ -61,6 +63,7 @@ export const routerRules = {
   onUnknownType: oneOf("park", "ignore"),
   unknownWaitMs: notNegative,
   shutdownTimeoutMs: positive,
+  slowAfterMs: positive,
   codecs: codecList,
   telemetry: callback,
   runtime: object,
@@ -79,7 +82,7 @@ export function runOptionsOf(consumer: string, options: RouterOptions): RunOptio
   return {
     consumer,
     ack: options.ack ?? "on-success",
-    concurrency: options.concurrency ?? 10,
+    concurrency: options.concurrency ?? 5,
     maxBuffered: options.maxBuffered ?? 100,
     maxAttempts: options.maxAttempts ?? 10,
     backoff: reliable(options.backoff ?? exponential(), (error) =>
@@ -87,6 +90,7 @@ export function runOptionsOf(consumer: string, options: RouterOptions): RunOptio
     ),
     unknownWaitMs: options.unknownWaitMs ?? 900_000,
     shutdownTimeoutMs: options.shutdownTimeoutMs ?? 30_000,
+    slowAfterMs: options.slowAfterMs ?? 60_000,
     telemetry,
     runtime: runtimeWith(options.runtime),
   };

@@ -3,6 +3,7 @@ import type { Receiver } from "../transport.js";
 import type { BaseContext, ForwardAck, Outputs, PublishesOutputs, WithOutputs, WithoutOutputs } from "./context.js";
 import type { AddsOf, Fits } from "./fits.js";
 import type { AnyMiddleware } from "./middleware.js";
+import type { SlowHandler } from "./places.js";
 
 type Flat<T> = { [K in keyof T]: T[K] } & {};
 type Extended<C, M> = Flat<Omit<C, keyof AddsOf<M>> & AddsOf<M>>;
@@ -42,6 +43,10 @@ type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"]
 export interface RunsReceiver {
   /** What it runs on, or ran on last. */
   readonly receiver: Receiver | undefined;
+  /** How many handlers may run at a time. */
+  readonly concurrency: number;
+  /** Those that have run for longer than `slowAfterMs` and still run, the oldest first. */
+  readonly slowHandlers: readonly SlowHandler[];
   /**
    * Makes what it needs at the broker, such as its queue with bindings for its events, and receives nothing. What is published from then
    * on waits for it: call it before the publisher of a new event is deployed. Rejects if the broker cannot be reached.

@@ -12,6 +12,7 @@ import type { Handle, Handled } from "./handle.js";
 import { createHandleInPlace, type HandleInPlace } from "./handle-in-place.js";
 import type { Keeper } from "./keeper.js";
 import { createKeyQueue, type KeyQueue } from "./key-queue.js";
+import { createPlaces, type Places, type SlowHandler } from "./places.js";
 import { createRevocations, type Revocations } from "./revocations.js";
 import { endRevoked, type TrackedDelivery, trackDelivery } from "./tracked-delivery.js";
 
@@ -25,6 +26,7 @@ export interface SessionOptions {
   readonly onUnknownType: "park" | "ignore";
   readonly unknownWaitMs: number;
   readonly shutdownTimeoutMs: number;
+  readonly slowAfterMs: number;
   /** Takes over what fails. Defaults to nobody: it stays the broker's. */
   readonly keeper?: Keeper;
   /** What the receiver declares; see there. Defaults to `each`. */
@@ -48,6 +50,7 @@ export class Session {
   readonly #handles: ReadonlyMap<string, Handle>;
   readonly #options: SessionOptions;
   readonly #queue: KeyQueue<Task>;
+  readonly #places: Places;
   readonly #outstanding: Crowd<TrackedDelivery> = createCrowd();
   readonly #stopping = new AbortController();
   readonly #giveUp = new AbortController();
@@ -62,15 +65,22 @@ export class Session {
     this.#handles = handles;
     this.#options = options;
     this.#queue = createKeyQueue<Task>(options.concurrency, options.maxBuffered);
+    this.#places = createPlaces(options);
     const signals = { stopping: this.#stopping.signal, giveUp: this.#giveUp.signal };
     this.#failures = createFailures([...handles.keys()], options, signals);
     this.#handleInPlace = createHandleInPlace(options, signals.stopping);
+    void this.#places.watch(signals.stopping);
     // As many listen as messages are handled at once, and more in handlers: no sign of a leak.
     setMaxListeners(0, signals.giveUp);
     // What has not been started is dropped. What runs hears of it by its signal, and its result by the delivery's own state.
     this.#revocations = createRevocations(signals.giveUp, (signal) => {
       for (const { delivery } of this.#queue.take((task) => task.delivery.signal === signal)) void delivery.release();
     });
+  }
+
+  /** Handlers that have run for longer than `slowAfterMs`, the oldest first. */
+  get slowHandlers(): readonly SlowHandler[] {
+    return this.#places.slow();
   }
 
   /** Takes one delivery. Resolves when there is room for the next one of its stream. */
@@ -106,6 +116,7 @@ export class Session {
   async #handleOne(delivery: TrackedDelivery): Promise<void> {
     const { message, attempt } = delivery;
     const { consumer, runtime, telemetry } = this.#options;
+    let place: number | undefined;
     try {
       telemetry({ name: "delivery.received", consumer, id: message.id, attempt });
       if (runtime.failpoint) await runtime.failpoint("router.received");
@@ -114,12 +125,25 @@ export class Session {
       const acking = ackStrategies[this.#options.ack](delivery);
       const context = this.#contextOf(delivery, acking);
       const startedAt = runtime.monotonic();
+      const taken = this.#places.take(message, startedAt);
+      place = taken;
       let running = handle(context);
       let settling: Promise<void>;
       try {
         settling = this.#succeeded(delivery, acking, await running.result, startedAt);
       } catch (thrown) {
-        const again = await this.#handleInPlace(delivery, () => handle(context), running, soundError(thrown));
+        const again = await this.#handleInPlace(
+          delivery,
+          {
+            handle: () => {
+              this.#places.restart(taken, runtime.monotonic());
+              return handle(context);
+            },
+            rest: () => this.#places.restart(taken),
+          },
+          running,
+          soundError(thrown),
+        );
         running = again.running;
         settling =
           "error" in again.outcome
@@ -132,6 +156,8 @@ export class Session {
       if (ending !== undefined) await ending;
     } catch (thrown) {
       await this.#failures.giveBack(delivery, thrown);
+    } finally {
+      if (place !== undefined) this.#places.leave(place);
     }
   }
 

@@ -113,6 +113,13 @@ export type TelemetryEvent =
       /** The types with one. */
       readonly handled: readonly string[];
     }
+  /** It has run for longer than `slowAfterMs`, and still runs. Once per handling. */
+  | ({
+      readonly name: "delivery.slow";
+      readonly consumer: string;
+      readonly runningMs: number;
+      readonly error: PostboxError;
+    } & AboutMessage)
   | { readonly name: "delivery.released"; readonly consumer: string; readonly id: string }
   /** The broker took it back before it was settled, and delivers it again. If its handler was running, this is reported when that ends. */
   | { readonly name: "delivery.revoked"; readonly consumer: string; readonly id: string }
@@ -122,10 +129,16 @@ export type TelemetryEvent =
   /** The broker is connected, and takes nothing. */
   | ({ readonly name: "transport.blocked"; readonly reason: string } & TransportEnd)
   | ({ readonly name: "transport.unblocked" } & TransportEnd)
-  | { readonly name: "router.failed"; readonly consumer: string; readonly error: PostboxError }
+  /** With `retryInMs`, its message keeps its place, and is handled again then. */
+  | {
+      readonly name: "router.failed";
+      readonly consumer: string;
+      readonly error: PostboxError;
+      readonly retryInMs?: number;
+    }
   /**
-   * Fewer transactions of a store can be open at a time than handlers of this process may run in them, so some handlers wait for others.
-   * Once per run of a router; not if the store has a single connection.
+   * Handlers of this process may take all connections of their store's pool, so that they wait for each other, and requests for them.
+   * Once per run of a router; not where the database has a single connection.
    */
   | {
       readonly name: "router.constrained";

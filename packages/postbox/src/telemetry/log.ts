@@ -68,6 +68,7 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "delivery.retried": "warn",
   "delivery.parked": "error",
   "delivery.abandoned": "warn",
+  "delivery.slow": "warn",
   "consumer.types-differ": "warn",
   "transport.connected": "info",
   "transport.lost": "warn",
