@@ -9,7 +9,7 @@ import { formatMessage } from "publint/utils";
 
 /** Kilobytes. Raise one only together with a reason for what grew. */
 const limits = {
-  postbox: { packed: 410, unpacked: 1400 },
+  postbox: { packed: 430, unpacked: 1450 },
   "@postbox/protobuf": { packed: 20, unpacked: 60 },
   "@postbox/testkit": { packed: 185, unpacked: 770 },
 };
