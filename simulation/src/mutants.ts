@@ -25,7 +25,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     guard: "a write under an old epoch changes nothing",
-    file: "node_modules/postbox/dist/stores/memory/memory-owners.js",
+    file: "node_modules/postbox/dist/stores/rows/box-owners.js",
     changes: [["this.#lanes[lane]?.epoch === epoch", "true"]],
   },
   {
@@ -75,7 +75,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     guard: "a retried message that held its key goes before those it held",
-    file: "node_modules/postbox/dist/stores/memory/memory-lane.js",
+    file: "node_modules/postbox/dist/stores/rows/box-lane.js",
     changes: [
       [
         "if (key === undefined || hold === undefined)\n            return false;\n        hold.rows.set",
@@ -85,12 +85,12 @@ export const mutants: readonly Mutant[] = [
   },
   {
     guard: "to discard what holds a key lets it go on",
-    file: "node_modules/postbox/dist/stores/memory/memory-box.js",
+    file: "node_modules/postbox/dist/stores/rows/box-rows.js",
     changes: [["if (key !== undefined && !this.#isHeldByParked(key))", "if (false)"]],
   },
   {
     guard: "what is released is not deleted, but due",
-    file: "node_modules/postbox/dist/stores/memory/memory-lane.js",
+    file: "node_modules/postbox/dist/stores/rows/box-lane.js",
     changes: [
       ["if (hold !== undefined)\n            hold.dueAt = Math.min(hold.dueAt, now);", "this.#holds.delete(key);"],
     ],
@@ -120,24 +120,26 @@ export const mutants: readonly Mutant[] = [
     guard: "the inbox remembers in the handler's transaction",
     file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
     changes: [
-      ["tx.onRollback(() => this.#rows.delete(name));", ""],
-      ["found.by === tx || found.by.committed", "found.by === tx || !found.by.open"],
+      [
+        "tx.onCommit(() => boxOf(arrival).remembered.add(arrival, rows.now()));",
+        "boxOf(arrival).remembered.add(arrival, rows.now());",
+      ],
     ],
   },
   {
     guard: "the inbox knows what was handled",
-    file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
-    changes: [['return differs ? "differs" : "duplicate";', 'return "new";']],
+    file: "node_modules/postbox/dist/stores/rows/remembered-ids.js",
+    changes: [["return sameOrNot(known.hash, hash);", 'return "new";']],
   },
   {
     guard: "an inbox forgets nothing that it still has to remember",
-    file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
-    changes: [["arrival.consumer === consumer && since < before", "arrival.consumer === consumer"]],
+    file: "node_modules/postbox/dist/stores/rows/remembered-ids.js",
+    changes: [["filter(([, { since }]) => since < before)", "filter(() => true)"]],
   },
   {
     guard: "what is older than an inbox remembers is not handled",
-    file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
-    changes: [['return "too-old";', ";"]],
+    file: "node_modules/postbox/dist/stores/rows/remembered-ids.js",
+    changes: [['"too-old" : "new"', '"new" : "new"']],
   },
   {
     guard: "what was handled from an inbox leaves it in the handler's transaction",
@@ -151,7 +153,7 @@ export const mutants: readonly Mutant[] = [
     guard: "whoever lost a lane of an inbox does not commit",
     file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
     changes: [
-      ["if (!from.has(row, epoch))\n                    return false;", ""],
+      ["if (!from.has(row, epoch))\n                return false;", ""],
       ["tx.beforeCommit(", "void ("],
     ],
   },

@@ -1,18 +1,23 @@
 import { mkdir, open, readFile, rename } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
-import { PostboxError, requireBox } from "postbox/store";
+import { PostboxError, type Runtime, StoreRows, storeOverRows } from "postbox/store";
 import { JsonTransaction } from "./json-transaction.js";
-import { type BoxState, copyOf, emptyBox, emptyState, type State } from "./state.js";
 
 /** How long a transaction may go on after its signal was aborted. */
 const graceMs = 500;
 
+/** Everything that the file holds: what the store keeps, and the user's own values. */
+export interface State {
+  readonly rows: StoreRows;
+  readonly documents: Map<string, unknown>;
+}
+
 const databases = new Map<string, JsonDatabase>();
 
-/** The database on this file: stores of one process that name the same file share it, and so take turns. */
-export function openDatabase(file: string): JsonDatabase {
+/** The database on this file: stores of one process that name the same file share it, and so take turns. The first one gives the clock. */
+export function openDatabase(file: string, runtime: Runtime): JsonDatabase {
   const path = resolve(file);
-  const database = databases.get(path) ?? new JsonDatabase(path);
+  const database = databases.get(path) ?? new JsonDatabase(path, runtime);
   databases.set(path, database);
   return database;
 }
@@ -23,15 +28,27 @@ export function openDatabase(file: string): JsonDatabase {
  */
 export class JsonDatabase {
   readonly file: string;
+  /** What the store does outside of a user's transaction. */
+  readonly verbs;
+  readonly #runtime: Runtime;
   #committed: State | undefined;
-  /** What the file holds. */
+  /** What the file holds; empty if there is none. */
   #text = "";
   /** Resolves when the last transaction in the queue has ended. */
   #lastTurn: Promise<void> = Promise.resolve();
   #open: { readonly tx: JsonTransaction; readonly draft: State } | undefined;
 
-  constructor(file: string) {
+  constructor(file: string, runtime: Runtime) {
     this.file = file;
+    this.#runtime = runtime;
+    this.verbs = storeOverRows({
+      runtime,
+      // The next transaction begins, and draws its positions, when this one has committed.
+      inCommitOrder: true,
+      read: async (look) => look((await this.committed()).rows),
+      change: (work, signal) => this.change(work, signal),
+      isUnavailable,
+    });
   }
 
   /** The last commit, which must not be changed. */
@@ -40,28 +57,29 @@ export class JsonDatabase {
     return this.#committed;
   }
 
-  /** What the open transaction `tx` has made of the last commit. */
-  draftOf(tx: unknown): State {
-    if (this.#open !== undefined && this.#open.tx === tx) return this.#open.draft;
+  /** The rows as the open transaction `tx` sees them. */
+  rowsOf(tx: unknown): StoreRows {
+    if (this.#open !== undefined && this.#open.tx === tx) return this.#open.draft.rows;
     throw new PostboxError(
       "not-a-transaction",
       `this is no open transaction of ${this.file}; pass the one that store.transaction() gave to your function, before that function ends`,
     );
   }
 
-  /** Changes one box in a transaction of its own. */
-  change<R>(name: string, work: (box: BoxState, now: number, draft: State) => R, signal?: AbortSignal): Promise<R> {
-    return this.transact((draft) => work(boxIn(draft, name), Date.now(), draft), signal);
+  /** Changes the rows in a transaction of its own. */
+  change<R>(work: (rows: StoreRows) => R, signal?: AbortSignal): Promise<R> {
+    return this.transact((tx) => work(this.rowsOf(tx)), signal);
   }
 
   /** Waits for its turn, and commits what `work` has made of the draft when it resolves. If `work` rejects, nothing has changed. */
-  async transact<R>(work: (draft: State, tx: JsonTransaction) => Promise<R> | R, signal?: AbortSignal): Promise<R> {
+  async transact<R>(work: (tx: JsonTransaction) => Promise<R> | R, signal?: AbortSignal): Promise<R> {
     const endTurn = await this.#takeTurn(signal);
     try {
-      const draft = copyOf(await this.committed());
+      await this.committed();
+      const draft = this.#read(this.#text);
       const tx = new JsonTransaction(this.file, draft.documents);
       this.#open = { tx, draft };
-      const result = await unlessAborted(Promise.resolve(work(draft, tx)), signal, graceMs);
+      const result = await unlessAborted(Promise.resolve(work(tx)), signal, graceMs);
       this.#end();
       await this.#commit(draft);
       return result;
@@ -98,20 +116,24 @@ export class JsonDatabase {
     try {
       this.#text = await readFile(this.file, "utf8");
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === "ENOENT") return emptyState();
-      throw unavailable(`cannot read ${this.file}`, error);
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw unavailable(`cannot read ${this.file}`, error);
     }
     try {
-      return copyOf(JSON.parse(this.#text));
+      return this.#read(this.#text);
     } catch (cause) {
       const text = `${this.file} was not written by this store: ${cause}; restore it from a backup`;
       throw new PostboxError("store-failed", text, { cause });
     }
   }
 
+  #read(text: string): State {
+    const { rows, documents } = text === "" ? { documents: [] } : JSON.parse(text);
+    return { rows: new StoreRows({ runtime: this.#runtime }, rows), documents: new Map(documents) };
+  }
+
   /** Readers see what the file says. A transaction that has changed nothing writes nothing. */
   async #commit(draft: State): Promise<void> {
-    const text = JSON.stringify(draft);
+    const text = JSON.stringify({ ...draft, documents: [...draft.documents] });
     if (text === this.#text) return;
     try {
       await replaceFile(this.file, text);
@@ -121,16 +143,8 @@ export class JsonDatabase {
       throw unavailable(`cannot write ${this.file}`, error);
     }
     this.#text = text;
-    this.#committed = copyOf(JSON.parse(text));
+    this.#committed = draft;
   }
-}
-
-/** A box of a draft, made when it is first used. */
-export function boxIn(draft: State, name: string): BoxState {
-  requireBox(name);
-  const box = draft.boxes.get(name) ?? emptyBox();
-  draft.boxes.set(name, box);
-  return box;
 }
 
 /** A crash leaves the file of before or the file of after: each step is durable before the next one begins. */
@@ -156,6 +170,10 @@ function unavailable(what: string, cause: unknown): PostboxError {
   return new PostboxError("store-unavailable", `${what}: ${cause}; check its folder, its rights and the free space`, {
     cause,
   });
+}
+
+export function isUnavailable(error: unknown): boolean {
+  return error instanceof PostboxError && error.code === "store-unavailable";
 }
 
 /** What is awaited; or rejects with the signal's reason, if that takes longer than `forMs` after the signal is aborted. */

@@ -3,20 +3,12 @@ import { copyFile, mkdir, mkdtemp, readFile, rm, rmdir, writeFile } from "node:f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { testMessage } from "@postbox/testkit";
-import {
-  inboxSuite,
-  relaySuite,
-  type StoreFeatures,
-  type StoreHarness,
-  type StoreHarnessContents,
-  storeSuite,
-} from "@postbox/testkit/suites";
-import { consumerOf } from "postbox/store";
+import { inboxSuite, relaySuite, type StoreFeatures, type StoreHarness, storeSuite } from "@postbox/testkit/suites";
+import { runtimeWith } from "postbox/store";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { openDatabase } from "./database.js";
 import { jsonStore } from "./json-store.js";
 import type { JsonTransaction } from "./json-transaction.js";
-import type { BoxState, State, StoredRow } from "./state.js";
 
 const features: StoreFeatures = {
   concurrentTransactions: false,
@@ -31,7 +23,9 @@ const features: StoreFeatures = {
 async function harness(): Promise<StoreHarness<JsonTransaction>> {
   const folder = await mkdtemp(join(tmpdir(), "json-store-"));
   const file = join(folder, "store.json");
-  const database = openDatabase(file);
+  let aheadMs = 0;
+  const runtime = runtimeWith({ now: () => Date.now() + aheadMs });
+  const database = openDatabase(file, runtime);
   const store = jsonStore({ file });
   // Some facts count on a second box, of a consumer that has run.
   await store.box("inbox/other").release("nobody");
@@ -41,9 +35,21 @@ async function harness(): Promise<StoreHarness<JsonTransaction>> {
     another: () => jsonStore({ file }),
     effect: async (tx, name) => tx.set("effects", [...names(tx), name]),
     effects: async () => ((await database.committed()).documents.get("effects") ?? []) as readonly string[],
-    advance: (ms) => database.transact((draft) => shift(draft, ms)),
-    now: () => Date.now(),
-    contents: async (name) => contents((await database.committed()).boxes.get(name), name),
+    async advance(ms) {
+      aheadMs += ms;
+    },
+    now: () => runtime.now(),
+    async contents(name) {
+      const { pending, wait, holds, scheduled, parked, done } = (await database.committed()).rows.look(name).contents();
+      return {
+        pending: ids(pending),
+        wait: ids(wait),
+        holds,
+        scheduled: ids(scheduled),
+        parked: parked.map(({ message, error }) => ({ id: message.id, error })),
+        done: ids(done),
+      };
+    },
     fingerprint: async () =>
       createHash("sha256")
         .update(await readFile(file).catch(() => ""))
@@ -53,47 +59,8 @@ async function harness(): Promise<StoreHarness<JsonTransaction>> {
   };
 }
 
-function contents(box: BoxState | undefined, name: string): StoreHarnessContents {
-  const rows = [...(box?.rows.values() ?? [])];
-  const ids = (status: StoredRow["status"]) =>
-    rows.filter((row) => row.status === status).map(({ message }) => message.id);
-  const handled = [...(box?.remembered ?? [])].filter(([, { handledAt }]) => handledAt !== undefined);
-  return {
-    pending: ids("pending"),
-    wait: ids("waiting"),
-    holds: [...(box?.holds.values() ?? [])].map(({ name }) => name.replace("\u0001", "")),
-    scheduled: ids("scheduled"),
-    parked: rows
-      .filter(({ status }) => status === "parked")
-      .map(({ message, error = "" }) => ({ id: message.id, error })),
-    done: consumerOf(name) === undefined ? ids("done") : handled.map(([id]) => id),
-  };
-}
-
-/** Every stored moment, `ms` earlier. */
-function shift(draft: State, ms: number): void {
-  for (const [name, schedule] of draft.schedules) {
-    draft.schedules.set(name, { ...schedule, lastTick: schedule.lastTick - ms });
-  }
-  draft.audit.splice(0, Infinity, ...draft.audit.map((entry) => ({ ...entry, at: entry.at - ms })));
-  for (const box of draft.boxes.values()) shiftBox(box, ms);
-}
-
-function shiftBox(box: BoxState, ms: number): void {
-  if (box.pausedAt !== undefined) box.pausedAt -= ms;
-  if (box.forgottenUntil > 0) box.forgottenUntil -= ms;
-  for (const [id, hold] of box.holds) box.holds.set(id, { ...hold, dueAt: hold.dueAt - ms });
-  for (const [name, member] of box.members) box.members.set(name, { ...member, expiresAt: member.expiresAt - ms });
-  for (const [id, memory] of box.remembered) box.remembered.set(id, { ...memory, since: memory.since - ms });
-  for (const row of box.rows.values()) {
-    box.rows.set(row.position, {
-      ...row,
-      createdAt: row.createdAt - ms,
-      updatedAt: row.updatedAt - ms,
-      ...(row.dueAt === undefined ? {} : { dueAt: row.dueAt - ms }),
-      ...(row.publishedAt === undefined ? {} : { publishedAt: row.publishedAt - ms }),
-    });
-  }
+function ids(messages: readonly { readonly id: string }[]): string[] {
+  return messages.map(({ id }) => id);
 }
 
 describe("the file", () => {

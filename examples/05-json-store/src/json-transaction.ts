@@ -1,14 +1,13 @@
 import { PostboxError } from "postbox/store";
-import type { Table } from "./state.js";
 
 /** A transaction of a JSON store: your own values, each under a name, committed together with the messages that you publish. */
 export class JsonTransaction {
   /** The file of its store. */
   readonly file: string;
-  readonly #documents: Table<string, unknown>;
+  readonly #documents: Map<string, unknown>;
   #ended = false;
 
-  constructor(file: string, documents: Table<string, unknown>) {
+  constructor(file: string, documents: Map<string, unknown>) {
     this.file = file;
     this.#documents = documents;
   }

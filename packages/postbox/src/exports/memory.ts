@@ -1,7 +1,7 @@
-export type { BoxContents } from "../stores/memory/memory-box.js";
 export { type MemoryDatabase, type MemoryDatabaseOptions, memoryDatabase } from "../stores/memory/memory-database.js";
 export { type MemoryStore, type MemoryStoreOptions, memoryStore } from "../stores/memory/memory-store.js";
 export type { MemoryTransaction } from "../stores/memory/memory-transaction.js";
+export type { BoxContents } from "../stores/rows/box-rows.js";
 export {
   type Binding,
   type MemoryBroker,

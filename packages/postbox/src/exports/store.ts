@@ -67,6 +67,10 @@ export {
   type SettleState,
   settlePlan,
 } from "../stores/settle-plan.js";
+// Where all that is stored fits in memory: a store that loads and saves it.
+export type { BoxContents } from "../stores/rows/box-rows.js";
+export { type RowsAccess, storeOverRows, type VerbsOverRows } from "../stores/rows/over-rows.js";
+export { StoreRows, type StoreRowsOptions } from "../stores/rows/store-rows.js";
 export { guardedStatement } from "../transactions/guarded-statement.js";
 export {
   type SurroundingTransactions,

@@ -1,13 +1,10 @@
-import { ConfigError } from "../../errors.js";
 import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { checkOptions, flag, object } from "../../options.js";
-import { consumerOf, requireBox } from "../box-names.js";
-import { MemoryAudit } from "./memory-audit.js";
-import { type BoxContents, MemoryBox } from "./memory-box.js";
-import { MemoryInbox } from "./memory-inbox.js";
-import { MemoryKeyLocks } from "./memory-key-locks.js";
-import { scheduleLocksOf } from "./memory-schedule.js";
-import { MemorySchedules } from "./memory-schedules.js";
+import type { BoxContents } from "../rows/box-rows.js";
+import { storeOverRows, type VerbsOverRows } from "../rows/over-rows.js";
+import { StoreRows } from "../rows/store-rows.js";
+import type { Uncommitted } from "./memory-inbox.js";
+import { MemoryKeyLocks, scheduleLocksOf } from "./memory-key-locks.js";
 import { MemoryWaits } from "./memory-waits.js";
 
 export interface MemoryDatabaseOptions {
@@ -27,78 +24,35 @@ export interface MemoryDatabase {
   dump(): string;
 }
 
-/** As where the migrations make them; any other is there once somebody has used it. */
-const usualBoxes = ["outbox"];
-
 export class MemoryData implements MemoryDatabase {
+  readonly runtime: Runtime;
+  readonly rows: StoreRows;
+  /** What stores on it do outside of transactions. */
+  readonly verbs: VerbsOverRows;
+  /** Of inboxes, by consumer and id. */
+  readonly uncommitted = new Map<string, Uncommitted>();
   readonly waits = new MemoryWaits();
-  readonly inbox = new MemoryInbox();
   readonly keyLocks = new MemoryKeyLocks(this.waits);
   /** Of what transactions have scheduled by a key, replaced or cancelled. */
   readonly scheduleLocks = new MemoryKeyLocks(this.waits);
   /** Of the schedules that a transaction has looked at, or moved on. */
   readonly tickLocks = new MemoryKeyLocks(this.waits);
-  readonly schedules: MemorySchedules;
-  /** What each dry run has counted, by its number. */
-  readonly #dryRuns: ReadonlySet<number>[] = [];
-  readonly #boxes = new Map<string, MemoryBox>();
-  readonly audit = new MemoryAudit();
-  readonly runtime: Runtime;
-  readonly #inCommitOrder: boolean;
   #offsetMs = 0;
 
   constructor(runtime: Runtime, inCommitOrder = false) {
     this.runtime = runtime;
-    this.#inCommitOrder = inCommitOrder;
-    this.schedules = new MemorySchedules(runtime);
-    for (const name of usualBoxes) this.box(name);
-  }
-
-  box(name: string): MemoryBox {
-    const consumer = consumerOf(name);
-    let box = this.#boxes.get(name);
-    if (box === undefined) {
-      box = new MemoryBox(
-        () => this.now(),
-        (entry) => this.audit.write(name, this.now(), entry),
-        (message) => this.scheduleLocks.isLocked(name, scheduleLocksOf([message])),
-        this.#inCommitOrder,
-        consumer === undefined ? undefined : () => this.inbox.processed(consumer),
-      );
-      this.#boxes.set(name, box);
-    }
-    return box;
-  }
-
-  boxNames(): readonly string[] {
-    return [...this.#boxes.keys()];
-  }
-
-  /** A box that is there: looking at one must not make it. */
-  existingBox(name: string): MemoryBox {
-    requireBox(name);
-    const box = this.#boxes.get(name);
-    if (box !== undefined) return box;
-    throw new ConfigError(
-      "option-invalid",
-      `there is no box '${name}', since no such consumer has run; there are ${[...this.#boxes.keys()].join(", ")}`,
-      {
-        path: "box",
-      },
-    );
-  }
-
-  /** By its clock. */
-  now(): number {
-    return this.runtime.now() + this.#offsetMs;
-  }
-
-  rememberDryRun(positions: readonly number[]): number {
-    return this.#dryRuns.push(new Set(positions)) - 1;
-  }
-
-  dryRun(number: number): ReadonlySet<number> | undefined {
-    return this.#dryRuns[number];
+    this.rows = new StoreRows({
+      runtime: { ...runtime, now: () => runtime.now() + this.#offsetMs },
+      lateCommits: !inCommitOrder,
+      isScheduleLocked: (box, message) => this.scheduleLocks.isLocked(box, scheduleLocksOf([message])),
+    });
+    this.verbs = storeOverRows({
+      runtime,
+      inCommitOrder,
+      read: async (look) => look(this.rows),
+      change: async (work) => work(this.rows),
+      isUnavailable: () => false,
+    });
   }
 
   advance(ms: number): void {
@@ -106,16 +60,11 @@ export class MemoryData implements MemoryDatabase {
   }
 
   contents(box: string): BoxContents {
-    return this.box(box).contents();
+    return this.rows.look(box).contents();
   }
 
   dump(): string {
-    const boxes = [...this.#boxes].map(([name, box]) => [name, box.everything()]);
-    const everything = [boxes, this.audit.everything(), this.inbox.everything(), this.schedules.everything()];
-    return JSON.stringify(everything, (_, value: unknown) => {
-      if (value instanceof Uint8Array) return Buffer.from(value).toString("base64");
-      return typeof value === "number" && !Number.isFinite(value) ? String(value) : value;
-    });
+    return JSON.stringify(this.rows);
   }
 }
 

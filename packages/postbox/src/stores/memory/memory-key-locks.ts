@@ -1,3 +1,4 @@
+import type { ScheduleKey } from "../rows/scheduled-rows.js";
 import type { OpenTransaction } from "./memory-transaction.js";
 import type { MemoryWaits } from "./memory-waits.js";
 
@@ -34,4 +35,11 @@ export class MemoryKeyLocks {
 
 function nameOf(box: string, key: string): string {
   return JSON.stringify([box, key]);
+}
+
+/** What a transaction locks that schedules these messages, or cancels them: one text for each type and schedule key. */
+export function scheduleLocksOf(messages: readonly Partial<ScheduleKey>[]): string[] {
+  return messages.flatMap(({ type, scheduleKey }) =>
+    scheduleKey === undefined ? [] : [JSON.stringify([type, scheduleKey])],
+  );
 }

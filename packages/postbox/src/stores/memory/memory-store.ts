@@ -4,13 +4,11 @@ import { type Runtime, runtimeWith } from "../../internal/runtime.js";
 import { createSurrounding } from "../../internal/surrounding.js";
 import { withAllFinished } from "../../internal/unfinished.js";
 import { checkOptions, flag, type OptionRule, object, oneOf, signal as signalRule, text } from "../../options.js";
-import type { Box, Store, TransactionOptions } from "../../store.js";
-import { memoryAdmin } from "./memory-admin.js";
-import type { BoxContents } from "./memory-box.js";
+import type { Store, TransactionOptions } from "../../store.js";
+import type { BoxContents } from "../rows/box-rows.js";
 import { MemoryData, type MemoryDatabase } from "./memory-database.js";
-import { memoryHealth } from "./memory-health.js";
-import { purgeMemory } from "./memory-purge.js";
-import { scheduleLocksOf } from "./memory-schedule.js";
+import { memoryInbox } from "./memory-inbox.js";
+import { scheduleLocksOf } from "./memory-key-locks.js";
 import { type MemoryTransaction, OpenTransaction, openTransaction } from "./memory-transaction.js";
 
 export interface MemoryStoreOptions {
@@ -103,12 +101,12 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       if (keys.length > 0) await data.keyLocks.lock(tx, box, keys);
       const scheduled = scheduleLocksOf(messages);
       if (scheduled.length > 0) await data.scheduleLocks.lock(tx, box, scheduled);
-      tx.stage(data.box(box), messages);
+      tx.stage(data.rows.box(box), messages);
     },
 
     async cancel(handle, boxName, type, scheduleKey) {
       const tx = openTransaction(handle, data, name);
-      const box = data.box(boxName);
+      const box = data.rows.box(boxName);
       const key = { type, scheduleKey };
       // What another transaction has scheduled and not committed is not there yet: nothing to wait for.
       if (!tx.hasScheduled(box, key)) return false;
@@ -119,16 +117,11 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
     async tick(handle, schedule, claim) {
       const tx = openTransaction(handle, data, name);
       await data.tickLocks.lock(tx, "schedule", [schedule]);
-      return data.schedules.tick(tx, schedule, data.now(), claim);
+      tx.onRollback(data.rows.untick(schedule));
+      return data.rows.tick(schedule, claim);
     },
 
-    inbox: data.inbox.on({
-      waits: data.waits,
-      runtime: data.runtime,
-      now: () => data.now(),
-      box: (box) => data.box(box),
-      open: (tx) => openTransaction(tx, data, name),
-    }),
+    inbox: memoryInbox(data, (handle) => openTransaction(handle, data, name)),
     isUnavailable: () => false,
     isRefused: () => false,
     isConflict: (error) => error instanceof PostboxError && error.code === "transaction-conflict",
@@ -139,15 +132,11 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       return true;
     },
 
-    box: (box: string): Box => data.box(box),
+    ...data.verbs,
     contents: (box) => data.contents(box),
     crash() {
       for (const tx of open) tx.rollback();
     },
-
-    admin: memoryAdmin(data),
-    purge: (purgeOptions) => purgeMemory(data, purgeOptions),
-    health: (healthOptions) => memoryHealth(data, healthOptions),
 
     /** Nothing to do: memory has no schema. */
     async migrate(): Promise<void> {},

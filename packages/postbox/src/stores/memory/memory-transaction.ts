@@ -1,7 +1,7 @@
 import { PostboxError } from "../../errors.js";
 import type { Message } from "../../message/message.js";
-import type { MemoryBox, Placed } from "./memory-box.js";
-import { isOf, type ScheduleKey } from "./memory-schedule.js";
+import type { BoxRows, Placed } from "../rows/box-rows.js";
+import { isOf, type ScheduleKey } from "../rows/scheduled-rows.js";
 
 /** The handle of a transaction in memory. */
 export interface MemoryTransaction {
@@ -14,9 +14,11 @@ export interface MemoryTransaction {
 }
 
 interface Staged {
-  readonly box: MemoryBox;
+  readonly box?: BoxRows;
   readonly placed?: Placed;
   readonly cancelled?: ScheduleKey;
+  /** Writes it, when everything that may fail has succeeded. */
+  commit(): void;
 }
 
 /** The same handle, seen from inside the database: what it staged, and how it ends. */
@@ -27,7 +29,7 @@ export class OpenTransaction implements MemoryTransaction {
   readonly ended: Promise<void>;
   #end!: () => void;
   #state: "open" | "committed" | "rolled back" = "open";
-  /** In the order of the calls: messages, or what to cancel. */
+  /** In the order of the calls. */
   readonly #staged: Staged[] = [];
   readonly #effects: (() => void)[] = [];
   readonly #undos: (() => void)[] = [];
@@ -53,12 +55,13 @@ export class OpenTransaction implements MemoryTransaction {
     this.#effects.push(effect);
   }
 
-  stage(box: MemoryBox, messages: readonly Message[]): void {
-    this.#staged.push({ box, placed: box.place(messages) });
+  stage(box: BoxRows, messages: readonly Message[]): void {
+    const placed = box.place(messages);
+    this.#staged.push({ box, placed, commit: () => box.insert(placed) });
   }
 
   /** Whether there is one to cancel, as this transaction sees the box: with its own changes, and without those of others. */
-  hasScheduled(box: MemoryBox, key: ScheduleKey): boolean {
+  hasScheduled(box: BoxRows, key: ScheduleKey): boolean {
     for (const staged of this.#staged.toReversed()) {
       if (staged.box !== box) continue;
       if (staged.placed?.scheduled.some(({ message }) => isOf(message, key))) return true;
@@ -68,15 +71,20 @@ export class OpenTransaction implements MemoryTransaction {
   }
 
   /** With the lock of this key. Answers with whether there was one. */
-  cancel(box: MemoryBox, key: ScheduleKey): boolean {
+  cancel(box: BoxRows, key: ScheduleKey): boolean {
     const found = this.hasScheduled(box, key);
-    if (found) this.#staged.push({ box, cancelled: key });
+    if (found) this.#staged.push({ box, cancelled: key, commit: () => box.cancel(key) });
     return found;
   }
 
   /** Runs `check` before anything of this transaction becomes visible. What it throws rolls it back. */
   beforeCommit(check: () => void): void {
     this.#checks.push(check);
+  }
+
+  /** Runs `write`, which cannot fail, in the step in which everything else of this transaction becomes visible. */
+  onCommit(write: () => void): void {
+    this.#staged.push({ commit: write });
   }
 
   /** Runs `undo` when this transaction rolls back. */
@@ -99,16 +107,13 @@ export class OpenTransaction implements MemoryTransaction {
       this.rollback();
       throw cause;
     }
-    for (const { box, placed, cancelled } of this.#staged) {
-      if (placed !== undefined) box.insert(placed);
-      if (cancelled !== undefined) box.cancel(cancelled);
-    }
+    for (const staged of this.#staged) staged.commit();
     this.#finish("committed");
   }
 
   rollback(): void {
     if (!this.open) return;
-    for (const { box, placed } of this.#staged) if (placed !== undefined) box.discard(placed);
+    for (const { box, placed } of this.#staged) if (placed !== undefined) box?.discard(placed);
     // The last first: of what was changed twice, the first knows how it was.
     for (const undo of this.#undos.toReversed()) undo();
     this.#finish("rolled back");
@@ -116,7 +121,7 @@ export class OpenTransaction implements MemoryTransaction {
 
   #finish(state: "committed" | "rolled back"): void {
     this.#state = state;
-    // The inbox remembers who wrote a row; what that transaction had staged must not be kept alive by it.
+    // Who keeps the handle must not keep alive what it had staged.
     for (const list of [this.#staged, this.#effects, this.#undos, this.#checks]) list.length = 0;
     this.#end();
   }

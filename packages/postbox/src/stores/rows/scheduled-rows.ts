@@ -1,9 +1,7 @@
 import type { Message } from "../../message/message.js";
-import type { StoredRow } from "./memory-lane.js";
+import type { StoredRow } from "./stored-row.js";
 
-export interface ScheduledRow extends StoredRow {
-  readonly dueAt: number;
-}
+export type ScheduledRow = StoredRow & { readonly dueAt: number };
 
 /** What a scheduled message is replaced and cancelled by. */
 export interface ScheduleKey {
@@ -16,23 +14,10 @@ export function isOf(message: Message, { type, scheduleKey }: ScheduleKey): bool
   return message.scheduleKey === scheduleKey && message.type === type;
 }
 
-/** What a transaction locks that schedules these messages, or cancels them: one text for each type and schedule key. */
-export function scheduleLocksOf(messages: readonly Partial<ScheduleKey>[]): string[] {
-  return messages.flatMap(({ type, scheduleKey }) =>
-    scheduleKey === undefined ? [] : [JSON.stringify([type, scheduleKey])],
-  );
-}
-
 /** Messages that are not to be sent yet, numbered by themselves. They hold nothing. */
-export class MemorySchedule {
+export class ScheduledRows {
   /** The first due first, and of those due at once the first appended. */
-  readonly #rows: ScheduledRow[] = [];
-  #lastPosition = 0;
-
-  /** As for any row: before the commit, and for good even without one. */
-  nextPosition(): number {
-    return ++this.#lastPosition;
-  }
+  #rows: ScheduledRow[] = [];
 
   /** Replaces the one of the same type and schedule key. */
   add(row: ScheduledRow): void {
@@ -61,15 +46,19 @@ export class MemorySchedule {
     return this.#rows.some(({ message }) => isOf(message, key));
   }
 
-  /** Removes the one of this type and schedule key, if there is one. */
-  cancel(key: ScheduleKey): void {
-    const at = this.#rows.findIndex(({ message }) => isOf(message, key));
-    if (at !== -1) this.#rows.splice(at, 1);
+  /** Removes the one of this type and schedule key. Answers with whether there was one. */
+  cancel(key: ScheduleKey): boolean {
+    return this.#removeFirst(({ message }) => isOf(message, key));
   }
 
   delete(position: number): void {
-    const at = this.#rows.findIndex((row) => row.position === position);
+    this.#removeFirst((row) => row.position === position);
+  }
+
+  #removeFirst(test: (row: ScheduledRow) => boolean): boolean {
+    const at = this.#rows.findIndex(test);
     if (at !== -1) this.#rows.splice(at, 1);
+    return at !== -1;
   }
 
   /** When the first is due that is due after `since`. */

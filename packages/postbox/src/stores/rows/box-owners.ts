@@ -1,10 +1,11 @@
 import type { BoxStats } from "../../admin.js";
 import { laneCount } from "../../internal/lane.js";
 import type { Lane, Member, Membership, Order, OwnOptions, TakenLane } from "../../store.js";
+import type { BoxSight } from "../box-problems.js";
 
 interface Ownership {
   epoch: number;
-  owner: string | undefined;
+  owner?: string | undefined;
   clean: boolean;
 }
 
@@ -15,10 +16,19 @@ interface Lease {
   readonly expiresAt: number;
 }
 
+interface StoredOwners {
+  /** Those that have had an owner. */
+  readonly lanes: readonly (readonly [lane: number, state: Ownership])[];
+  readonly members: readonly (readonly [owner: string, lease: Lease])[];
+}
+
+/** How long a relay that has crashed is still shown. */
+const deadKeptMs = 24 * 60 * 60 * 1000;
+
 /** Who shares the lanes of a box, and whose each lane is. */
-export class MemoryOwners {
+export class BoxOwners {
   readonly #now: () => number;
-  readonly #lanes: Ownership[] = Array.from({ length: laneCount }, () => ({ epoch: 0, owner: undefined, clean: true }));
+  readonly #lanes: Ownership[] = Array.from({ length: laneCount }, () => ({ epoch: 0, clean: true }));
   readonly #members = new Map<string, Lease>();
 
   constructor(now: () => number) {
@@ -31,22 +41,20 @@ export class MemoryOwners {
     this.#members.set(owner, { order, beat, leaseMs, expiresAt: now + leaseMs });
     const others: Member[] = [];
     for (const [other, { expiresAt, ...lease }] of this.#members) {
-      if (other === owner) continue;
-      others.push({ owner: other, ...lease, expiresInMs: expiresAt - now });
+      if (expiresAt < now - deadKeptMs) this.#members.delete(other);
+      else if (other !== owner) others.push({ owner: other, ...lease, expiresInMs: expiresAt - now });
     }
     return { others, lanes: this.#lanesOf(owner) };
   }
 
   own(owner: string, most: number, { dead = [], least = 0, except = [] }: OwnOptions = {}): readonly TakenLane[] {
+    if (!this.#lives(owner)) return [];
     const isDead = (member: string) =>
       dead.some((one) => one.owner === member && one.beat === this.#members.get(member)?.beat);
+    const isFree = (other: string | undefined) => other === undefined || !this.#lives(other) || isDead(other);
     const free = [...this.#lanes.entries()].filter(
-      ([lane, state]) =>
-        !except.includes(lane) &&
-        state.owner !== owner &&
-        (state.owner === undefined || !this.#lives(state.owner) || isDead(state.owner)),
+      ([lane, state]) => !except.includes(lane) && state.owner !== owner && isFree(state.owner),
     );
-    if (!this.#lives(owner)) return [];
     const wanted = free.slice(0, most);
     if (wanted.length < least) return [];
     return wanted.map(([lane, state]) => {
@@ -64,12 +72,10 @@ export class MemoryOwners {
     if (lanes === undefined) this.#members.delete(owner);
   }
 
-  /** Takes these from whoever has them. */
-  disown(lanes: readonly number[]): void {
-    for (const lane of lanes) {
-      const state = this.#lanes[lane];
-      if (state !== undefined) Object.assign(state, { owner: undefined, epoch: state.epoch + 1, clean: true });
-    }
+  /** Takes a lane from its owner. */
+  disown(lane: number): void {
+    const state = this.#lanes[lane];
+    if (state !== undefined) Object.assign(state, { owner: undefined, epoch: state.epoch + 1, clean: true });
   }
 
   /** The lanes whose epoch still stands. */
@@ -83,22 +89,20 @@ export class MemoryOwners {
       lanes: this.#lanesOf(owner).length,
       lives: this.#lives(owner),
     }));
-    return { unowned: this.unownedLanes().size, owners };
+    return { unowned: this.unowned().size, owners };
   }
 
-  living(): { readonly owner: string; readonly order: Order; readonly lanes: number; readonly beat: number }[] {
+  /** The members whose lease stands. */
+  living(): BoxSight["relays"] {
     return [...this.#members]
       .filter(([owner]) => this.#lives(owner))
       .map(([owner, { order, beat }]) => ({ owner, order, lanes: this.#lanesOf(owner).length, beat }));
   }
 
-  unownedLanes(): ReadonlySet<number> {
-    const unowned = ({ owner }: Ownership) => owner === undefined || !this.#lives(owner);
-    return new Set(this.#lanes.flatMap((state, lane) => (unowned(state) ? [lane] : [])));
-  }
-
-  everything(): readonly unknown[] {
-    return [this.#lanes, [...this.#members]];
+  /** The lanes without an owner whose lease stands. */
+  unowned(): ReadonlySet<number> {
+    const isUnowned = ({ owner }: Ownership) => owner === undefined || !this.#lives(owner);
+    return new Set(this.#lanes.flatMap((state, lane) => (isUnowned(state) ? [lane] : [])));
   }
 
   #lives(member: string): boolean {
@@ -107,5 +111,16 @@ export class MemoryOwners {
 
   #lanesOf(owner: string): readonly Lane[] {
     return this.#lanes.flatMap((state, lane) => (state.owner === owner ? [{ lane, epoch: state.epoch }] : []));
+  }
+
+  toJSON(): unknown {
+    const lanes = [...this.#lanes.entries()].filter(([, { epoch }]) => epoch > 0);
+    return { lanes, members: [...this.#members] } satisfies StoredOwners;
+  }
+
+  restore(stored: unknown): void {
+    const { lanes, members } = stored as StoredOwners;
+    for (const [lane, state] of lanes) this.#lanes[lane] = state;
+    for (const [owner, lease] of members) this.#members.set(owner, lease);
   }
 }

@@ -1,0 +1,74 @@
+import { laneOf } from "../../internal/lane.js";
+import type { Message } from "../../message/message.js";
+import type { Row } from "../../store.js";
+import type { SettledRow } from "../settle-plan.js";
+
+/** A message as a box in memory keeps it. Rows are never changed, only replaced. */
+export interface StoredRow extends SettledRow {
+  readonly message: Message;
+  readonly createdAt: number;
+  /** When it came to its status, or last failed there. */
+  readonly updatedAt: number;
+  /** The revision of its box at which it came to its status. */
+  readonly revision: number;
+  /** Of a scheduled one: when it is sent. */
+  readonly dueAt?: number;
+}
+
+export function newRow(message: Message, position: number, now: number): StoredRow {
+  return {
+    lane: laneOf(message.key ?? message.id),
+    position,
+    message: copyOf(message),
+    attempts: 0,
+    crashes: 0,
+    revision: 0,
+    createdAt: now,
+    updatedAt: now,
+    failures: [],
+  };
+}
+
+/** A row as a relay sees it. */
+export function seen(row: StoredRow, held: boolean): Row {
+  const { lane, position, message, attempts, crashes, turn = 0 } = row;
+  const waiting = row.hold !== undefined;
+  return { lane, position, message: copyOf(message), attempts, crashes, waiting, held, ...(waiting && { turn }) };
+}
+
+/** Bytes are the one part of a message that can be written to: whoever holds a row must not reach into the box by it. */
+export function copyOf(message: Message): Message {
+  return Object.freeze({ ...message, data: new Uint8Array(message.data) });
+}
+
+export function byPosition(one: Pick<Row, "position">, other: Pick<Row, "position">): number {
+  return one.position - other.position;
+}
+
+/** About how many bytes a row takes. */
+export function bytesOf({ message }: Row): number {
+  return message.data.byteLength + 512;
+}
+
+/** The first rows, up to the one with which they reach so many bytes. */
+export function upToBytes<R extends Row>(rows: readonly R[], maxBytes: number): R[] {
+  let bytes = 0;
+  const end = rows.findIndex((row) => {
+    const isFull = bytes >= maxBytes;
+    bytes += bytesOf(row);
+    return isFull;
+  });
+  return end < 0 ? [...rows] : rows.slice(0, end);
+}
+
+/** What holds a message, as JSON can: its data as base64. */
+export type WithData<T> = Omit<T, "message"> & { readonly message: Omit<Message, "data"> & { readonly data: string } };
+
+export function toJson<T extends { readonly message: Message }>({ message, ...rest }: T): WithData<T> {
+  const { buffer, byteOffset, byteLength } = message.data;
+  return { ...rest, message: { ...message, data: Buffer.from(buffer, byteOffset, byteLength).toString("base64") } };
+}
+
+export function fromJson<T extends { readonly message: Message }>({ message, ...rest }: WithData<T>): T {
+  return { ...rest, message: copyOf({ ...message, data: Buffer.from(message.data, "base64") }) } as unknown as T;
+}
