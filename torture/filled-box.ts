@@ -10,6 +10,8 @@ export interface Size {
   readonly later: number;
   readonly others: number;
   readonly remembered: number;
+  /** Entries of the audit: what was dropped just now, and what operators did. */
+  readonly audited: number;
 }
 
 /** More than any outbox should ever have to bear. */
@@ -23,6 +25,7 @@ export const size: Size = {
   later: 20_000,
   others: 200_000,
   remembered: 1_000_000,
+  audited: 200_000,
 };
 /** A multiple of 64, like the number of holds: so a key is always in the same lane. */
 const keys = 64_000;
@@ -43,7 +46,9 @@ export async function fillBox(pool: Pool, schema: string, of: Size = size): Prom
   for (const table of ["pending", "wait", "hold", "scheduled", "parked", "overflow"]) {
     await pool.query(`ALTER TABLE ${box}_${table} SET (autovacuum_enabled = false)`);
   }
-  await pool.query(`ALTER TABLE ${schema}.inbox_message SET (autovacuum_enabled = false)`);
+  for (const table of ["inbox_message", "audit"]) {
+    await pool.query(`ALTER TABLE ${schema}.${table} SET (autovacuum_enabled = false)`);
+  }
 
   await pool.query(`
     INSERT INTO ${box}_pending (box, lane, key, ${columns})
@@ -75,4 +80,8 @@ export async function fillBox(pool: Pool, schema: string, of: Size = size): Prom
     INSERT INTO ${schema}.inbox_message (consumer, id, type, source, topic, since)
     SELECT 'billing', n::text, 'shop.orders.v1.OrderPlaced', '/orders', 'shop.orders.v1', now() - interval '1 second' * n
     FROM generate_series(1, ${of.remembered}) AS n`);
+  await pool.query(`
+    INSERT INTO ${schema}.audit (box, action, actor, count, ids)
+    SELECT 'outbox', CASE WHEN n % 2 = 0 THEN 'drop' ELSE 'retry' END, 'relay', 1, ARRAY[n::text]
+    FROM generate_series(1, ${of.audited}) AS n`);
 }

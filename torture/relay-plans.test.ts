@@ -9,4 +9,5 @@ relayPlans({
   later: 6_000,
   others: 6_400,
   remembered: 30_000,
+  audited: 60_000,
 });

@@ -56,6 +56,7 @@ export { type Runtime, runtimeWith } from "../internal/runtime.js";
 export { createMessage, type MessageInput, type MessageLimits } from "../message/message.js";
 export { type WriterRange, WriterRanges } from "../stores/writer-ranges.js";
 export { consumerOf, requireBox } from "../stores/box-names.js";
+export { dropsKeptMs } from "../stores/dropped-entries.js";
 export {
   asideSettlement,
   holdNames,

@@ -18,7 +18,7 @@ interface Attempted {
 }
 
 /** How a message is handled once more. */
-export interface Again {
+interface Again {
   handle(): Running<Handled>;
   /** Nothing of it runs until then. */
   rest(): void;

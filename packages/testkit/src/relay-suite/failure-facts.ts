@@ -82,6 +82,27 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         }
       });
 
+      fact(
+        `the audit forgets what its sender dropped after 30 days, and no operator's change${suffix}`,
+        async (harness) => {
+          const inner = recordingSender({ keepsOrder });
+          const relay = relayOn(
+            harness.store,
+            faultySender(inner, () => "dropped"),
+          );
+          const { admin } = harness.store;
+          await admin.pause({ by: "ann" });
+          await admin.resume({ by: "ann" });
+          await commit(harness, testMessage("old"));
+          await whileRunning(relay, async () => void (await relay.log.until("message.dropped", 1)));
+          await harness.advance(31 * 86_400_000);
+          await commit(harness, testMessage("new"));
+          await whileRunning(relay, async () => void (await relay.log.until("message.dropped", 2)));
+          const entries = await admin.audit();
+          expect(entries.map(({ action, ids }) => [action, ...ids])).toEqual([["drop", "new"], ["resume"], ["pause"]]);
+        },
+      );
+
       fact(`what waits spends no attempt, and its key waits behind it${suffix}`, async (harness) => {
         const inner = recordingSender({ keepsOrder });
         let tries = 0;

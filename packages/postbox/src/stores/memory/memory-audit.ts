@@ -1,15 +1,19 @@
 import type { AuditEntry } from "../../admin.js";
+import { dropsKeptMs } from "../dropped-entries.js";
 
 type Entry = Omit<AuditEntry, "number" | "at" | "box">;
+type Kept = Omit<AuditEntry, "at"> & { readonly at: number };
 
 /** What was changed in all boxes of a database, numbered through. */
 export class MemoryAudit {
-  readonly #entries: (Omit<AuditEntry, "at"> & { readonly at: number })[] = [];
+  #entries: Kept[] = [];
+  #number = 0;
   /** Up to which position the change with a token was made. */
   readonly #lastOf = new Map<string, number>();
 
   write(box: string, at: number, entry: Entry, confirm?: string, last = 0): void {
-    this.#entries.push({ number: this.#entries.length + 1, at, box, ...structuredClone(entry) });
+    if (entry.action === "drop") this.#entries = this.#entries.filter((kept) => !isOldDrop(kept, box, at));
+    this.#entries.push({ number: ++this.#number, at, box, ...structuredClone(entry) });
     if (confirm !== undefined) this.#lastOf.set(confirm, last);
   }
 
@@ -26,4 +30,8 @@ export class MemoryAudit {
   everything(): readonly unknown[] {
     return this.#entries;
   }
+}
+
+function isOldDrop(entry: Kept, box: string, now: number): boolean {
+  return entry.action === "drop" && entry.box === box && entry.at < now - dropsKeptMs;
 }

@@ -40,6 +40,7 @@ function createOperations(schema: string): string {
       PRIMARY KEY (box, number)
     );
     CREATE INDEX ON ${auditTable(schema)} (confirm) WHERE confirm IS NOT NULL;
+    CREATE INDEX ON ${auditTable(schema)} (box, at) WHERE action = 'drop';
 `;
 }
 

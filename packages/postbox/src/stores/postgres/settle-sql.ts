@@ -1,4 +1,5 @@
 import { keptFailures } from "../admin-options.js";
+import { dropsCleared, dropsKeptMs } from "../dropped-entries.js";
 import type { Tables } from "./box-sql.js";
 import { messageColumns } from "./message-columns.js";
 import { type PlannedFunction, plannedFunction } from "./planned-function.js";
@@ -195,6 +196,13 @@ ${removed(oneByOne)}
       END LOOP;
 
       IF cardinality(dropped) > 0 THEN
+        -- Another relay that clears the same ones is not waited for.
+        DELETE FROM ${t.audit} a WHERE a.ctid = ANY (ARRAY(
+          SELECT x.ctid FROM ${t.audit} x
+          WHERE x.box = (SELECT b.name FROM ${t.boxes} b WHERE b.number = $18) AND x.action = 'drop'
+            AND x.at < statement_timestamp() - interval '${dropsKeptMs} milliseconds'
+          ORDER BY x.at LIMIT ${dropsCleared} FOR UPDATE SKIP LOCKED
+        ));
         INSERT INTO ${t.audit} (box, action, actor, reason, count, ids)
         SELECT (SELECT b.name FROM ${t.boxes} b WHERE b.number = $18), 'drop', 'relay', d.reason, count(*), array_agg(d.id)
         FROM unnest(dropped, reasons) AS d (id, reason) GROUP BY d.reason;
