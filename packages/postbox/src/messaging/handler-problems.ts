@@ -2,7 +2,7 @@ import type { HealthProblem } from "../health.js";
 import type { RunsReceiver } from "../router/router.js";
 import { duration } from "../stores/figures.js";
 
-/** That handlers run for so long that others may wait for their places. */
+/** Handlers run for so long that other messages may wait for their places. */
 export type HandlerProblem = Extract<HealthProblem, { readonly code: "handlers-slow" }>;
 
 /** What is wrong with the handlers of a service, as far as its consumers can tell. */
@@ -16,7 +16,8 @@ export function handlerProblems(
     const count = slowHandlers.length;
     const isFull = count >= concurrency;
     const text =
-      `${count} of the ${concurrency} handlers of ${consumer} that may run at a time have run for too long, the oldest for ` +
+      `${count} of the ${concurrency} handlers of ${consumer} that may run at a time have run for too long, the ` +
+      "oldest for " +
       `${duration(runningMs)}, with message ${id} of type ${type}; ` +
       `${isFull ? "this process handles no other message" : "what comes behind them, of their keys, waits"}: ` +
       "give what they wait for a time limit, or end them by the middleware timeout(ms)";

@@ -3,10 +3,10 @@ import type { RunsReceiver } from "../router/router.js";
 import { duration } from "../stores/figures.js";
 import type { Sender } from "../transport.js";
 
-/** That a sender or receiver has no connection, or one on which the broker takes nothing. */
+/** A sender or receiver has no connection, or its broker accepts nothing on it. */
 export type TransportProblem = Extract<HealthProblem, { readonly code: `transport-${string}` }>;
 
-/** What is wrong with the connections of a service to its broker, as far as they can tell. */
+/** The problems of a service's connections to its broker. */
 export function transportProblems(
   sender: Sender,
   consumers: ReadonlyMap<string, Pick<RunsReceiver, "receiver">>,
@@ -30,8 +30,10 @@ function problemsOf(
   const who = whose.end === "sender" ? `the ${transport} sender` : `the ${transport} receiver of ${whose.consumer}`;
   const text =
     status === "down"
-      ? `${who} has had no connection for ${duration(forMs)}: ${lastFailure?.text ?? "it was lost"}; ${adviceFor(lastFailure?.text)}`
-      : `${who} is connected, but its broker has taken nothing for ${duration(forMs)}; look for its alarms of memory and disk`;
+      ? `${who} has had no connection for ${duration(forMs)}: ${lastFailure?.text ?? "it was lost"}; ` +
+        `${adviceFor(lastFailure?.text)}`
+      : `${who} is connected, but its broker has taken nothing for ${duration(forMs)}; look for its alarms of ` +
+        "memory and disk";
   return [{ code: `transport-${status}`, severity: "error", text, transport, since, ...whose }];
 }
 

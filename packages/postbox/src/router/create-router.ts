@@ -15,8 +15,8 @@ import { type RouterOptions, type RunOptions, runOptionsOf } from "./router-opti
 import { answerMs, Session } from "./session.js";
 
 /**
- * Makes a router: takes messages from a receiver and dispatches them by type to handlers, through middleware.
- * `consumer` names it towards brokers and the inbox: keep it stable, since both remember it.
+ * Makes a router, which dispatches the messages of a receiver to handlers by type, through middleware. `consumer`
+ * identifies it to brokers and to the inbox. Keep the name stable, since both remember it.
  */
 export function createRouter(
   consumer: string,
@@ -31,7 +31,9 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
   return new UntypedRouter(consumer, options);
 }
 
-/** A router without the types of its context. Its methods are bound: they are handed over as they are, `router.stop` to a signal's listener. */
+/**
+ * A router without the types of its context. Its methods are bound, so that `router.stop` can be passed as a callback.
+ */
 class UntypedRouter {
   readonly #consumer: string;
   readonly #options: RouterOptions;
@@ -39,9 +41,9 @@ class UntypedRouter {
   readonly #codecs: Codecs;
   readonly #registry: Registry;
   readonly #background: StartStop<[Receiver]>;
-  /** Those that run. */
+  /** The sessions of the current runs. */
   readonly #sessions = new Set<Session>();
-  /** The one that it runs on, or ran on last: from then on nothing is registered any more. */
+  /** The receiver of the current or the last run. Once it is set, nothing can be registered any more. */
   #used: Receiver | undefined;
 
   constructor(consumer: string, options: RouterOptions) {
@@ -148,7 +150,7 @@ class UntypedRouter {
     }
   }
 
-  /** A session for one run, and what it receives from: the keeper stands in front of the receiver. */
+  /** A session for one run, and the receiver of that run, which is the keeper's if there is one. */
   #sessionOn(from: Receiver): { readonly receiver: Receiver; readonly session: Session } {
     const { settles, selects } = from;
     const onUnknownType = this.#options.onUnknownType ?? (selects === "topic" ? "ignore" : "park");
@@ -165,8 +167,10 @@ class UntypedRouter {
   #tellConstrained({ consumers, concurrency, maxTransactions }: Shortage): void {
     const { consumer, telemetry } = this.#runOptions;
     const text =
-      `up to ${concurrency} handlers of ${consumers.join(", ")} run at a time, each in a transaction, and the pool has ${maxTransactions} ` +
-      `${maxTransactions === 1 ? "connection" : "connections"} for them and for everything else, such as requests; make the pool larger, ` +
+      `up to ${concurrency} handlers of ${consumers.join(", ")} run at a time, each in a transaction, and the pool ` +
+      `has ${maxTransactions} ` +
+      `${maxTransactions === 1 ? "connection" : "connections"} for them and for everything else, such as requests; ` +
+      "make the pool larger, " +
       "or lower 'concurrency' until all together leave some";
     const error = new PostboxError("option-invalid", text);
     telemetry({ name: "router.constrained", consumer, consumers, concurrency, maxTransactions, error });
