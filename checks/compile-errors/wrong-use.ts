@@ -172,7 +172,7 @@ createMessaging({ service: "orders", sender, outBox: false });
 messaging.storeless.consumer("b", { inbox: true });
 // error: with a store the router acks after the commit, so the handler cannot
 messaging.neither.consumer("b", { ack: "manual" });
-// error: ack: "forward" needs somebody to publish
+// error: ack: "forward" needs a publisher
 messaging.outbox.consumer("b", { ack: "forward" }).on(OrderPlaced, async () => {});
 // error: Property 'tx' does not exist
 messaging.storeless.consumer("b").on(OrderPlaced, async (_order, { tx }) => void tx);
