@@ -72,7 +72,8 @@ describeOnEach("postgres", (server) => {
     const loaded = Object.assign({}, ...modules) as Loaded;
     const { pool, store, messaging, placeOrder, retryFailed, OrderPlaced } = loaded;
     await store.migrate();
-    // Without an outbox a message is on its way before its transaction commits. With one connection its handler has to wait for that.
+    // Without an outbox a message is on its way before its transaction commits. With one connection its handler has to
+    // wait for that.
     if (outbox === "false") pool.options.max = 1;
     await pool.query("create table orders (id text primary key, total int not null)");
     await pool.query("create table invoices (order_id text); create table audit (order_id text primary key)");

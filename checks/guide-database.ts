@@ -12,7 +12,10 @@ export interface Prepared {
   load(file: string): Promise<Record<string, never>>;
 }
 
-/** Folders with the files of a guide, compiled, each with an empty database that they find as `DATABASE_URL`; all gone in the end. */
+/**
+ * Folders with the files of a guide, compiled, each with an empty database that they find as `DATABASE_URL`; all gone
+ * in the end.
+ */
 export function guideDatabases(serverUrl: string): (files: Readonly<Record<string, string>>) => Promise<Prepared> {
   const admin = new pg.Pool({ connectionString: serverUrl, max: 1 });
   const made: string[] = [];

@@ -17,8 +17,8 @@ const layers: readonly (readonly string[])[] = [
 ];
 
 /**
- * The only places that may import what is not ours and not Node's: everything else runs without any driver. A schedule loads the parser
- * of cron expressions when it has one to parse, as connect loads a driver.
+ * The only places that may import what is not ours and not Node's: everything else runs without any driver. A schedule
+ * loads the parser of cron expressions when it has one to parse, as connect loads a driver.
  */
 const driverFolders = ["stores/", "transports/", "transactions/", "connect/", "schedule/"];
 

@@ -66,7 +66,8 @@ describeOnEach("postgres", (server) => {
   const columns = "id, source, type, content_type, topic, key, extensions, headers, data, created_at";
   const ago = (seconds: number) => `now() - interval '${seconds} seconds'`;
   const message = (id: string, seconds: number, key?: string) =>
-    `'${id}', '/s', 't.T', 'application/json', 't', ${key === undefined ? "NULL" : `'${key}'`}, '{}', '{}', '1', ${ago(seconds)}`;
+    `'${id}', '/s', 't.T', 'application/json', 't', ${key === undefined ? "NULL" : `'${key}'`}, '{}', '{}', '1', ` +
+    `${ago(seconds)}`;
   const insert = (table: string, more: string, rows: readonly string[]) =>
     `INSERT INTO postbox.${table} (box, lane, ${more}, ${columns}) VALUES ${rows.map((row) => `(${table.startsWith("outbox") ? 0 : 1}, ${row})`).join(", ")};`;
 
@@ -84,7 +85,8 @@ describeOnEach("postgres", (server) => {
       for (const id of ["p1", "p3"]) await remember(store, tx, "shipping", testMessage(id));
     });
     const sent = (position: number, after: number, since: number, attempts: number) =>
-      `0, ${position}, ${attempts}, ${ago(since)}, ${message(`done-${position}`, since).replace(/, [^,]*$/, "")}, ${ago(since + after)}`;
+      `0, ${position}, ${attempts}, ${ago(since)}, ${message(`done-${position}`, since).replace(/, [^,]*$/, "")}, ` +
+      `${ago(since + after)}`;
     await pool.query(
       [
         insert("outbox_pending", "attempts", [`0, 0, ${message("old", 600)}`]),

@@ -11,7 +11,8 @@ const protobuf = join(root, "packages", "protobuf");
 const testkit = join(root, "packages", "testkit");
 let project: string;
 
-// A project that has installed postbox, @postbox/protobuf with the one peer that it must have, @postbox/testkit without any of what its suites need, and nothing else. In a temporary folder, where no other node_modules is near.
+// A project that has installed postbox, @postbox/protobuf with the one peer that it must have, @postbox/testkit without
+// any of what its suites need, and nothing else. In a temporary folder, where no other node_modules is near.
 beforeAll(() => {
   if (!existsSync(join(library, "dist", "exports/index.js")))
     throw new Error("packages/postbox is not built: npm run build");

@@ -267,7 +267,8 @@ describeOnEach("postgres", (server) => {
       await pool.query("create table orders (id text, total int); insert into orders values ('2', 20), ('3', 30)");
       for (const name of ["publish", "fields", "rows", "many"]) await pool.query(sql[name] ?? "");
       const { rows } = await pool.query(
-        "select status, topic, key, source, headers, event_version, convert_from(data, 'UTF8') as data from postbox.outbox_messages order by status, position",
+        "select status, topic, key, source, headers, event_version, convert_from(data, 'UTF8') as data from " +
+          "postbox.outbox_messages order by status, position",
       );
       const source = `/${new URL(url).pathname.slice(1)}`;
       const placed = { status: "pending", topic: "shop.orders.v1", source, headers: {}, event_version: null };
@@ -369,7 +370,8 @@ describeOnEach("postgres", (server) => {
         named(cell),
       );
       const { rows } = await pool.query(
-        "select distinct unnest(proargnames) as name from pg_proc where pronamespace = 'postbox'::regnamespace and proname = 'publish'",
+        "select distinct unnest(proargnames) as name from pg_proc where pronamespace = 'postbox'::regnamespace and " +
+          "proname = 'publish'",
       );
       expect([...listed].sort()).toEqual(rows.map(({ name }) => name).sort());
       const unknown = pool.query(`select postbox.publish_all('[{"type": "t", "?": 1}]')`);

@@ -1,5 +1,5 @@
-// Installs those folders of heavy/ that `npm test` needs, and generates what they generate. Does nothing where that was done for
-// the same versions.
+// Installs those folders of heavy/ that `npm test` needs, and generates what they generate. Does nothing where that was
+// done for the same versions.
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";

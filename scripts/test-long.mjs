@@ -1,5 +1,6 @@
-// What is too long for every run: the long tests; the store on each PostgreSQL of heavy/postgres-versions; the packed library with
-// each TypeScript of heavy/consumers; then the whole test suite and the demo on each Node.js of heavy/node-versions.
+// What is too long for every run: the long tests; the store on each PostgreSQL of heavy/postgres-versions; the packed
+// library with each TypeScript of heavy/consumers; then the whole test suite and the demo on each Node.js of
+// heavy/node-versions.
 import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { delimiter, resolve } from "node:path";

@@ -10,7 +10,9 @@ import { type Crash, crashRun, expectNothingLost, roleOf } from "../packages/tes
 /** Each seed is a run. `POSTBOX_TEST_SEED` begins elsewhere, such as where one has failed. */
 const firstSeed = Number(process.env.POSTBOX_TEST_SEED ?? Math.floor(Math.random() * 1e9));
 
-/** A stop is no crash, and a relay that owns its lanes does so once: both have their place in the suite of each store. */
+/**
+ * A stop is no crash, and a relay that owns its lanes does so once: both have their place in the suite of each store.
+ */
 const candidates = failpoints.filter((name) => name !== "relay.released" && name !== "relay.owned");
 
 describeOn({ title: "memory" }, () => crashes(100, memoryStoreHarness));

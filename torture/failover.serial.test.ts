@@ -9,8 +9,8 @@ import { postgresStore } from "postbox/postgres";
 import { afterAll, beforeAll, expect, it } from "vitest";
 
 /*
- * An asynchronous failover: the standby that is promoted has not got the last commits. What comes next gets the positions that
- * the lost messages had.
+ * An asynchronous failover: the standby that is promoted has not got the last commits. What comes next gets the
+ * positions that the lost messages had.
  */
 
 let server: Awaited<ReturnType<typeof disposable>>;

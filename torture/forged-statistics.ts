@@ -11,7 +11,9 @@ const counts = {
   "a billion rows in one page": "reltuples = 1000000000, relpages = 1",
 } as const;
 
-/** What the planner believes about the columns. No ANALYZE sees a unique column with one value, so that stays as it is. */
+/**
+ * What the planner believes about the columns. No ANALYZE sees a unique column with one value, so that stays as it is.
+ */
 const columns = {
   "no statistics": undefined,
   "one value": "stadistinct = CASE stadistinct WHEN -1 THEN -1 ELSE 1 END, stanullfrac = 0",
@@ -29,7 +31,10 @@ export const forgedStatistics: readonly ForgedStatistics[] = keysOf(counts).flat
   keysOf(columns).map((column) => ({ counts: count, columns: column })),
 );
 
-/** Settings of a session that push the planner towards scans. No shape of a statement withstands `enable_indexscan = off`. */
+/**
+ * Settings of a session that push the planner towards scans. No shape of a statement withstands `enable_indexscan =
+ * off`.
+ */
 export const hostileSettings: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   "the defaults": {},
   "generic plans": { plan_cache_mode: "force_generic_plan" },
@@ -39,8 +44,8 @@ export const hostileSettings: Readonly<Record<string, Readonly<Record<string, st
 };
 
 /**
- * Makes the planner believe this about all tables and indexes of a schema, until autovacuum or ANALYZE writes the truth:
- * switch autovacuum off for these tables. Needs a superuser.
+ * Makes the planner believe this about all tables and indexes of a schema, until autovacuum or ANALYZE writes the
+ * truth: switch autovacuum off for these tables. Needs a superuser.
  */
 export async function forgeStatistics(pool: Pool, schema: string, forged: ForgedStatistics): Promise<void> {
   const relations = `SELECT oid FROM pg_class WHERE relnamespace = '${schema}'::regnamespace AND relkind IN ('r', 'p', 'i', 'I')`;

@@ -11,7 +11,10 @@ import {
   watchedPool,
 } from "./forged-statistics.js";
 
-/** Rows of a box in each table. Reading a table or an index of it from end to end touches more pages than any statement here may. */
+/**
+ * Rows of a box in each table. Reading a table or an index of it from end to end touches more pages than any statement
+ * here may.
+ */
 const size = 60_000;
 /** Of each other consumer in the same tables: still more than any statement may touch. */
 const neighbours = 10_000;
@@ -24,7 +27,8 @@ async function fill(pool: pg.Pool, schema: string, name: string, count = size, i
   const box = name === "outbox" ? name : "inbox";
   const columns = "id, source, type, content_type, topic, extensions, headers, data";
   const message = (name: string) =>
-    `'${name}-' || n || '${idSuffix}', '/orders', 'shop.orders.v1.OrderPlaced', 'application/json', 'shop.orders.v1', '{}', '{}', '\\x7b7d'`;
+    `'${name}-' || n || '${idSuffix}', '/orders', 'shop.orders.v1.OrderPlaced', 'application/json', ` +
+    `'shop.orders.v1', '{}', '{}', '\\x7b7d'`;
   const number = `(SELECT number FROM ${schema}.box WHERE name = '${name}')`;
   const lane = `${number}, n % ${lanes}`;
   const rows = `FROM generate_series(1, ${count}) AS n`;
@@ -209,7 +213,8 @@ describeOnEach("postgres", ({ url }) => {
           if (buffers > most(rows)) {
             const worst = [...scans].sort((a, b) => b.buffers - a.buffers)[0];
             found.push(
-              `${name} in ${box}: ${buffers} pages, ${JSON.stringify(worst)}: ${text.replace(/\s+/g, " ").slice(0, 300)}`,
+              `${name} in ${box}: ${buffers} pages, ${JSON.stringify(worst)}: ` +
+                `${text.replace(/\s+/g, " ").slice(0, 300)}`,
             );
           }
         }

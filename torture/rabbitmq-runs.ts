@@ -17,7 +17,8 @@ export function rabbitmqRuns(runs: number): void {
 
     const seeds = Array.from({ length: runs }, (_, run) => firstSeed + run);
     it.skipIf(database === undefined).for(seeds)(
-      "processes that are killed, paused and cut off: 10,000 messages, nothing lost, doubled or out of order (POSTBOX_TEST_SEED=%d)",
+      "processes that are killed, paused and cut off: 10,000 messages, nothing lost, doubled or out of order " +
+        "(POSTBOX_TEST_SEED=%d)",
       { timeout: 5 * 60_000 },
       async (seed) => {
         console.log(`POSTBOX_TEST_SEED=${seed}`);
@@ -42,7 +43,8 @@ export function rabbitmqRuns(runs: number): void {
 function told({ committed, rolledBack, accepted, calm, delivered, effects, faults }: RunReport): string {
   const befell = faults.map(({ kind, whom }) => `${kind} ${whom}`).join(", ");
   return (
-    `${committed} messages committed, ${rolledBack} transactions rolled back; sent ${accepted} times, ${calm} before the first fault; delivered ${delivered.billing} and ` +
+    `${committed} messages committed, ${rolledBack} transactions rolled back; sent ${accepted} times, ${calm} ` +
+    `before the first fault; delivered ${delivered.billing} and ` +
     `${delivered.ledger} times; ${effects.billing} and ${effects.ledger} effects; ${befell}`
   );
 }

@@ -10,8 +10,8 @@ import { crowdedLane, fillBox, laterLane, queueLane, type Size } from "./filled-
 import { forgedStatistics, forgeStatistics, hostileSettings, watchedPool } from "./forged-statistics.js";
 
 /*
- * Every statement of the relay and of the inbox touches a few pages for each row that it is about, whatever the planner believes of
- * the tables and whatever the session says about plans.
+ * Every statement of the relay and of the inbox touches a few pages for each row that it is about, whatever the planner
+ * believes of the tables and whatever the session says about plans.
  */
 
 const rowsAtOnce = 64;
@@ -34,9 +34,11 @@ export function relayPlans(size: Size): void {
     beforeAll(async () => {
       await create();
       await fillBox(pool, schema, size);
-      // To plan a statement is to read the catalogs: where autovacuum is off, the tables of earlier tests are still in them.
+      // To plan a statement is to read the catalogs: where autovacuum is off, the tables of earlier tests are still in
+      // them.
       await pool.query(
-        "VACUUM pg_attribute, pg_attrdef, pg_class, pg_constraint, pg_depend, pg_index, pg_inherits, pg_proc, pg_statistic, pg_type",
+        "VACUUM pg_attribute, pg_attrdef, pg_class, pg_constraint, pg_depend, pg_index, pg_inherits, pg_proc, " +
+          "pg_statistic, pg_type",
       );
       const box = postgresStore({ pool, schema }).box("outbox");
       await box.renew(owner, 3_600_000, "key");

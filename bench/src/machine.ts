@@ -18,7 +18,8 @@ export async function machineFacts(): Promise<readonly string[]> {
     return [
       `${cpus().length} cores (${cpus()[0]?.model.trim()}), ${memory} GB, load ${loadavg().map(rounded).join(" ")}`,
       `Node.js ${process.version}, pg ${driverVersion()}`,
-      `PostgreSQL ${settings.server_version}: fsync and synchronous_commit on, shared_buffers ${settings.shared_buffers}, ` +
+      `PostgreSQL ${settings.server_version}: fsync and synchronous_commit on, shared_buffers ` +
+        `${settings.shared_buffers}, ` +
         `max_wal_size ${settings.max_wal_size}, autovacuum ${settings.autovacuum}, wal_level ${settings.wal_level}`,
     ];
   } finally {

@@ -1,4 +1,5 @@
-// npm run simulate -- --seeds n --from n: plays histories, and tells what they came to. --seed n plays one and tells all of it.
+// npm run simulate -- --seeds n --from n: plays histories, and tells what they came to. --seed n plays one and tells
+// all of it.
 import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
@@ -36,7 +37,8 @@ async function main(): Promise<void> {
   const wanted = [seeds, from, workers, ...(values.seed === undefined ? [] : [Number(values.seed)])];
   if (!wanted.every((count) => Number.isInteger(count) && count >= 1)) {
     throw new Error(
-      "usage: npm run simulate -- [--seeds n] [--from n] [--workers n] [--first], or --seed n, or --plan file [--trace]",
+      "usage: npm run simulate -- [--seeds n] [--from n] [--workers n] [--first], or --seed n, or --plan file " +
+        "[--trace]",
     );
   }
   if (values.seed !== undefined) return replay(planOf(Number(values.seed)), values.trace);
@@ -121,7 +123,8 @@ function progress({ histories, broken }: Tally, seeds: number, started: number):
 
 function report(tally: Tally, seconds: number): void {
   console.log(
-    `\n${tally.histories} histories, ${tally.events} events, ${(tally.histories / seconds).toFixed(1)} histories a second`,
+    `\n${tally.histories} histories, ${tally.events} events, ${(tally.histories / seconds).toFixed(1)} histories a ` +
+      "second",
   );
   for (const situation of situations) {
     console.log(`${String(tally.situations.get(situation) ?? 0).padStart(9)}  ${situation}`);

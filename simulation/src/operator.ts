@@ -4,7 +4,10 @@ import { box, type Stage } from "./stage.js";
 
 const by = { by: "operator" };
 
-/** What a person does to a box, beside everything else. It needs no link: whether it is done now or later is in the plan. */
+/**
+ * What a person does to a box, beside everything else. It needs no link: whether it is done now or later is in the
+ * plan.
+ */
 export async function operate({ database, recorder, world, facts }: Stage, operation: Operation): Promise<void> {
   const { admin } = memoryStore({ database });
   recorder.note("operator", `${operation.what}${"key" in operation ? ` ${operation.key}` : ""}`);

@@ -101,7 +101,10 @@ interface Spell {
 
 const troubleMs = 4_000;
 
-/** What a seed decides. Each draws which kinds of trouble there are at all: a little of everything hides what one kind does. */
+/**
+ * What a seed decides. Each draws which kinds of trouble there are at all: a little of everything hides what one kind
+ * does.
+ */
 export function planOf(seed: number): Plan {
   const chance = createChance(seed);
   const plan = chance.is(0.2) ? crowd(seed, chance) : anything(seed, chance);
@@ -238,7 +241,10 @@ function anything(seed: number, chance: Chance): Plan {
   return healing(plan);
 }
 
-/** Much for few keys in little time, while relays lose their lanes and the broker refuses: here order is hardest to keep. */
+/**
+ * Much for few keys in little time, while relays lose their lanes and the broker refuses: here order is hardest to
+ * keep.
+ */
 function crowd(seed: number, chance: Chance): Plan {
   const plan = anything(seed, chance);
   const keys = chance.pick<[string, ...string[]]>([["k0"], ["k0", "k1"], ["k0", "k1", "k2", "k3"]]);

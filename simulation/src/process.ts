@@ -9,8 +9,8 @@ export interface Deathbed {
 }
 
 /**
- * A process in the simulation: what runs in it goes on only through `later`, so that a dead one does nothing any more, and a
- * paused one does it afterwards. What it had sent before is on its way all the same.
+ * A process in the simulation: what runs in it goes on only through `later`, so that a dead one does nothing any more,
+ * and a paused one does it afterwards. What it had sent before is on its way all the same.
  */
 export class SimulatedProcess {
   readonly name: string;

@@ -4,8 +4,8 @@ import { simulate } from "./simulate.js";
 type Play = (plan: Plan) => Promise<{ readonly violations: readonly { readonly rule: string }[] }>;
 
 /**
- * A smaller plan that breaks the same rule: without what it can do without. Nobody promises the smallest; it is what is left
- * when taking away any one more makes the violation vanish, or when `most` histories were played.
+ * A smaller plan that breaks the same rule: without what it can do without. Nobody promises the smallest; it is what is
+ * left when taking away any one more makes the violation vanish, or when `most` histories were played.
  */
 export async function shrink(plan: Plan, rule: string, most = 400, play: Play = simulate): Promise<Plan> {
   let [best, left] = [plan, most];

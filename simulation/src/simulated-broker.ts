@@ -71,7 +71,8 @@ export class SimulatedBroker {
   sender(link: Link, keepsOrder: boolean): Sender {
     const { recorder, poisonOf, chance, weather } = this.#options;
     let arrivesAt = 0;
-    // What was swallowed never arrives, and so nothing behind it does: until whoever waits gives up, and connects again.
+    // What was swallowed never arrives, and so nothing behind it does: until whoever waits gives up, and connects
+    // again.
     let connection = { dead: false };
     return {
       name: "simulated",

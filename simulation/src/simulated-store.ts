@@ -54,8 +54,8 @@ export interface SimulatedStore extends Store<MemoryTransaction> {
 }
 
 /**
- * The memory store at the end of a link: every statement travels there, happens in one step, and its answer travels back,
- * and both may get lost. When its process dies, what it had open is rolled back when the database notices.
+ * The memory store at the end of a link: every statement travels there, happens in one step, and its answer travels
+ * back, and both may get lost. When its process dies, what it had open is rolled back when the database notices.
  */
 export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
   const { database, facts, link, recorder, chance } = options;
@@ -254,7 +254,9 @@ function simulatedBox(inner: Box, box: string, options: SimulatedStoreOptions): 
       }),
   };
 
-  /** Of those that are to be dropped, the ones that are gone already: an operator was faster, or the settle is repeated. */
+  /**
+   * Of those that are to be dropped, the ones that are gone already: an operator was faster, or the settle is repeated.
+   */
   async function goneAmong(settlements: readonly Settlement[]): Promise<ReadonlySet<Settlement>> {
     const gone = new Set<Settlement>();
     for (const settlement of settlements) {

@@ -1,6 +1,6 @@
 /**
- * What something in the library exists for. A simulation that never meets one of these proves nothing about it, so they are
- * counted, and those that were not met are told.
+ * What something in the library exists for. A simulation that never meets one of these proves nothing about it, so they
+ * are counted, and those that were not met are told.
  */
 export const situations = [
   "a late commit was found",

@@ -11,8 +11,8 @@ interface Task {
 }
 
 /**
- * Time and order of everything in a simulation. Nothing in it waits for the machine's clock: time jumps from one task to the
- * next, and between two tasks everything that can go on does.
+ * Time and order of everything in a simulation. Nothing in it waits for the machine's clock: time jumps from one task
+ * to the next, and between two tasks everything that can go on does.
  */
 export class World {
   readonly chance: Chance;
@@ -126,8 +126,8 @@ export class World {
 }
 
 /**
- * Resolves when everything else that can go on has: a tick comes after all that promises have brought about. A turn of the
- * event loop would do as well, but takes longer than all the rest.
+ * Resolves when everything else that can go on has: a tick comes after all that promises have brought about. A turn of
+ * the event loop would do as well, but takes longer than all the rest.
  */
 function everythingElse(): Promise<void> {
   return new Promise((resolve) => queueMicrotask(() => nextTick(resolve)));

@@ -16,8 +16,8 @@ export interface RunQueues {
 }
 
 /**
- * Makes the queues of a run, and one more that gets everything, in the order in which the broker takes it: whoever listens there knows what was
- * accepted, whatever the relays were told.
+ * Makes the queues of a run, and one more that gets everything, in the order in which the broker takes it: whoever
+ * listens there knows what was accepted, whatever the relays were told.
  */
 export async function makeQueues(url: string, run: string, diary: Diary): Promise<RunQueues> {
   const connection = await connect(url);

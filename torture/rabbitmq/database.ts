@@ -13,7 +13,10 @@ interface Kept {
 
 /** The tables of a run: the producers' own and the consumers' own, each beside the boxes of theirs. */
 export interface RunTables {
-  /** How much there is: what the producers and the consumers wrote, and what is still in the boxes, except for what is parked in an inbox. */
+  /**
+   * How much there is: what the producers and the consumers wrote, and what is still in the boxes, except for what is
+   * parked in an inbox.
+   */
   counts(): Promise<Readonly<Record<"postings" | "effects" | "unsent" | "kept", number>>>;
   /** Ends the sessions of one process of this run. */
   terminate(name: string): Promise<void>;

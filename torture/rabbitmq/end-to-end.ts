@@ -25,7 +25,10 @@ export interface RunReport {
   readonly faults: readonly Fault[];
 }
 
-/** `billing` has two processes on one queue, and promises no order of effects; each process of `ledger` has a queue of its own. */
+/**
+ * `billing` has two processes on one queue, and promises no order of effects; each process of `ledger` has a queue of
+ * its own.
+ */
 const promises: Promises = {
   boxes: [
     { box: "outbox", order: "key", consumers: [{ consumer: "billing" }, { consumer: "ledger", effectsInOrder: true }] },
@@ -33,8 +36,9 @@ const promises: Promises = {
 };
 
 /**
- * Two producers, two relays and two processes of each of two consumers, with PostgreSQL at both ends and RabbitMQ between them. What the seed
- * has drawn befalls them, others take their places, and everything is drained. Then what was seen is judged.
+ * Two producers, two relays and two processes of each of two consumers, with PostgreSQL at both ends and RabbitMQ
+ * between them. What the seed has drawn befalls them, others take their places, and everything is drained. Then what
+ * was seen is judged.
  */
 export async function endToEnd(options: StageOptions): Promise<RunReport> {
   const stage = await openStage(options);

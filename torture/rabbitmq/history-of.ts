@@ -19,9 +19,9 @@ export interface Remains {
 }
 
 /**
- * One history of what all processes have seen, and of what is left in the databases. Where nobody knows, it is what convicts nobody who is innocent:
- * a transaction without a known end ended last of all. But effects that did not see each other happened in whichever order is
- * wrong: one after the other was promised.
+ * One history of what all processes have seen, and of what is left in the databases. Where nobody knows, it is what
+ * convicts nobody who is innocent: a transaction without a known end ended last of all. But effects that did not see
+ * each other happened in whichever order is wrong: one after the other was promised.
  */
 export function historyOf(diaries: readonly (readonly Entry[])[], remains: Remains): HistoryEvent[] {
   const entries = diaries.flat().sort((a, b) => a.at - b.at);

@@ -34,8 +34,8 @@ export const producersSchema = (run: string): string => `${run}_out`;
 export const consumersSchema = (run: string): string => `${run}_in`;
 
 /**
- * What a process is told while it runs: to stop in good order, or which signal to give itself in the middle of its work. From `until` on
- * that is given from outside: whoever hears of it later, still at its beginning, has had it.
+ * What a process is told while it runs: to stop in good order, or which signal to give itself in the middle of its
+ * work. From `until` on that is given from outside: whoever hears of it later, still at its beginning, has had it.
  */
 export type Cue = "stop" | { readonly signal: "SIGKILL" | "SIGSTOP"; readonly until: number };
 
@@ -78,7 +78,10 @@ export function openStore({ name, database }: Part, schema: string, max: number)
 
 const troubles: readonly TelemetryEvent["name"][] = ["relay.lost", "relay.failed", "breaker.opened", "router.failed"];
 
-/** What goes wrong without anybody having made it so, such as a lease that a slow machine has lost, is a fault all the same. */
+/**
+ * What goes wrong without anybody having made it so, such as a lease that a slow machine has lost, is a fault all the
+ * same.
+ */
 export function writeTroubles(diary: Diary) {
   return (event: TelemetryEvent): void => {
     if (!troubles.includes(event.name)) return;

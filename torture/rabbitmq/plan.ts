@@ -2,8 +2,9 @@ import { manualRuntime } from "@postbox/testkit";
 import { leaseMs } from "./part.js";
 
 /**
- * `kill`: SIGKILL in the middle of its work, and another process takes its place · `pause`: SIGSTOP likewise, beyond the lease, then SIGCONT · `cut`: its connections to the
- * broker, for a while · `deafen`: nothing that is sent there arrives, then they are cut · `terminate`: its sessions of the database.
+ * `kill`: SIGKILL in the middle of its work, and another process takes its place · `pause`: SIGSTOP likewise, beyond
+ * the lease, then SIGCONT · `cut`: its connections to the broker, for a while · `deafen`: nothing that is sent there
+ * arrives, then they are cut · `terminate`: its sessions of the database.
  */
 type FaultKind = "kill" | "pause" | "cut" | "deafen" | "terminate";
 
@@ -26,7 +27,9 @@ const kinds: Readonly<Record<FaultKind, readonly string[]>> = {
   terminate: ["producer", "relay", "billing", "ledger"],
 };
 
-/** Every kind befalls every role that it can at least once, one process of two; all at moments that the seed decides. */
+/**
+ * Every kind befalls every role that it can at least once, one process of two; all at moments that the seed decides.
+ */
 export function planOf(seed: number): Fault[] {
   const { random } = manualRuntime({ seed });
   const faults: Fault[] = [];

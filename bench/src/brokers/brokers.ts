@@ -7,7 +7,10 @@ import { relay } from "./relay.js";
 
 const kinds: readonly BrokerKind[] = [rabbitmq];
 
-/** From PostgreSQL to each broker, and out of it: `npm run bench -- brokers`. What each name means is in docs/performance.md. */
+/**
+ * From PostgreSQL to each broker, and out of it: `npm run bench -- brokers`. What each name means is in
+ * docs/performance.md.
+ */
 export const brokers: Part = {
   name: "brokers",
   bars: Object.fromEntries(kinds.flatMap(barsOf)),

@@ -106,7 +106,8 @@ async function consumeByHand(count: number): Promise<void> {
       channel.consume(name, take, { consumerTag }).catch(reject);
       connection.on("error", reject);
     });
-    // Acks are not answered, but what comes after them is. Without a cancel, a quorum queue takes some of them for lost.
+    // Acks are not answered, but what comes after them is. Without a cancel, a quorum queue takes some of them for
+    // lost.
     await channel.cancel(consumerTag);
     await channel.close();
   } finally {

@@ -45,7 +45,9 @@ function boxOf(run: Run, side: "ours" | "bare"): Promise<Box> {
   return run.once(`broker box ${side}`, () => createBox(run.database, `postbox_broker_${side}`));
 }
 
-/** Rows per second. Where a row is left, or the broker has not just as many messages as there were rows, it is an error. */
+/**
+ * Rows per second. Where a row is left, or the broker has not just as many messages as there were rows, it is an error.
+ */
 async function filled(
   box: Box,
   broker: Broker,

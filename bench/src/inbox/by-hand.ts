@@ -64,8 +64,8 @@ export async function sameStatements(schema: InboxSchema, kind: RouterKind): Pro
 }
 
 /**
- * Remembers with the least that does it: nobody asks how old a message is, waits for another one only for so long, or hears of
- * its handler.
+ * Remembers with the least that does it: nobody asks how old a message is, waits for another one only for so long, or
+ * hears of its handler.
  */
 export function plainInsert({ memory }: InboxSchema): HandWork {
   const text = `INSERT INTO ${memory} (consumer, id, type, source, topic, since, processed_at)

@@ -19,8 +19,8 @@ const limitMs = 60_000;
 const failures: ReadonlySet<string> = new Set(["delivery.retried", "delivery.parked", "router.failed", "relay.failed"]);
 
 /**
- * Messages per second that a router takes: from its start until the last one is acked, and gone from wherever it was kept. A run
- * in which anything failed, or was not handled just once, is an error.
+ * Messages per second that a router takes: from its start until the last one is acked, and gone from wherever it was
+ * kept. A run in which anything failed, or was not handled just once, is an error.
  */
 export async function consume(
   schema: InboxSchema,

@@ -10,8 +10,8 @@ import { inboxSchemaOf } from "./schema.js";
 const messages = 10_000;
 
 /**
- * Messages that were all handled before, against new ones: published twice, or delivered again by a broker that says so, which
- * are looked up many at once.
+ * Messages that were all handled before, against new ones: published twice, or delivered again by a broker that says
+ * so, which are looked up many at once.
  */
 export const duplicates: Benchmark = {
   names: ["inbox.duplicates", "inbox.duplicates.redelivered"],

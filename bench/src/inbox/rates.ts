@@ -4,7 +4,10 @@ import { alternate } from "../rounds.js";
 /** Enough for the compiler to be done. */
 const warmUpMessages = 2_000;
 
-/** The rates of all sides, round by round, after each has run once for nothing. A side is told how many messages to take. */
+/**
+ * The rates of all sides, round by round, after each has run once for nothing. A side is told how many messages to
+ * take.
+ */
 export async function warmRates<Side extends string>(
   run: Run,
   messages: number,

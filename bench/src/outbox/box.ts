@@ -24,7 +24,8 @@ export interface Box {
 export const templateRows = 10_000;
 /** As the library's own: they begin with the time. */
 const newId =
-  "lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || substr(gen_random_uuid()::text, 14)";
+  "lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || " +
+  "substr(gen_random_uuid()::text, 14)";
 export const template = "public.template";
 
 export async function createBox(database: Database, schema: string): Promise<Box> {
@@ -49,7 +50,8 @@ export async function createBox(database: Database, schema: string): Promise<Box
       await pool.query(`TRUNCATE ${tables.join(", ")}`);
     },
     async fill(rows, from = template) {
-      // Before, not after: the first change of a page after a checkpoint writes all of it, and that is not to be measured.
+      // Before, not after: the first change of a page after a checkpoint writes all of it, and that is not to be
+      // measured.
       await pool.query("CHECKPOINT");
       await store.transaction(async (tx) => {
         for (let missing = rows; missing > 0; missing -= templateRows) {
@@ -81,7 +83,9 @@ export async function createHotTemplate({ pool }: Box): Promise<string> {
   return hot;
 }
 
-/** Publishes the template's rows once per database. Returns the columns to copy: all but the id and what has a default. */
+/**
+ * Publishes the template's rows once per database. Returns the columns to copy: all but the id and what has a default.
+ */
 async function createTemplate(pool: pg.Pool, store: PostgresStore<pg.ClientBase>, pending: string): Promise<string> {
   const exists = await pool.query("SELECT to_regclass($1) IS NOT NULL AS yes", [template]);
   if (!exists.rows[0].yes) {

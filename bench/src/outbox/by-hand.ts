@@ -28,7 +28,10 @@ const readAtOnce = 1000;
 /** What the columns of a row hold that was read. */
 export type ReadRow = ReturnType<typeof handMadeRow>;
 
-/** Reads 1,000 rows, publishes them if it is told how, deletes them by their key, and so on. Returns the seconds that it took. */
+/**
+ * Reads 1,000 rows, publishes them if it is told how, deletes them by their key, and so on. Returns the seconds that it
+ * took.
+ */
 export async function drainByHand(
   { pool, pending }: Box,
   rows: number,

@@ -12,7 +12,10 @@ const limitMs = 90_000;
 /** How long a call of the sender takes: never in time, and slow. */
 const calls = { away: 3_600_000, slow: 50 } as const;
 
-/** The most resident memory of a process with one relay and messages of 1 MB, while the broker does not answer, and while it is slow. */
+/**
+ * The most resident memory of a process with one relay and messages of 1 MB, while the broker does not answer, and
+ * while it is slow.
+ */
 export const memoryLarge: Benchmark = {
   names: [name],
   async measure(run) {

@@ -13,7 +13,10 @@ const name = "outbox.restart.held-xmin";
 const deadRows = 300_000;
 const samples = 100;
 
-/** From commit to the call of the sender, for a relay that starts among dead rows that no vacuum may remove, against none. */
+/**
+ * From commit to the call of the sender, for a relay that starts among dead rows that no vacuum may remove, against
+ * none.
+ */
 export const restartHeldXmin: Benchmark = {
   names: [name],
   async measure(run) {

@@ -8,7 +8,10 @@ import { drainBox } from "./drain-box.js";
 const name = "outbox.drain.vacuumed";
 const rows = 100_000;
 
-/** A drain while the planner believes that the table is empty, as after a vacuum of an outbox that keeps up, against one with true statistics. */
+/**
+ * A drain while the planner believes that the table is empty, as after a vacuum of an outbox that keeps up, against one
+ * with true statistics.
+ */
 export const vacuumed: Benchmark = {
   names: [name],
   async measure(run) {

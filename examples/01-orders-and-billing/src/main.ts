@@ -62,7 +62,8 @@ const second = createRelay(orders.database.store, sender, {
     // Before that, the two share.
     if (event.name === "relay.owned" && deaths > 0) {
       console.log(
-        "\n3. The dead relay's lease has expired, and the second relay takes its lanes over. It sends again what the dead",
+        "\n3. The dead relay's lease has expired, and the second relay takes its lanes over. It sends again what " +
+          "the dead",
       );
       console.log(
         "   one had sent and not recorded. Watch: the outboxes run empty, and billing skips what it has handled.\n",

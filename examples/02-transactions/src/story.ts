@@ -4,8 +4,8 @@ import { memoryBroker } from "postbox/memory";
 import { z } from "zod";
 
 /*
- * What all programs here have in common: two orders, one of which fails; a relay that sends everything twice; and a billing
- * service that writes one invoice all the same.
+ * What all programs here have in common: two orders, one of which fails; a relay that sends everything twice; and a
+ * billing service that writes one invoice all the same.
  */
 
 export const OrderPlaced = defineEvent({

@@ -2,8 +2,8 @@ import { connect } from "amqplib";
 import { BookCreated } from "./gen/example/books/v1/books_postbox.js";
 
 /*
- * Only an example keeps to itself and leaves nothing behind. Without any of this, the exchange is that of the topic, example.books.v1,
- * and it is there to stay, as are the queues.
+ * Only an example keeps to itself and leaves nothing behind. Without any of this, the exchange is that of the topic,
+ * example.books.v1, and it is there to stay, as are the queues.
  */
 
 /** An exchange of this run's own, so that two of them do not meet. */

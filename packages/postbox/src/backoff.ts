@@ -28,7 +28,8 @@ export function exponential(options: ExponentialOptions = {}): Backoff {
   if (!(maxMs >= initialMs && factor >= 1 && jitter >= 0 && jitter <= 1)) {
     throw new ConfigError(
       "option-invalid",
-      `exponential: needs maxMs (${maxMs}) >= initialMs (${initialMs}), factor (${factor}) >= 1 and jitter (${jitter}) from 0 to 1`,
+      `exponential: needs maxMs (${maxMs}) >= initialMs (${initialMs}), factor (${factor}) >= 1 and jitter ` +
+        `(${jitter}) from 0 to 1`,
     );
   }
   return (attempt, random) => {
@@ -46,8 +47,8 @@ export function constant(ms: number): Backoff {
 }
 
 /**
- * The delay for something that has waited for `waitedMs` and whose tries are not counted: the one that doubling delays would have reached
- * by then.
+ * The delay for something that has waited for `waitedMs` and whose tries are not counted: the one that doubling delays
+ * would have reached by then.
  */
 export function delayAfter(backoff: Backoff, waitedMs: number, random: () => number): number {
   const firstMs = Math.max(
@@ -59,7 +60,8 @@ export function delayAfter(backoff: Backoff, waitedMs: number, random: () => num
 
 /**
  * The same delays, but what a user's function should not do (throw, or answer no number) gets a second and is told.
- * None is longer than the 25 days that a timer can hold, so that no database or broker sees a time that it has no type for.
+ * None is longer than the 25 days that a timer can hold, so that no database or broker sees a time that it has no type
+ * for.
  */
 export function reliable(backoff: Backoff, report: (error: unknown) => void): Backoff {
   return (attempt, random) => {

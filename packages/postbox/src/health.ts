@@ -59,7 +59,8 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
       }
     | {
         /**
-         * It fails each time, or waits for a queue (told after `unsentAgeMs` already). What waits behind it, of its key, is not told by itself.
+         * It fails each time, or waits for a queue (told after `unsentAgeMs` already). What waits behind it, of its
+         * key, is not told by itself.
          */
         readonly code: "retried-too-long";
         /** An error where it has waited for a queue for longer than `retriedForMs`. */

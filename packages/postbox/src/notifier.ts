@@ -7,14 +7,20 @@ import type { OptionRule } from "./options.js";
  */
 
 /**
- * Wakes the relays of a box after messages were appended to it. A notification carries nothing. It may be lost, come twice, or come
- * although nothing was appended; nothing but time depends on it.
+ * Wakes the relays of a box after messages were appended to it. A notification carries nothing. It may be lost, come
+ * twice, or come although nothing was appended; nothing but time depends on it.
  */
 export interface Notifier {
   readonly name: string;
-  /** Notifies whoever listens to the box, in any process that it reaches. Many calls at once may become few notifications. */
+  /**
+   * Notifies whoever listens to the box, in any process that it reaches. Many calls at once may become few
+   * notifications.
+   */
   notify(box: string): Promise<void>;
-  /** Listens until the signal is aborted. Rejects when it can hear nothing more, or never could; the relay then listens again, later. */
+  /**
+   * Listens until the signal is aborted. Rejects when it can hear nothing more, or never could; the relay then listens
+   * again, later.
+   */
   listen(box: string, listener: NotificationListener, signal: AbortSignal): Promise<void>;
   /** Whether anyone may listen. False saves the call of `notify`. Absent: unknown. */
   isHeard?(box: string): boolean;
@@ -33,7 +39,9 @@ export const notifierRule: OptionRule = {
     ["notify", "listen"].every((verb) => typeof (value as Record<string, unknown> | null)?.[verb] === "function"),
 };
 
-/** So often at most does a listener hear of any number of appends: a relay that finds messages polls again soon anyway. */
+/**
+ * So often at most does a listener hear of any number of appends: a relay that finds messages polls again soon anyway.
+ */
 const restMs = 10;
 
 const notified = Promise.resolve();

@@ -42,8 +42,8 @@ export function oneOf(...values: readonly string[]): OptionRule {
 }
 
 /**
- * Checks an options object once, where it is handed over: every key must have a rule and every given value must pass it.
- * An unknown key is answered with the nearest known one, also of the options `nested` in it.
+ * Checks an options object once, where it is handed over: every key must have a rule and every given value must pass
+ * it. An unknown key is answered with the nearest known one, also of the options `nested` in it.
  */
 export function checkOptions(
   owner: string,

@@ -1,8 +1,8 @@
 import { PostboxError } from "./errors.js";
 
 /**
- * Guards one delivery: the first call passes, any later one throws `delivery-settled`. The argument is the verb by which the delivery is
- * settled, for the text of the error.
+ * Guards one delivery: the first call passes, any later one throws `delivery-settled`. The argument is the verb by
+ * which the delivery is settled, for the text of the error.
  */
 export function settleOnce(id: string): (verb: string) => void {
   let by: string | undefined;

@@ -49,7 +49,8 @@ describe("an event over a message", () => {
     const empty = publisher.publish(OrderPlaced, {});
     await expect(empty).rejects.toMatchObject({ code: "message-invalid", path: "key" });
     await expect(empty).rejects.toThrow(
-      "its key, the field order_id of fixtures.shop.v1.OrderPlacedEvent, is empty; set 'orderId', or give the message a key",
+      "its key, the field order_id of fixtures.shop.v1.OrderPlacedEvent, is empty; set 'orderId', or give the " +
+        "message a key",
     );
   });
 
@@ -68,7 +69,8 @@ describe("an event over a message", () => {
     ["someBytes", "bytes"],
   ])("cannot have the key %s, which is %s", (key, what) => {
     expect(() => defineProtobufEvent({ type: "a.B", message: WideEventSchema, key: key as never })).toThrow(
-      `[event-invalid] a.B: '${key}' cannot be the key of fixtures.wide.v1.WideEvent, since it is ${what}; name a single string or`,
+      `[event-invalid] a.B: '${key}' cannot be the key of fixtures.wide.v1.WideEvent, since it is ${what}; name a ` +
+        "single string or",
     );
   });
 
@@ -76,7 +78,8 @@ describe("an event over a message", () => {
     "is not defined over what is no message",
     (message) => {
       expect(() => defineProtobufEvent({ type: "a.B", message: message as never })).toThrow(
-        "[event-invalid] defineProtobufEvent: 'message' of a.B is no descriptor of a message; give what protoc-gen-es generates",
+        "[event-invalid] defineProtobufEvent: 'message' of a.B is no descriptor of a message; give what " +
+          "protoc-gen-es generates",
       );
     },
   );

@@ -21,7 +21,10 @@ export type ProtobufEvent<
   Older extends string = never,
 > = EventDefinition<Type, MessageInitShape<Desc>, MessageShape<Desc>, Older>;
 
-/** The fields of a message that can be its key, as far as types tell: a fraction and an enum are numbers too, and refused when it runs. */
+/**
+ * The fields of a message that can be its key, as far as types tell: a fraction and an enum are numbers too, and
+ * refused when it runs.
+ */
 type KeyField<Shape> = {
   [K in Exclude<keyof Shape & string, "$typeName">]: Shape[K] extends string | number | bigint | undefined ? K : never;
 }[Exclude<keyof Shape & string, "$typeName">];
@@ -33,8 +36,8 @@ export interface ProtobufEventOptions<Type extends string, Desc extends DescMess
   /** The message's descriptor, as protoc-gen-es makes it: `BookCreatedEventSchema`. */
   readonly message: Desc;
   /**
-   * The field whose value is the key: a string or an integer. Where it is not set there is no key; a field that cannot tell
-   * (implicit presence) and is empty is refused with the message. Defaults to none.
+   * The field whose value is the key: a string or an integer. Where it is not set there is no key; a field that cannot
+   * tell (implicit presence) and is empty is refused with the message. Defaults to none.
    */
   readonly key?: KeyField<MessageShape<Desc>>;
   /** As that of `defineEvent`: from older types, of messages or of anything else. Defaults to none. */
@@ -55,9 +58,9 @@ const known = {
 } as const satisfies Record<keyof ProtobufEventOptions<string, DescMessage>, true>;
 
 /**
- * Defines an event over a protobuf message. This is what the generator writes; it needs nothing of the publishers, outboxes and
- * routers that it is given to. Its content type is `application/protobuf`; `application/json`, given with a message, is the JSON
- * mapping of protobuf, and a handler reads both.
+ * Defines an event over a protobuf message. This is what the generator writes; it needs nothing of the publishers,
+ * outboxes and routers that it is given to. Its content type is `application/protobuf`; `application/json`, given with
+ * a message, is the JSON mapping of protobuf, and a handler reads both.
  */
 export function defineProtobufEvent<
   const Type extends string,
@@ -69,14 +72,16 @@ export function defineProtobufEvent<
   if (message?.kind !== "message") {
     throw new ConfigError(
       "event-invalid",
-      `defineProtobufEvent: 'message' of ${type} is no descriptor of a message; give what protoc-gen-es generates, such as BookCreatedEventSchema`,
+      `defineProtobufEvent: 'message' of ${type} is no descriptor of a message; give what protoc-gen-es generates, ` +
+        "such as BookCreatedEventSchema",
     );
   }
   return defineEvent({
     ...others,
     type,
     docs: { "x-protobuf-message": message.typeName, ...docs },
-    // The codecs carry every message, and the schema takes what upcasters return, which types that are still open cannot show.
+    // The codecs carry every message, and the schema takes what upcasters return, which types that are still open
+    // cannot show.
     schema: schemaOf(message) as never,
     upcast: upcast as never,
     codecs: protobufCodecs(message),
@@ -125,7 +130,8 @@ function keyReader(
   if (field === undefined || problem !== undefined) {
     throw new ConfigError(
       "event-invalid",
-      `${type}: '${name}' cannot be the key of ${message.typeName}, since it is ${problem}; name a single string or integer`,
+      `${type}: '${name}' cannot be the key of ${message.typeName}, since it is ${problem}; name a single string ` +
+        "or integer",
     );
   }
   return (data) => {
@@ -134,7 +140,8 @@ function keyReader(
     if (key !== "") return key;
     throw new PostboxError(
       "message-invalid",
-      `${type}: its key, the field ${field.name} of ${message.typeName}, is empty; set '${name}', or give the message a key of its own`,
+      `${type}: its key, the field ${field.name} of ${message.typeName}, is empty; set '${name}', or give the ` +
+        "message a key of its own",
       { path: "key" },
     );
   };

@@ -5,9 +5,9 @@ import { checkDepth, gatherIssues, type Issue, type Path, type Tell } from "./is
 import { checkKeys, chosenOf } from "./member-issues.js";
 
 /**
- * What `create` would drop without a word: keys that are no fields, unknown cases of a oneof, and whatever is neither a message of
- * the right type nor a plain object, such as bytes or a Date, of which it makes a message in which nothing is set. For it, undefined
- * and null are fields that are not set.
+ * What `create` would drop without a word: keys that are no fields, unknown cases of a oneof, and whatever is neither a
+ * message of the right type nor a plain object, such as bytes or a Date, of which it makes a message in which nothing
+ * is set. For it, undefined and null are fields that are not set.
  */
 export function initializerIssues(desc: DescMessage, value: unknown): Issue[] {
   return gatherIssues((tell) => check(desc, value, [], 1, tell));

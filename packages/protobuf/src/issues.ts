@@ -10,7 +10,10 @@ export type Tell = (path: Path, message: string) => void;
 /** How deep messages may be inside of messages, the outermost among them: readers go no further. */
 const maxDepth = 100;
 
-/** Where messages are deeper than readers go, or inside of themselves. Ends the search: what contains itself twice never ends. */
+/**
+ * Where messages are deeper than readers go, or inside of themselves. Ends the search: what contains itself twice never
+ * ends.
+ */
 class TooDeep extends Error {
   constructor(readonly path: Path) {
     super(`is more than ${maxDepth} messages deep, or inside of itself`);

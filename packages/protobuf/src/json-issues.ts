@@ -4,8 +4,8 @@ import { checkDepth, type Path, type Tell } from "./issues.js";
 import { scalarProblem } from "./scalar-problem.js";
 
 /**
- * Tells what of the value of a Struct is no JSON: of a Date, a bigint or undefined the encoder would make null, or nothing.
- * On the wire each value is a message, and so is what it contains.
+ * Tells what of the value of a Struct is no JSON: of a Date, a bigint or undefined the encoder would make null, or
+ * nothing. On the wire each value is a message, and so is what it contains.
  */
 export function checkJsonObject(value: unknown, path: Path, depth: number, tell: Tell): void {
   if (!isPlain(value)) {

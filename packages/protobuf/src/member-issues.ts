@@ -2,7 +2,9 @@ import type { DescField, DescMessage, DescOneof } from "@bufbuild/protobuf";
 import { isPlain } from "./is-plain.js";
 import type { Path, Tell } from "./issues.js";
 
-/** Tells of keys that are no fields, of which nothing would be published: misspelt ones, and cases of a oneof beside it. */
+/**
+ * Tells of keys that are no fields, of which nothing would be published: misspelt ones, and cases of a oneof beside it.
+ */
 export function checkKeys(desc: DescMessage, values: object, path: Path, tell: Tell): void {
   for (const [key, value] of Object.entries(values)) {
     // Nothing is lost, and whoever spreads an object takes a key out of it like this.
@@ -18,7 +20,10 @@ export function checkKeys(desc: DescMessage, values: object, path: Path, tell: T
   }
 }
 
-/** What a oneof has chosen; undefined where nothing is. Tells of what would be no choice at all, though something is given. */
+/**
+ * What a oneof has chosen; undefined where nothing is. Tells of what would be no choice at all, though something is
+ * given.
+ */
 export function chosenOf(
   oneof: DescOneof,
   given: unknown,

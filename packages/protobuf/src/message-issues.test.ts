@@ -58,7 +58,8 @@ it.each<[string, unknown, string, string]>([
     "a Date for a Timestamp",
     { at: new Date() },
     "data.at",
-    "must be an object with the fields of google.protobuf.Timestamp, or such a message: make it with timestampFromDate;",
+    "must be an object with the fields of google.protobuf.Timestamp, or such a message: make it with " +
+      "timestampFromDate;",
   ],
   [
     "a Date for another message",

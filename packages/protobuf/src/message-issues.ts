@@ -8,10 +8,10 @@ import { checkKeys, chosenOf } from "./member-issues.js";
 import { enumProblem, keyTextProblem, scalarProblem, textualProblem } from "./scalar-problem.js";
 
 /**
- * What the encoder would refuse, or worse, turn into something else: text for a number, half of a surrogate pair, undefined for
- * text, an enum's value that a closed enum does not have. Types forbid most of it; this is for callers without them, and for those
- * who build a message from another by spreading it, which may have what `create` never sees. Values are judged as the encoder gets
- * them: reflection would show zero in the place of undefined.
+ * What the encoder would refuse, or worse, turn into something else: text for a number, half of a surrogate pair,
+ * undefined for text, an enum's value that a closed enum does not have. Types forbid most of it; this is for callers
+ * without them, and for those who build a message from another by spreading it, which may have what `create` never
+ * sees. Values are judged as the encoder gets them: reflection would show zero in the place of undefined.
  */
 export function messageIssues(desc: DescMessage, message: Message): Issue[] {
   return gatherIssues((tell) => check(desc, message, [], 1, tell));

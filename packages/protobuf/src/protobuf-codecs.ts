@@ -14,9 +14,9 @@ import { type Codec, PostboxError } from "postbox";
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /**
- * The codecs of one message type: binary as `application/protobuf`, the same under the names that others give it, and the JSON mapping of
- * protobuf for JSON. What a reader does not know is kept in binary and ignored in JSON, so that a newer writer stops nobody.
- * Data that the message cannot hold are `data-invalid`.
+ * The codecs of one message type: binary as `application/protobuf`, the same under the names that others give it, and
+ * the JSON mapping of protobuf for JSON. What a reader does not know is kept in binary and ignored in JSON, so that a
+ * newer writer stops nobody. Data that the message cannot hold are `data-invalid`.
  */
 export function protobufCodecs<Desc extends DescMessage>(message: Desc): readonly Codec<MessageShape<Desc>>[] {
   const binary = (contentType: string): Codec<MessageShape<Desc>> => ({
@@ -45,7 +45,8 @@ export function protobufCodecs<Desc extends DescMessage>(message: Desc): readonl
     {
       contentType: "application/json",
       encode(data) {
-        // Fields without presence also where they are zero or empty: who reads JSON without the .proto may require them.
+        // Fields without presence also where they are zero or empty: who reads JSON without the .proto may require
+        // them.
         const asked = askedOf(registry());
         const options = { registry: asked.registry, alwaysEmitImplicit: true };
         return encoded(

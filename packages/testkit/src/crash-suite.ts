@@ -5,8 +5,8 @@ import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
 
 /**
- * Kills a producer, a relay or a consumer at every failpoint, once on its first and once on a later hit, puts another in
- * its place, and proves that nothing was lost and no effect doubled. Needs the feature `processes`.
+ * Kills a producer, a relay or a consumer at every failpoint, once on its first and once on a later hit, puts another
+ * in its place, and proves that nothing was lost and no effect doubled. Needs the feature `processes`.
  */
 export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);

@@ -24,8 +24,8 @@ export type SendFault =
 export type FaultPlan = (message: Message, sentBefore: number) => SendFault | undefined;
 
 /**
- * A sender that fails as planned and otherwise does what `sender` does; it keeps order where that one does. `scopeOf` defaults to that
- * of `sender`.
+ * A sender that fails as planned and otherwise does what `sender` does; it keeps order where that one does. `scopeOf`
+ * defaults to that of `sender`.
  */
 export function faultySender(sender: Sender, plan: FaultPlan, scopeOf = sender.scopeOf): Sender {
   let sentBefore = 0;

@@ -13,8 +13,8 @@ export function gate(): Gate {
 }
 
 /**
- * Whether the promise settles within `ms`. For a promise that waits for a silent peer, after which no event follows; otherwise wait for the
- * event that must come first.
+ * Whether the promise settles within `ms`. For a promise that waits for a silent peer, after which no event follows;
+ * otherwise wait for the event that must come first.
  */
 export async function settlesWithin(promise: Promise<unknown>, ms: number): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;

@@ -5,8 +5,8 @@ import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
 
 /**
- * Proves that consumers with an inbox on this store handle each message once, in both modes. Call it from a Vitest file, with what
- * `storeSuite` takes.
+ * Proves that consumers with an inbox on this store handle each message once, in both modes. Call it from a Vitest
+ * file, with what `storeSuite` takes.
  */
 export function inboxSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);

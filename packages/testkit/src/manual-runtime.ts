@@ -6,7 +6,10 @@ export interface ManualRuntimeOptions {
   readonly now?: number;
   /** The same seed gives the same chance. Defaults to 1. */
   readonly seed?: number;
-  /** Awaited after each task that falls due: until what it began has gone on as far as it can. Defaults to a turn of the event loop. */
+  /**
+   * Awaited after each task that falls due: until what it began has gone on as far as it can. Defaults to a turn of the
+   * event loop.
+   */
   readonly idle?: () => Promise<unknown>;
 }
 

@@ -88,8 +88,9 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
 }
 
 /**
- * Ends what is open in the sessions of this name, but for the one that asks. One that is idle has nothing open, and behind a pooler may
- * just be lent to somebody else: so is one that is being given another name, which still has this one meanwhile.
+ * Ends what is open in the sessions of this name, but for the one that asks. One that is idle has nothing open, and
+ * behind a pooler may just be lent to somebody else: so is one that is being given another name, which still has this
+ * one meanwhile.
  */
 async function endSessions(pool: Pool, name: string): Promise<void> {
   // The second argument waits until each has ended.
@@ -187,15 +188,17 @@ async function contentsOf(pool: Pool, schema: string, name: string): Promise<Sto
   };
 }
 
-/** A pool whose sessions the server knows by this name. Behind a pooler, one without a name goes by its predecessor's. */
+/**
+ * A pool whose sessions the server knows by this name. Behind a pooler, one without a name goes by its predecessor's.
+ */
 function named(name: string, pool: Pool): Pool {
   Object.assign(pool.options, { application_name: name });
   return pool;
 }
 
 /**
- * Its connections are cut on this side, and what was open on them is ended on the server's. There it is known by its name
- * and not by the process ids that clients were told: a pooler makes those up.
+ * Its connections are cut on this side, and what was open on them is ended on the server's. There it is known by its
+ * name and not by the process ids that clients were told: a pooler makes those up.
  */
 function startProcess<Tx>(options: PostgresTestDataOptions<Tx>, pool: Pool, schema: string): StoreProcess<Tx> {
   const name = `process_${randomBytes(6).toString("hex")}`;

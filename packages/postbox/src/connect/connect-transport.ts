@@ -19,7 +19,10 @@ export interface ConnectedTransport {
 export interface ConnectTransportOptions {
   /** Listens to what happens to its connections. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
-  /** For RabbitMQ, beside the URL: what its senders take, and its receivers. Counts for `amqp://` and `amqps://` only. Defaults to none. */
+  /**
+   * For RabbitMQ, beside the URL: what its senders take, and its receivers. Counts for `amqp://` and `amqps://` only.
+   * Defaults to none.
+   */
   readonly rabbitmq?: {
     readonly sender?: Omit<RabbitmqSenderOptions, "url" | "telemetry">;
     readonly receiver?: Omit<RabbitmqReceiverOptions, "url" | "queue" | "telemetry">;

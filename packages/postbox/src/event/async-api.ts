@@ -21,7 +21,8 @@ export interface AsyncApiOptions<Type extends string = string> extends JsonSchem
   /** What this application handles. Defaults to nothing. */
   readonly receives?: readonly Type[];
   /**
-   * How the transport spells the attributes of CloudEvents in headers: `ce_` on Kafka, `ce-` on HTTP. Defaults to `cloudEvents:`, that of AMQP.
+   * How the transport spells the attributes of CloudEvents in headers: `ce_` on Kafka, `ce-` on HTTP. Defaults to
+   * `cloudEvents:`, that of AMQP.
    */
   readonly attributePrefix?: string;
   /** Describes data that are not JSON; undefined leaves an event as it is. Defaults to no description. */
@@ -48,7 +49,10 @@ const rules = {
   payload: callback,
 };
 
-/** Describes events, which are sorted by type: a channel for each topic, an operation for each channel that is sent to or received from. */
+/**
+ * Describes events, which are sorted by type: a channel for each topic, an operation for each channel that is sent to
+ * or received from.
+ */
 export function asyncApi(events: readonly EventDefinition[], options: AsyncApiOptions): AsyncApiDocument {
   checkOptions("asyncApi", options, rules, ["info"]);
   const { info, servers, receives = [], sends = options.receives ? [] : events.map(({ type }) => type) } = options;
@@ -186,7 +190,9 @@ function ref(...path: readonly string[]): { readonly $ref: string } {
   return { $ref: `#/${path.join("/")}` };
 }
 
-/** The names by which a document refers to types and topics: of letters, digits, `.`, `-` and `_` only, each for one. */
+/**
+ * The names by which a document refers to types and topics: of letters, digits, `.`, `-` and `_` only, each for one.
+ */
 function uniqueIds(names: readonly string[]): Ids {
   const ids = new Map<string, string>();
   const taken = new Set<string>();

@@ -69,7 +69,8 @@ describe("a catalog", () => {
     expect(sender.messages).toMatchObject([{ id, type: Cancelled.type, subject: "s" }]);
     // @ts-expect-error: no such type
     await expect(publisher.publish("shop.orders.v1.OrderCanceled", {})).rejects.toThrow(
-      "[event-invalid] the catalog has no event 'shop.orders.v1.OrderCanceled'; did you mean 'shop.orders.v1.OrderCancelled'?",
+      "[event-invalid] the catalog has no event 'shop.orders.v1.OrderCanceled'; did you mean " +
+        "'shop.orders.v1.OrderCancelled'?",
     );
     // @ts-expect-error: data of another event
     await expect(publisher.publish("shop.billing.v1.Paid", { orderId: "1" })).rejects.toThrow("data.cents");

@@ -31,7 +31,9 @@ export interface CatalogPublisher<E extends EventDefinition> {
 export interface JsonSchemaDocumentOptions extends JsonSchemaOptions {
   /** The address of the document. Defaults to none. */
   readonly id?: string;
-  /** Whether to describe what the schemas return, which is what is published, or what they take. Defaults to `output`. */
+  /**
+   * Whether to describe what the schemas return, which is what is published, or what they take. Defaults to `output`.
+   */
   readonly of?: "input" | "output";
 }
 
@@ -46,15 +48,15 @@ export interface Catalog<E extends EventDefinition = EventDefinition> {
   /** The events as an AsyncAPI 3.0 document: the same for the same events, in whatever order they were given. */
   asyncApi(options: AsyncApiOptions<E["type"]>): AsyncApiDocument;
   /**
-   * The schemas of all data as one JSON Schema 2020-12 document, by type in `$defs`. Events of which there is none, since their data are
-   * not JSON, are named in its `$comment`.
+   * The schemas of all data as one JSON Schema 2020-12 document, by type in `$defs`. Events of which there is none,
+   * since their data are not JSON, are named in its `$comment`.
    */
   jsonSchema(options?: JsonSchemaDocumentOptions): JsonSchema;
 }
 
 /**
- * Collects events, and lists of events from generated code. One that is given twice is listed once. Throws `event-invalid` where two
- * definitions have the same type.
+ * Collects events, and lists of events from generated code. One that is given twice is listed once. Throws
+ * `event-invalid` where two definitions have the same type.
  */
 export function defineCatalog<const Entries extends readonly CatalogEntry[]>(
   entries: Entries,

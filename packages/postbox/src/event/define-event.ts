@@ -23,8 +23,8 @@ export type MessageOptions = MessageAttributes & Delivery;
 type Delivery =
   | {
       /**
-       * Not to be sent before this moment, by the database's clock. Only an outbox can wait. Until then it holds up nothing
-       * of its key, and it takes its place in their order only then. Defaults to at once.
+       * Not to be sent before this moment, by the database's clock. Only an outbox can wait. Until then it holds up
+       * nothing of its key, and it takes its place in their order only then. Defaults to at once.
        */
       readonly deliverAt?: Date | string;
       readonly scheduleKey?: never;
@@ -33,8 +33,8 @@ type Delivery =
       readonly deliverAt: Date | string;
       /**
        * Names what is scheduled: a later message of the same event and schedule key replaces this one, and
-       * `outbox.in(tx).cancel(event, scheduleKey)` removes it, until a relay has appended it to the outbox. Such a message is
-       * always appended by a relay, even if `deliverAt` has passed. Defaults to none: nothing replaces it.
+       * `outbox.in(tx).cancel(event, scheduleKey)` removes it, until a relay has appended it to the outbox. Such a
+       * message is always appended by a relay, even if `deliverAt` has passed. Defaults to none: nothing replaces it.
        */
       readonly scheduleKey?: string;
     };
@@ -98,7 +98,10 @@ export interface EventDefinition<
   validate(data: unknown): Promise<Out>;
   /** The same, without a promise where the schema needs none. */
   readonly "~validate": (data: unknown) => Out | Promise<Out>;
-  /** The key of already validated data, or undefined where this event has none. Throws `message-invalid` where it is empty. */
+  /**
+   * The key of already validated data, or undefined where this event has none. Throws `message-invalid` where it is
+   * empty.
+   */
   keyOf(data: Out): string | undefined;
   /** Carries the types only. */
   readonly "~types"?: { readonly in: In; readonly out: Out; readonly older: (type: Older) => void };
@@ -139,15 +142,15 @@ export interface EventOptions<
   /** Defaults to that of the first of `codecs`, or to `application/json`. */
   readonly contentType?: string;
   /**
-   * How the data of this event travel, whoever publishes and handles it: looked up before the codecs of publishers and routers.
-   * What the schema returns is then what they must carry, instead of JSON. Defaults to none.
+   * How the data of this event travel, whoever publishes and handles it: looked up before the codecs of publishers and
+   * routers. What the schema returns is then what they must carry, instead of JSON. Defaults to none.
    */
   readonly codecs?: readonly Codec<Carried>[];
   /** A URI that describes the data. Defaults to none. */
   readonly dataschema?: string;
   /**
-   * From older types to this one, by `upcastFrom`: the handler of this event then takes them too. Their data are decoded, upcast,
-   * and validated as data of this event; `context.message` stays what arrived. Defaults to none.
+   * From older types to this one, by `upcastFrom`: the handler of this event then takes them too. Their data are
+   * decoded, upcast, and validated as data of this event; `context.message` stays what arrived. Defaults to none.
    */
   readonly upcast?: readonly Upcaster<Older, SchemaInput<S>>[];
   /** For the documents of a catalog, where the schema cannot say it itself. Defaults to what the schema says. */
@@ -183,8 +186,8 @@ const rules = {
 
 /**
  * Defines an event. What is published is what the schema *returned* (defaults filled in, unknown keys gone), and the
- * handler's side validates again: a schema whose output is not valid input after JSON, or after the event's own codecs, does
- * not compile, and where nobody compiles, publishing a message that shows it throws `event-invalid`.
+ * handler's side validates again: a schema whose output is not valid input after JSON, or after the event's own codecs,
+ * does not compile, and where nobody compiles, publishing a message that shows it throws `event-invalid`.
  */
 export function defineEvent<
   const Type extends string,
@@ -204,7 +207,8 @@ export function defineEvent<
   if (typeof schema?.["~standard"]?.validate !== "function") {
     throw new ConfigError(
       "event-invalid",
-      `defineEvent: the schema of ${type} is no Standard Schema; use Zod, Valibot, ArkType, or wrap yours in '~standard'`,
+      `defineEvent: the schema of ${type} is no Standard Schema; use Zod, Valibot, ArkType, or wrap yours in ` +
+        "'~standard'",
     );
   }
   const returned = (result: StandardResult<SchemaOutput<S>>): SchemaOutput<S> => {
@@ -236,7 +240,9 @@ export function defineEvent<
       try {
         found = key?.(data);
       } catch (cause) {
-        const text = `${type}: its 'key' threw: ${reasonOf(cause)}; let it return a text, or undefined, for all data that is valid`;
+        const text =
+          `${type}: its 'key' threw: ${reasonOf(cause)}; let it return a text, or undefined, for all data that is ` +
+          "valid";
         throw new PostboxError("message-invalid", text, { path: "key", cause });
       }
       if (found !== "") return found;

@@ -7,8 +7,8 @@ import type { JsonSchema, JsonSchemaWanted, StandardSchema } from "./standard-sc
 /** What to do about schemas that cannot say their JSON Schema themselves. */
 export interface JsonSchemaOptions {
   /**
-   * Makes it of an event's schema, for example with `@valibot/to-json-schema`; where it returns undefined, the schema itself is
-   * asked. Defaults to asking the schema.
+   * Makes it of an event's schema, for example with `@valibot/to-json-schema`; where it returns undefined, the schema
+   * itself is asked. Defaults to asking the schema.
    */
   readonly toJsonSchema?: (schema: StandardSchema, wanted: JsonSchemaWanted) => JsonSchema | undefined;
   /** Where none is to be had for JSON data: `error`, or `any`, a schema that takes anything. Defaults to `error`. */
@@ -18,8 +18,8 @@ export interface JsonSchemaOptions {
 export const jsonSchemaRules = { toJsonSchema: callback, missing: oneOf("error", "any") };
 
 /**
- * The JSON Schema of an event's data: what the event was given, or `options.toJsonSchema` makes, or the schema says itself. Undefined
- * where nobody can tell and the data are not JSON; throws `json-schema-missing` where they are.
+ * The JSON Schema of an event's data: what the event was given, or `options.toJsonSchema` makes, or the schema says
+ * itself. Undefined where nobody can tell and the data are not JSON; throws `json-schema-missing` where they are.
  */
 export function jsonSchemaOf(
   event: EventDefinition,
@@ -55,7 +55,10 @@ function said({ schema }: EventDefinition, { target, of }: JsonSchemaWanted): Js
 const holdingSchemasByName = new Set(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"]);
 const holdingData = new Set(["const", "enum", "default", "examples"]);
 
-/** The schema as a part of another document, where `pointer` finds it: what it refers to inside of itself, it finds there. */
+/**
+ * The schema as a part of another document, where `pointer` finds it: what it refers to inside of itself, it finds
+ * there.
+ */
 export function embedded({ $schema: _, ...schema }: JsonSchema, pointer: string): JsonSchema {
   return moved(schema, pointer) as JsonSchema;
 }

@@ -99,8 +99,8 @@ const issueLength = 300;
 const pathLength = 200;
 
 /**
- * `data.items[2].price: must be positive`, one issue after the other: the first few of them, since a message can have as many as it
- * has items, and whoever stores or logs the error must not be flooded by it.
+ * `data.items[2].price: must be positive`, one issue after the other: the first few of them, since a message can have
+ * as many as it has items, and whoever stores or logs the error must not be flooded by it.
  */
 export function describeIssues(issues: readonly StandardIssue[]): string {
   const named = issues

@@ -30,7 +30,10 @@ const V3 = defineEvent({
   upcast: [upcastFrom(V2, ({ id, cents }) => ({ orderId: id, amount: { cents, currency: "EUR" } }))],
 });
 
-/** Publishes to a router in this process, and waits until as many messages have ended; back come the reasons of what was parked. */
+/**
+ * Publishes to a router in this process, and waits until as many messages have ended; back come the reasons of what was
+ * parked.
+ */
 async function settled(
   register: (router: Router) => unknown,
   publish: (publisher: ReturnType<typeof createPublisher>) => Promise<unknown>,
@@ -120,7 +123,8 @@ describe("a handler of an event with upcasters", () => {
       () => {
         throw new Error("no total");
       },
-      "[upcast-failed] shop.v1.Placed cannot be upcast to shop.v9.Placed: no total; mend the upcaster, then retry the message",
+      "[upcast-failed] shop.v1.Placed cannot be upcast to shop.v9.Placed: no total; mend the upcaster, then retry " +
+        "the message",
     ],
     [
       "the new schema refuses what it returned",

@@ -19,7 +19,10 @@ type Returned<To> = unknown extends To
     ? "an upcaster returns at once: it must need nothing to wait for"
     : Mutable<To>;
 
-/** The type of a constant without its readonly: it was inferred as one so that "EUR" is no mere string, not for its arrays' sake. */
+/**
+ * The type of a constant without its readonly: it was inferred as one so that "EUR" is no mere string, not for its
+ * arrays' sake.
+ */
 type Mutable<To> = unknown extends To
   ? To
   : To extends Date | Uint8Array | Map<unknown, unknown> | Set<unknown> | ((...args: never[]) => unknown)
@@ -44,9 +47,9 @@ export interface UpcastFromOptions {
 }
 
 /**
- * Takes data of an older type: of an event, whose schema validates them before and gives them their type, and with it everything
- * that this event upcasts itself; or, by its name alone, of whatever was decoded. `upcast` must not depend on anything but its
- * argument: what it throws is thrown for good, and the message is parked with `upcast-failed`.
+ * Takes data of an older type: of an event, whose schema validates them before and gives them their type, and with it
+ * everything that this event upcasts itself; or, by its name alone, of whatever was decoded. `upcast` must not depend
+ * on anything but its argument: what it throws is thrown for good, and the message is parked with `upcast-failed`.
  */
 export function upcastFrom<E extends EventDefinition, const To>(
   old: E,

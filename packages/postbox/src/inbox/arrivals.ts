@@ -49,7 +49,8 @@ function knownBy(message: Message, consumer: string, id: CheckedInbox["id"]): st
     cause = thrown;
   }
   throw new PermanentError(
-    `a message of type ${message.type} has no id for the inbox of ${consumer}, so nobody can tell whether it was handled; ` +
+    `a message of type ${message.type} has no id for the inbox of ${consumer}, so nobody can tell whether it was ` +
+      "handled; " +
       "let its publisher give one, or mend the inbox's option 'id'",
     { code: "message-id-missing", cause },
   );

@@ -77,7 +77,10 @@ export class Arrived {
     }
   }
 
-  /** What can never be stored as it is, is parked: in the box, where that is possible. What could not be parked comes again. */
+  /**
+   * What can never be stored as it is, is parked: in the box, where that is possible. What could not be parked comes
+   * again.
+   */
   async park(delivery: Delivery, error: Error, giveUp: AbortSignal, arrival?: Arrival): Promise<void> {
     const { consumer, inbox, remember, telemetry } = this.#options;
     try {

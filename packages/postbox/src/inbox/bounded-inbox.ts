@@ -7,8 +7,8 @@ import type { Inbox } from "../store.js";
 export type Keeping = Pick<Inbox<never>, "keep" | "setAside">;
 
 /**
- * The same, but no call takes longer than `limitMs`, or than its signal allows: a connection that was cut without a word would stop a
- * consumer for ever. A call that was given up may still have happened; then the message is known.
+ * The same, but no call takes longer than `limitMs`, or than its signal allows: a connection that was cut without a
+ * word would stop a consumer for ever. A call that was given up may still have happened; then the message is known.
  */
 export function boundedInbox(inbox: Keeping, limitMs: number, runtime: Runtime): Keeping {
   const late = () =>

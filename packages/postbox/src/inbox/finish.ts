@@ -10,8 +10,8 @@ export function claimOf({ kept, consumer }: BaseContext): Claim | undefined {
 }
 
 /**
- * Handles what came out of the box, and takes it out in the same transaction. Last of all: until then its lane may be lost, and
- * whoever has it would wait for this handler.
+ * Handles what came out of the box, and takes it out in the same transaction. Last of all: until then its lane may be
+ * lost, and whoever has it would wait for this handler.
  */
 export async function finish<Tx>(
   inbox: Inbox<Tx>,
@@ -26,7 +26,8 @@ export async function finish<Tx>(
   if (!(await inbox.handled(tx, arrival, claim.row, claim.epoch))) {
     throw new PostboxError(
       "delivery-revoked",
-      `message ${arrival.id} is another's by now, who handles it: the lease ran out, or somebody has moved it; this transaction rolls back`,
+      `message ${arrival.id} is another's by now, who handles it: the lease ran out, or somebody has moved it; ` +
+        "this transaction rolls back",
     );
   }
   if (runtime.failpoint) await runtime.failpoint("inbox.finished");

@@ -5,18 +5,21 @@ import type { RememberOptions } from "../store.js";
 
 export interface InboxOptions {
   /**
-   * What a message is known by; two of one consumer with the same are one message. Without an answer it is parked. Defaults to
-   * its id; where ids are unique per source only, give `({ source, id }) => source + " " + id`.
+   * What a message is known by; two of one consumer with the same are one message. Without an answer it is parked.
+   * Defaults to its id; where ids are unique per source only, give `({ source, id }) => source + " " + id`.
    */
   readonly id?: (message: Message) => string | undefined;
-  /** Keeps a hash of the data: a message that comes with a known id and other data is parked and told. Defaults to false. */
+  /**
+   * Keeps a hash of the data: a message that comes with a known id and other data is parked and told. Defaults to
+   * false.
+   */
   readonly detectMismatch?: boolean;
   /** Remembers the data, too. Defaults to false. */
   readonly storePayload?: boolean;
   /**
-   * How long an id is remembered: from its arrival, or from the message's own `time` where that is later. A message whose `time` is
-   * further back, and whose id is not remembered, is parked: it may have been handled. Must be longer than the broker may redeliver.
-   * Defaults to 30 days.
+   * How long an id is remembered: from its arrival, or from the message's own `time` where that is later. A message
+   * whose `time` is further back, and whose id is not remembered, is parked: it may have been handled. Must be longer
+   * than the broker may redeliver. Defaults to 30 days.
    */
   readonly retentionMs?: number;
   /** How often to forget what is older than that. Defaults to 3,600,000. */

@@ -43,7 +43,8 @@ it("a stop while the store is away gives back all that waits, and what waits to 
   });
   const [stop, end] = [new AbortController(), new AbortController()];
   const running = intake.run(stop.signal, end.signal, new AbortController().signal);
-  // As a receiver does: one after the other, each when the one before was taken; and it ends when it has handed over its last.
+  // As a receiver does: one after the other, each when the one before was taken; and it ends when it has handed over
+  // its last.
   const receiving = (async () => {
     for (let at = 0; at < 10 && !stop.signal.aborted; at++) await intake.take(deliveryOf(`m${at}`));
   })().finally(() => end.abort());

@@ -37,8 +37,8 @@ export class Intake {
   }
 
   /**
-   * Until `end`; what is not stored by then is given back, and from `stop` on what cannot be stored at once. A call to the store that
-   * takes until `giveUp` is given up: a stop does not wait for a store that gives no answer.
+   * Until `end`; what is not stored by then is given back, and from `stop` on what cannot be stored at once. A call to
+   * the store that takes until `giveUp` is given up: a stop does not wait for a store that gives no answer.
    */
   async run(stop: AbortSignal, end: AbortSignal, giveUp: AbortSignal): Promise<void> {
     const { batchSize, backoff, runtime } = this.#options;
@@ -63,8 +63,8 @@ export class Intake {
   }
 
   /**
-   * Stores a batch and settles it. If that fails, the batch is back in the queue, to be stored `at-once` or `later`, or `over`: its only
-   * delivery was settled in another way.
+   * Stores a batch and settles it. If that fails, the batch is back in the queue, to be stored `at-once` or `later`, or
+   * `over`: its only delivery was settled in another way.
    */
   async #store(
     batch: readonly Delivery[],

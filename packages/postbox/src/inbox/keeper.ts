@@ -14,8 +14,9 @@ import { Intake, type IntakeOptions } from "./intake.js";
 import { receiveKept } from "./kept-receiver.js";
 
 /**
- * Keeps in the box of a consumer what is not handled at once, and hands it over from there. `first` says which deliveries are
- * kept before they are handled: all, or those that came before, since one of them may have ended a process.
+ * Keeps in the box of a consumer what is not handled at once, and hands it over from there. `first` says which
+ * deliveries are kept before they are handled: all, or those that came before, since one of them may have ended a
+ * process.
  */
 export function createKeeper<Tx>(
   store: Store<Tx>,
@@ -149,7 +150,10 @@ function cameBefore({ attempt, redelivered }: Delivery): boolean {
   return redelivered === true || attempt > 1;
 }
 
-/** The message is known already, or cannot be: refused for that, or its handler has committed its id with a COMMIT of its own. */
+/**
+ * The message is known already, or cannot be: refused for that, or its handler has committed its id with a COMMIT of
+ * its own.
+ */
 const known: ReadonlySet<string> = new Set([
   "message-differs",
   "message-too-old",
@@ -170,7 +174,8 @@ function checkWindow(consumer: string, { name, redeliveryWindowMs }: Receiver, r
   if (redeliveryWindowMs === undefined || redeliveryWindowMs <= retentionMs) return;
   throw new ConfigError(
     "option-invalid",
-    `the inbox of ${consumer} forgets after ${retentionMs} ms what ${name} may deliver again for ${redeliveryWindowMs} ms; ` +
+    `the inbox of ${consumer} forgets after ${retentionMs} ms what ${name} may deliver again for ` +
+      `${redeliveryWindowMs} ms; ` +
       "raise retentionMs to at least that",
     { path: "retentionMs" },
   );

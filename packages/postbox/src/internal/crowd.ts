@@ -4,8 +4,9 @@ export interface Member {
 }
 
 /**
- * Things that come and go by the thousand, each in one crowd at a time. A Set or Map would do, but not for the garbage collector: each time
- * that one has grown over what was deleted from it, its old table keeps alive what it held until the next full collection.
+ * Things that come and go by the thousand, each in one crowd at a time. A Set or Map would do, but not for the garbage
+ * collector: each time that one has grown over what was deleted from it, its old table keeps alive what it held until
+ * the next full collection.
  */
 export interface Crowd<T extends Member> extends Iterable<T> {
   readonly size: number;

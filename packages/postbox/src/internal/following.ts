@@ -1,4 +1,6 @@
-/** A signal that is aborted when another one is, or before. Abort it in the end: until then the other one knows of it. */
+/**
+ * A signal that is aborted when another one is, or before. Abort it in the end: until then the other one knows of it.
+ */
 export interface Following {
   readonly signal: AbortSignal;
   abort(): void;

@@ -1,6 +1,9 @@
 import { soundError } from "./sound-error.js";
 
-/** What was thrown, for a text of ours: without the code `unknown`, which says nothing. A connection that several addresses refused has no text. */
+/**
+ * What was thrown, for a text of ours: without the code `unknown`, which says nothing. A connection that several
+ * addresses refused has no text.
+ */
 export function reasonOf(thrown: unknown): string {
   const error = soundError(thrown);
   const code = codeOf(error);

@@ -1,6 +1,8 @@
 const gone = "***";
 
-/** The user-info of a URL. It begins at `://`: a pattern that began with the scheme would begin anew at every letter. */
+/**
+ * The user-info of a URL. It begins at `://`: a pattern that began with the scheme would begin anew at every letter.
+ */
 const userInfo = /:\/\/[^\s/"'`<>\\]*@/g;
 /** The same with an unescaped `/` in the password, which a port is not. Bounded, as it may run over the next URL. */
 const userInfoWithSlash = /:\/\/[^\s/:@["'`<>\\]*:(?!\d{1,5}(?:[/?#]|$))[^\s"'`<>\\]{0,200}@/g;
@@ -16,7 +18,9 @@ const name = [
   "authorization",
   "(?:api|access|account|private|secret|signing)[-_ .]?key",
 ].join("|");
-/** How the name is quoted, and what stands between it and its value: `:`, `=`, `=>`, or a comma between two in quotes. */
+/**
+ * How the name is quoted, and what stands between it and its value: `:`, `=`, `=>`, or a comma between two in quotes.
+ */
 const between = "(?:\\\\{0,3}[\"'`]|%22)?\\s{0,4}(?:=>|[:=]|%3[AD]|(?<=[\"']),(?=\\s{0,4}\\\\{0,3}[\"']))\\s{0,4}";
 const beforeValue = new RegExp(`(?:${name})s?\\d{0,3}${between}`, "gi");
 
@@ -41,16 +45,17 @@ const basic = /\b(?:[Bb]asic|BASIC)\s{1,4}(?=[\w+/-]*(?:[0-9=+/]|[a-z][A-Z]))[\w
 const jsonWebToken = /(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*/g;
 
 /**
- * What a terminal acts upon: C0 but for tab and line feed, DEL, C1 (U+009B begins an escape sequence as ESC [ does), and what breaks a line
- * or changes the direction of a text. An error may quote what an attacker wrote, and operators read it in a terminal.
+ * What a terminal acts upon: C0 but for tab and line feed, DEL, C1 (U+009B begins an escape sequence as ESC [ does),
+ * and what breaks a line or changes the direction of a text. An error may quote what an attacker wrote, and operators
+ * read it in a terminal.
  */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
 const controlCharacters = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
 
 /**
- * A text without control characters, and without the secrets that errors of drivers, brokers and HTTP clients tend to carry: user-info in URLs, values of
- * passwords, tokens and keys in the usual spellings, credentials of HTTP. Takes time in proportion to the text. It is a
- * net and no proof: a secret in plain prose goes through it.
+ * A text without control characters, and without the secrets that errors of drivers, brokers and HTTP clients tend to
+ * carry: user-info in URLs, values of passwords, tokens and keys in the usual spellings, credentials of HTTP. Takes
+ * time in proportion to the text. It is a net and no proof: a secret in plain prose goes through it.
  */
 export function scrub(text: string): string {
   // First: one in the middle of a word would hide it from what follows.
@@ -93,8 +98,8 @@ function valueAt(text: string, start: number): [from: number, to: number] {
 }
 
 /**
- * Whether this quote ends a value that began with `level` backslashes: none in a string, one in a string within a string,
- * three one deeper. A quote or a backslash of the value itself has that many more, and as many again.
+ * Whether this quote ends a value that began with `level` backslashes: none in a string, one in a string within a
+ * string, three one deeper. A quote or a backslash of the value itself has that many more, and as many again.
  */
 function endsAt(text: string, from: number, at: number, level: number): boolean {
   let backslashes = 0;

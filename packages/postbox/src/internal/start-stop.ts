@@ -3,8 +3,8 @@ import { ConfigError } from "../errors.js";
 /** `start` and `stop` for something that has `run(signal)`: at most one run at a time, and `stop` waits for its end. */
 export interface StartStop<Args extends readonly unknown[]> {
   /**
-   * Resolves to true when it runs, and to false if it was stopped before it did. Rejects if the run fails before that; if nobody awaits
-   * it, telemetry reports the failure and the process goes on. Throws at once if it runs already.
+   * Resolves to true when it runs, and to false if it was stopped before it did. Rejects if the run fails before that;
+   * if nobody awaits it, telemetry reports the failure and the process goes on. Throws at once if it runs already.
    */
   start(...args: Args): Promise<boolean>;
   stop(): Promise<void>;

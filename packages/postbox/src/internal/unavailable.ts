@@ -4,7 +4,9 @@ import { reasonOf } from "./reason-of.js";
 /** The error for a database that cannot be reached: nothing is wrong with any message, and no attempt is counted. */
 export function unavailable(storeName: string, error: unknown): PostboxError {
   if (error instanceof PostboxError) return error;
-  const text = `${storeName} cannot be reached: ${reasonOf(error)}; it is tried again, so look at the database, its limit of connections and the network`;
+  const text =
+    `${storeName} cannot be reached: ${reasonOf(error)}; it is tried again, so look at the database, its limit of ` +
+    "connections and the network";
   return new PostboxError("store-unavailable", text, { cause: error });
 }
 

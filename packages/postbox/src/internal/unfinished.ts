@@ -16,21 +16,22 @@ interface Noticing<Tx> {
 const transactions = new WeakMap<object, UnderWay>();
 
 /**
- * Runs a publish into a transaction, which must not end before it. In a transaction that its user has opened, nothing can wait for it: if
- * it is not awaited and fails, that is an unhandled rejection, which Node.js tells.
+ * Runs a publish into a transaction, which must not end before it. In a transaction that its user has opened, nothing
+ * can wait for it: if it is not awaited and fails, that is an unhandled rejection, which Node.js tells.
  */
 export function unfinishedIn<R>(tx: unknown, work: () => Promise<R>): Promise<R> {
   const running = transactions.get(tx as object)?.publishes;
   if (running === undefined) return work();
-  // Its rejection is not handled here: if the user does not await it, Node.js must report it, or the message would be lost silently.
+  // Its rejection is not handled here: if the user does not await it, Node.js must report it, or the message would be
+  // lost silently.
   const publishing: Promise<R> = work().finally(() => void running.delete(publishing));
   running.add(publishing);
   return publishing;
 }
 
 /**
- * Runs the function of a transaction. Publishes that it did not wait for are waited for here, so that none is written behind its
- * ROLLBACK; and if there were any, it fails with `not-awaited`.
+ * Runs the function of a transaction. Publishes that it did not wait for are waited for here, so that none is written
+ * behind its ROLLBACK; and if there were any, it fails with `not-awaited`.
  */
 export function withAllFinished<Tx, R>(tx: Tx, work: (tx: Tx) => Promise<R>, library?: Noticing<Tx>): Promise<R> {
   const underWay: UnderWay<Tx> = { tx, publishes: new Set(), library };
@@ -53,7 +54,8 @@ export function withAllFinished<Tx, R>(tx: Tx, work: (tx: Tx) => Promise<R>, lib
 }
 
 /**
- * Rejects with `not-awaited` if a publish into the transaction, or a statement of it, is still under way; undefined if nothing is.
+ * Rejects with `not-awaited` if a publish into the transaction, or a statement of it, is still under way; undefined if
+ * nothing is.
  */
 export function refuseUnfinished(tx: unknown): Promise<void> | undefined {
   const underWay = typeof tx === "object" && tx !== null ? transactions.get(tx) : undefined;
@@ -65,7 +67,8 @@ async function refuse<Tx>(underWay: UnderWay<Tx>): Promise<never> {
   const { count, reason } = await finish(underWay);
   throw new PostboxError(
     "not-awaited",
-    `${count === 1 ? "a publish was" : `${count} publishes were`} still under way when the transaction's function ended, ` +
+    `${count === 1 ? "a publish was" : `${count} publishes were`} still under way when the transaction's function ` +
+      "ended, " +
       "so everything was rolled back; await every publish before the function returns",
     { cause: reason },
   );

@@ -8,8 +8,9 @@ interface Waiting extends Member {
 const crowds = new WeakMap<AbortSignal, Crowd<Waiting>>();
 
 /**
- * Calls `task` when the signal is aborted, or at once if it is, unless the function that it returns is called before. For signals that
- * outlive many waits: to add and remove a listener for each costs more, and leaves more to the garbage collector.
+ * Calls `task` when the signal is aborted, or at once if it is, unless the function that it returns is called before.
+ * For signals that outlive many waits: to add and remove a listener for each costs more, and leaves more to the garbage
+ * collector.
  */
 export function whenAborted(signal: AbortSignal, task: () => void): () => void {
   if (signal.aborted) {

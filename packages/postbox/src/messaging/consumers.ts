@@ -82,7 +82,8 @@ export function createConsumers(
       if (receiver === undefined) {
         throw new ConfigError(
           "option-invalid",
-          `consumer ${name} has nothing to run on; give createMessaging 'receiver', such as broker.receiver(), or run it with one`,
+          `consumer ${name} has nothing to run on; give createMessaging 'receiver', such as broker.receiver(), or ` +
+            "run it with one",
           { path: "receiver" },
         );
       }

@@ -25,8 +25,8 @@ type NeedsStore<Outbox, Inbox> = [Outbox] extends [true]
     : unknown;
 
 /**
- * Makes the publisher, the relay and the consumers of a service, with the outbox and the inbox each on or off. Also what is
- * given for a part that is off is checked, so that turning it on brings no surprise.
+ * Makes the publisher, the relay and the consumers of a service, with the outbox and the inbox each on or off. Also
+ * what is given for a part that is off is checked, so that turning it on brings no surprise.
  */
 export function createMessaging<
   S extends AnyStore | undefined = AnyStore | undefined,

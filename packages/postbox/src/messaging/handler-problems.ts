@@ -16,7 +16,8 @@ export function handlerProblems(
     const count = slowHandlers.length;
     const isFull = count >= concurrency;
     const text =
-      `${count} of the ${concurrency} handlers of ${consumer} that may run at a time have run for too long, the oldest for ` +
+      `${count} of the ${concurrency} handlers of ${consumer} that may run at a time have run for too long, the ` +
+      "oldest for " +
       `${duration(runningMs)}, with message ${id} of type ${type}; ` +
       `${isFull ? "this process handles no other message" : "what comes behind them, of their keys, waits"}: ` +
       "give what they wait for a time limit, or end them by the middleware timeout(ms)";

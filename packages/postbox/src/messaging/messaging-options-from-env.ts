@@ -59,9 +59,9 @@ const prefix = "POSTBOX_";
 const testPrefix = `${prefix}TEST_`;
 
 /**
- * Reads options for `createMessaging` from variables, such as those of `process.env`: the library itself never looks there.
- * A value that cannot be read, an empty one included, is an error, and so is an unknown variable that begins with `POSTBOX_`.
- * No error repeats a value, which may hold a password.
+ * Reads options for `createMessaging` from variables, such as those of `process.env`: the library itself never looks
+ * there. A value that cannot be read, an empty one included, is an error, and so is an unknown variable that begins
+ * with `POSTBOX_`. No error repeats a value, which may hold a password.
  */
 export function messagingOptionsFromEnv(env: Readonly<Record<string, string | undefined>>): EnvMessagingOptions {
   const options: Partial<Record<keyof EnvMessagingOptions, unknown>> = {};

@@ -27,13 +27,22 @@ export interface MessagingOptions<
   readonly source?: string;
   /** The name of a consumer that is given none. Defaults to the service's name. */
   readonly group?: string;
-  /** Where outbox and inbox are; handlers get its transactions, whatever is on. Needed as soon as one of the two is on. Defaults to none. */
+  /**
+   * Where outbox and inbox are; handlers get its transactions, whatever is on. Needed as soon as one of the two is on.
+   * Defaults to none.
+   */
   readonly store?: S;
   /** To the broker: the relay's, or with the outbox off the publisher's. */
   readonly sender: Sender;
-  /** What consumers run on: one for all, or one for each by its name. `run` and `start` need it for them. Defaults to none. */
+  /**
+   * What consumers run on: one for all, or one for each by its name. `run` and `start` need it for them. Defaults to
+   * none.
+   */
   readonly receiver?: Receiver | ((consumer: string) => Receiver);
-  /** Whether what is published is stored first, in the publisher's transaction, and sent by the relay. Defaults to false. */
+  /**
+   * Whether what is published is stored first, in the publisher's transaction, and sent by the relay. Defaults to
+   * false.
+   */
   readonly outbox?: Outbox;
   /** Whether consumers handle each message once: see `inbox` and `durableInbox`. Defaults to false. */
   readonly inbox?: Inbox;
@@ -45,11 +54,16 @@ export interface MessagingOptions<
   readonly maxAttempts?: number;
   /** Beside JSON and bytes, which are built in. Defaults to none. */
   readonly codecs?: readonly Codec[];
-  /** Wakes the relay: see `OutboxOptions` and `RelayOptions`. Defaults to one that wakes the relay of this messaging. */
+  /**
+   * Wakes the relay: see `OutboxOptions` and `RelayOptions`. Defaults to one that wakes the relay of this messaging.
+   */
   readonly notifier?: Notifier | false;
   /** Listens to what happens in all parts. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
-  /** More for publishing; each option counts where it can: `strictKeyOrder` with the outbox, `publishTimeoutMs` without. Defaults to none. */
+  /**
+   * More for publishing; each option counts where it can: `strictKeyOrder` with the outbox, `publishTimeoutMs` without.
+   * Defaults to none.
+   */
   readonly publisherOptions?: Omit<
     OutboxOptions & DirectPublisherOptions,
     "source" | "codecs" | "telemetry" | "runtime" | "notifier"
@@ -132,7 +146,8 @@ export function requireStore(who: string, store: AnyStore | undefined): AnyStore
   if (store !== undefined) return store;
   throw new ConfigError(
     "option-invalid",
-    `${who} is on and has no store to be in; give createMessaging 'store', such as postgresStore({ pool }), or turn it off`,
+    `${who} is on and has no store to be in; give createMessaging 'store', such as postgresStore({ pool }), or ` +
+      "turn it off",
     { path: "store" },
   );
 }

@@ -61,7 +61,9 @@ export interface ConsumerOptions<
   readonly inboxOptions?: InboxOptions;
   /** Of the transaction around its handlers. Defaults to the database's own default. */
   readonly isolation?: IsolationLevel;
-  /** Middleware that must stand outside of the transaction: `(router) => router.use(timeout(5_000))`. Defaults to none. */
+  /**
+   * Middleware that must stand outside of the transaction: `(router) => router.use(timeout(5_000))`. Defaults to none.
+   */
   readonly outside?: (router: Router<BaseContext & Acking<Ack>>) => Router<Outer>;
 }
 
@@ -79,8 +81,8 @@ export interface Messaging<
 > {
   /**
    * Outbox on: publishes into the transaction of the store that surrounds the caller; outside of one it rejects with
-   * `transaction-missing`. Outbox off: straight to the broker, whether or not a transaction around it commits; then there is no
-   * `cancel`, since nothing is scheduled.
+   * `transaction-missing`. Outbox off: straight to the broker, whether or not a transaction around it commits; then
+   * there is no `cancel`, since nothing is scheduled.
    */
   readonly publisher: PublisherOf<Outbox>;
   /** Outbox on: a publisher into `tx`, for a transaction that the store did not open. Outbox off: `publisher`. */
@@ -90,9 +92,9 @@ export interface Messaging<
   /** From the outbox to the broker; undefined while the outbox is off. */
   readonly relay: Outbox extends true ? Relay : undefined;
   /**
-   * Makes a consumer: a router with everything that the switches ask for, so that `.on(event, handler)` comes next. From the
-   * outside in: `correlation`, what `outside` adds, `publishOutputs` (both off), `transaction` (with a store), the inbox,
-   * `outboxOutputs`. A second one of the same name is an error. Its name defaults to `group`, or `service`.
+   * Makes a consumer: a router with everything that the switches ask for, so that `.on(event, handler)` comes next.
+   * From the outside in: `correlation`, what `outside` adds, `publishOutputs` (both off), `transaction` (with a store),
+   * the inbox, `outboxOutputs`. A second one of the same name is an error. Its name defaults to `group`, or `service`.
    */
   consumer<
     Ack extends AckFor<S> = "on-success",
@@ -103,30 +105,33 @@ export interface Messaging<
     options?: ConsumerOptions<Ack, Own, Outer>,
   ): Router<Outer & InTransactionOf<S> & OutputsOf<Outbox, Effective<Own, Inbox>>>;
   /**
-   * Makes what all consumers need at the broker, such as their queues with bindings, and receives nothing: see `Router.prepare`. For a
-   * step of a deployment before the publishers of new events start.
+   * Makes what all consumers need at the broker, such as their queues with bindings, and receives nothing: see
+   * `Router.prepare`. For a step of a deployment before the publishers of new events start.
    */
   prepare(): Promise<void>;
   /**
-   * Runs all consumers, and the relay where there is one, until the signal is aborted or `stop` or `close` is called. The relay begins
-   * when the consumers receive, so that their queues get what it sends; it ends after them, so that it still sends what it can of theirs.
-   * One that fails ends the others, and this rejects with its error.
+   * Runs all consumers, and the relay where there is one, until the signal is aborted or `stop` or `close` is called.
+   * The relay begins when the consumers receive, so that their queues get what it sends; it ends after them, so that it
+   * still sends what it can of theirs. One that fails ends the others, and this rejects with its error.
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * Starts all consumers, and then the relay where there is one, so that their queues get what it sends. Resolves to true when all of
-   * them run, and to false if `stop` or `close` was called first. Rejects as soon as one fails for what no retry can mend. You need not
-   * await it: telemetry reports one that fails, the others go on, and `stop` rejects with its error. Throws `already-started` while one
-   * of the consumers runs.
+   * Starts all consumers, and then the relay where there is one, so that their queues get what it sends. Resolves to
+   * true when all of them run, and to false if `stop` or `close` was called first. Rejects as soon as one fails for
+   * what no retry can mend. You need not await it: telemetry reports one that fails, the others go on, and `stop`
+   * rejects with its error. Throws `already-started` while one of the consumers runs.
    */
   start(): Promise<boolean>;
   /** Stops the consumers, then the relay, and waits for them. */
   stop(): Promise<void>;
-  /** What is wrong: with all boxes of the store (see `Store.health`), the connections to the broker, and handlers that do not end. */
+  /**
+   * What is wrong: with all boxes of the store (see `Store.health`), the connections to the broker, and handlers that
+   * do not end.
+   */
   health(options?: HealthOptionsOf<S>): Promise<Health<ProblemOf<S> | TransportProblem | HandlerProblem>>;
   /**
-   * Stops everything and closes the sender: after it nothing of this keeps the process alive. What you opened yourself, such as the
-   * pool, is yours to end, after this.
+   * Stops everything and closes the sender: after it nothing of this keeps the process alive. What you opened yourself,
+   * such as the pool, is yours to end, after this.
    */
   close(): Promise<void>;
   /** The same as `close`, for `await using`. */

@@ -2,7 +2,10 @@ import { gate } from "@postbox/testkit";
 import { describe, expect, it } from "vitest";
 import { type Running, runTogether } from "./run-together.js";
 
-/** Writes down when it begins and when it has ended; fails when it is told to. It is ready at once, or when `readiness` opens. */
+/**
+ * Writes down when it begins and when it has ended; fails when it is told to. It is ready at once, or when `readiness`
+ * opens.
+ */
 function part(name: string, told: string[], readiness = opened()) {
   const failure = gate();
   let fails = false;

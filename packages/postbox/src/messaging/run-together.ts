@@ -11,8 +11,8 @@ export interface Running {
 }
 
 /**
- * Several that run as one. Those of `last` begin when all of `first` are ready or have failed, and are told to end when all of `first`
- * have ended.
+ * Several that run as one. Those of `last` begin when all of `first` are ready or have failed, and are told to end when
+ * all of `first` have ended.
  */
 export function runTogether(first: readonly Running[], last: readonly Running[]): Running {
   /** Changes with every start and stop: what was to begin later does not begin any more. */

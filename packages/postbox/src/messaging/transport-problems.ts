@@ -30,8 +30,10 @@ function problemsOf(
   const who = whose.end === "sender" ? `the ${transport} sender` : `the ${transport} receiver of ${whose.consumer}`;
   const text =
     status === "down"
-      ? `${who} has had no connection for ${duration(forMs)}: ${lastFailure?.text ?? "it was lost"}; ${adviceFor(lastFailure?.text)}`
-      : `${who} is connected, but its broker has taken nothing for ${duration(forMs)}; look for its alarms of memory and disk`;
+      ? `${who} has had no connection for ${duration(forMs)}: ${lastFailure?.text ?? "it was lost"}; ` +
+        `${adviceFor(lastFailure?.text)}`
+      : `${who} is connected, but its broker has taken nothing for ${duration(forMs)}; look for its alarms of ` +
+        "memory and disk";
   return [{ code: `transport-${status}`, severity: "error", text, transport, since, ...whose }];
 }
 

@@ -12,8 +12,9 @@ import type { Remembered, Store } from "../store.js";
  * effects commit together or not at all. A message that is remembered already skips the handler and is acked.
  * The same message delivered twice at once: the second waits for the first one's end.
  *
- * What fails is kept in the consumer's box, `inbox/<consumer>`, and acked; it is handled from there, until `maxAttempts` of the router
- * are spent, and parked there then. So is what the broker delivers again and nobody knows: it may have ended a process.
+ * What fails is kept in the consumer's box, `inbox/<consumer>`, and acked; it is handled from there, until
+ * `maxAttempts` of the router are spent, and parked there then. So is what the broker delivers again and nobody knows:
+ * it may have ended a process.
  */
 export function inbox<Tx>(
   store: Store<Tx>,

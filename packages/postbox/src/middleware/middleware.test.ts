@@ -445,7 +445,8 @@ describe("wrong order at run time", () => {
       [transaction(other), outboxOutputs(w.outbox)],
     ],
     [
-      "inbox() cannot stand inside publishOutputs(publisher), which would lose messages in a crash after the commit: use outboxOutputs(outbox) instead",
+      "inbox() cannot stand inside publishOutputs(publisher), which would lose messages in a crash after the " +
+        "commit: use outboxOutputs(outbox) instead",
       [publishOutputs(w.publisher), transaction(w.store), inbox(w.store)],
     ],
   ])("%s", (sentence, middleware) => {

@@ -6,8 +6,8 @@ import { descending, lineageOf } from "./lineage.js";
 /**
  * What the handler returns goes straight to the broker, after everything inside has committed. When publishing fails,
  * the message counts as failed and is handled again, so handlers behind it must bear being repeated: this is why the
- * inbox does not fit inside. With `ack: "forward"` the next message is handled while the broker confirms. Outputs carry the
- * same `correlationid` and `causationid` as those of `outboxOutputs`.
+ * inbox does not fit inside. With `ack: "forward"` the next message is handled while the broker confirms. Outputs carry
+ * the same `correlationid` and `causationid` as those of `outboxOutputs`.
  */
 export function publishOutputs(publisher: Publisher): Middleware<"publishOutputs", None, PublishesOutputs, "tx"> {
   return {

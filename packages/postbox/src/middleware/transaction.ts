@@ -16,11 +16,11 @@ const conflictDelay = exponential({ initialMs: 5, maxMs: 500, jitter: 1 });
 const mostTries = 10;
 
 /**
- * BEGIN … COMMIT around everything inside. What fails for others that ran beside it (a deadlock, a serialization failure) is
- * run again, all of it, up to ten times. A failure inside, or a handler that was told to give up (`context.signal`),
- * rolls everything back. A handler that was told and does not end loses its transaction by force (`delivery.abandoned`): nothing that
- * it still does can commit, so it is not waited for. The message is acked after the COMMIT; when the process dies between the two, it
- * is delivered again, which `inbox(store)` notices.
+ * BEGIN … COMMIT around everything inside. What fails for others that ran beside it (a deadlock, a serialization
+ * failure) is run again, all of it, up to ten times. A failure inside, or a handler that was told to give up
+ * (`context.signal`), rolls everything back. A handler that was told and does not end loses its transaction by force
+ * (`delivery.abandoned`): nothing that it still does can commit, so it is not waited for. The message is acked after
+ * the COMMIT; when the process dies between the two, it is delivered again, which `inbox(store)` notices.
  */
 export function transaction<Tx>(
   store: Store<Tx>,

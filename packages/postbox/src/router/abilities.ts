@@ -9,14 +9,16 @@ export function checkAbilities(consumer: string, receiver: Receiver, middleware:
   if (settles === "in-order" && inbox === undefined) {
     throw new ConfigError(
       "middleware-order",
-      `router ${consumer}: the broker of ${name} cannot retry or park a single message, so a failed one needs an inbox to go to; ` +
+      `router ${consumer}: the broker of ${name} cannot retry or park a single message, so a failed one needs an ` +
+        "inbox to go to; " +
         "add .use(transaction(store)).use(inbox(store)) before .on(...)",
     );
   }
   if (redelivery === "unknown" && inbox?.storesFirst !== true) {
     throw new ConfigError(
       "middleware-order",
-      `router ${consumer}: the broker of ${name} does not tell redelivered messages, so one that crashes its process would do so forever; ` +
+      `router ${consumer}: the broker of ${name} does not tell redelivered messages, so one that crashes its ` +
+        "process would do so forever; " +
         "add .use(transaction(store)).use(durableInbox(store)) before .on(...), which stores messages first",
     );
   }

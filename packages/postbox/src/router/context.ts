@@ -6,7 +6,10 @@ import type { Kept, Origin } from "../transport.js";
 
 /** What every handler and middleware finds. Middleware adds to it; each addition has a name of its own. */
 export interface BaseContext {
-  /** The message as it arrived, also of an older type; the handler's first argument is its data, decoded, upcast and validated. */
+  /**
+   * The message as it arrived, also of an older type; the handler's first argument is its data, decoded, upcast and
+   * validated.
+   */
   readonly message: Message;
   /** 1 for the first delivery. */
   readonly attempt: number;
@@ -19,8 +22,8 @@ export interface BaseContext {
   /** Of what an inbox keeps: the inbox's own affair. */
   readonly kept?: Kept;
   /**
-   * Aborted when the handler should give up: a timeout, the message's expiry, or the end of a graceful stop. Without an inbox, also when
-   * the broker takes the message back.
+   * Aborted when the handler should give up: a timeout, the message's expiry, or the end of a graceful stop. Without an
+   * inbox, also when the broker takes the message back.
    */
   readonly signal: AbortSignal;
   readonly telemetry: Telemetry;

@@ -31,7 +31,10 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
   return new UntypedRouter(consumer, options);
 }
 
-/** A router without the types of its context. Its methods are bound: they are handed over as they are, `router.stop` to a signal's listener. */
+/**
+ * A router without the types of its context. Its methods are bound: they are handed over as they are, `router.stop` to
+ * a signal's listener.
+ */
 class UntypedRouter {
   readonly #consumer: string;
   readonly #options: RouterOptions;
@@ -165,8 +168,10 @@ class UntypedRouter {
   #tellConstrained({ consumers, concurrency, maxTransactions }: Shortage): void {
     const { consumer, telemetry } = this.#runOptions;
     const text =
-      `up to ${concurrency} handlers of ${consumers.join(", ")} run at a time, each in a transaction, and the pool has ${maxTransactions} ` +
-      `${maxTransactions === 1 ? "connection" : "connections"} for them and for everything else, such as requests; make the pool larger, ` +
+      `up to ${concurrency} handlers of ${consumers.join(", ")} run at a time, each in a transaction, and the pool ` +
+      `has ${maxTransactions} ` +
+      `${maxTransactions === 1 ? "connection" : "connections"} for them and for everything else, such as requests; ` +
+      "make the pool larger, " +
       "or lower 'concurrency' until all together leave some";
     const error = new PostboxError("option-invalid", text);
     telemetry({ name: "router.constrained", consumer, consumers, concurrency, maxTransactions, error });

@@ -7,7 +7,10 @@ import type { SessionOptions } from "./session.js";
 import type { TrackedDelivery } from "./tracked-delivery.js";
 import { createUnknownTypes } from "./unknown-types.js";
 
-/** Decides what becomes of deliveries that were not handled, and settles them so. No call rejects, but for `unknownType`. */
+/**
+ * Decides what becomes of deliveries that were not handled, and settles them so. No call rejects, but for
+ * `unknownType`.
+ */
 export interface Failures {
   /** Its handling, or its acknowledgement, has failed with this. */
   settle(delivery: TrackedDelivery, thrown: unknown): Promise<void>;
@@ -40,12 +43,15 @@ export function createFailures(
     const retryInMs = unknownTypes.retryInMs(delivery.message);
     if (retryInMs === undefined) {
       const text =
-        `${consumer} has no handler for ${type}, and no other instance handled it within ${options.unknownWaitMs} ms; ` +
+        `${consumer} has no handler for ${type}, and no other instance handled it within ${options.unknownWaitMs} ` +
+        "ms; " +
         'register one with .on(...), or choose onUnknownType: "ignore"';
       return settleAs(delivery, { to: "park", error: new PermanentError(text, { code: "no-handler" }) });
     }
     if (stopping.aborted) return delivery.release();
-    const text = `this instance of ${consumer} has no handler for ${type}, and leaves it to another one; if none has one, register it with .on(...)`;
+    const text =
+      `this instance of ${consumer} has no handler for ${type}, and leaves it to another one; if none has one, ` +
+      "register it with .on(...)";
     const error = new PostboxError("no-handler", text);
     // Past the keeper, if the broker can: it brings it to any instance, a box only to the one that owns its lane.
     return settlesAlone(delivery, options.settles)
@@ -56,7 +62,8 @@ export function createFailures(
   async function failed(delivery: TrackedDelivery, thrown: unknown): Promise<void> {
     const error = soundError(thrown);
     if (delivery.settled) {
-      // Its handler had settled it by hand: too late to decide anything, but not to tell. What a stop gave back has been told.
+      // Its handler had settled it by hand: too late to decide anything, but not to tell. What a stop gave back has
+      // been told.
       if (!giveUp.aborted) telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
       return;
     }
@@ -89,11 +96,16 @@ export function createFailures(
     return delivery.retry(verdict.retryInMs, verdict.error);
   }
 
-  /** Neither the inbox nor the broker can set it aside. Its stream waits for it, which is reported, so that it is not lost. */
+  /**
+   * Neither the inbox nor the broker can set it aside. Its stream waits for it, which is reported, so that it is not
+   * lost.
+   */
   async function holdUp(delivery: TrackedDelivery, cause: Error): Promise<void> {
     const text =
-      `message ${delivery.message.id} of ${consumer} failed, and neither its inbox nor its broker can set it aside: ${cause.message}; ` +
-      "it is handled again, and what is behind it is not committed until then: mend its handler, or skip it at the broker";
+      `message ${delivery.message.id} of ${consumer} failed, and neither its inbox nor its broker can set it ` +
+      `aside: ${cause.message}; ` +
+      "it is handled again, and what is behind it is not committed until then: mend its handler, or skip it at the " +
+      "broker";
     telemetry({ name: "router.failed", consumer, error: new PostboxError("permanent", text, { cause }) });
     await pauseOf(delivery, options.backoff(options.maxAttempts, runtime.random), stopping, runtime);
     return delivery.release();
@@ -112,8 +124,8 @@ export function createFailures(
 }
 
 /**
- * What is thrown for the same message in the same way every time: wrong use, and outputs that cannot be published. A handler that
- * ends its own transaction may commit a part of its work each time.
+ * What is thrown for the same message in the same way every time: wrong use, and outputs that cannot be published. A
+ * handler that ends its own transaction may commit a part of its work each time.
  */
 const hopeless: ReadonlySet<string> = new Set([
   "transaction-ended",

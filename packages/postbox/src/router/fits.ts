@@ -30,7 +30,9 @@ type Missing<C, N> = Exclude<keyof N, keyof C> & string;
 type Foreign<C, N> = { [K in keyof N & keyof C]: C[K] extends N[K] ? never : K }[keyof N & keyof C] & string;
 type Refused<C, M> = RefusesOf<M> & keyof C & string;
 
-/** The middleware itself where it may stand here; else a sentence that says why not. Keep it the whole parameter type. */
+/**
+ * The middleware itself where it may stand here; else a sentence that says why not. Keep it the whole parameter type.
+ */
 export type Fits<C, M> = [Missing<C, NeedsOf<M>>] extends [never]
   ? [Foreign<C, NeedsOf<M>>] extends [never]
     ? [Refused<C, M>] extends [never]
@@ -73,7 +75,10 @@ export function checkFits(given: readonly string[], outer: readonly AnyMiddlewar
 function insideText(name: string, key: string): string {
   const provider = providers[key] ?? "a middleware that adds it";
   if (key === "delivery") {
-    return `${name}() cannot stand behind ${provider}, whose handler could ack before the commit: choose another ack strategy`;
+    return (
+      `${name}() cannot stand behind ${provider}, whose handler could ack before the commit: choose another ack ` +
+      "strategy"
+    );
   }
   if (provider.startsWith(`${name}(`)) return `${name}() is there already: once is enough, remove this one`;
   return key === "published"

@@ -36,9 +36,9 @@ export type HandleInPlace = (
 const mostLosses = 4;
 
 /**
- * If the store cannot do its part, the message keeps its place and is handled again when it can. So does one that failed for
- * another reason than itself, if its broker cannot deliver it later. But a message that was being handled each time the connection was
- * lost may be the reason: such messages are tried one at a time, and not for ever.
+ * If the store cannot do its part, the message keeps its place and is handled again when it can. So does one that
+ * failed for another reason than itself, if its broker cannot deliver it later. But a message that was being handled
+ * each time the connection was lost may be the reason: such messages are tried one at a time, and not for ever.
  */
 export function createHandleInPlace(options: SessionOptions, stopping: AbortSignal): HandleInPlace {
   const { consumer, runtime, telemetry } = options;

@@ -16,12 +16,14 @@ export type UntypedHandler = (data: unknown, context: BaseContext) => unknown;
  */
 export type Handled = "by-handler" | "by-middleware";
 
-/** Something under way. Its result may be known before it has ended: a middleware can give up on what is inside of it. */
+/**
+ * Something under way. Its result may be known before it has ended: a middleware can give up on what is inside of it.
+ */
 export interface Running<R> {
   readonly result: Promise<R>;
   /**
-   * Resolves when nothing of it runs any more, not even a handler that is deaf to its signal. Never rejects. Nothing, where that
-   * is so already: this is asked for every message, and a promise costs more than the question.
+   * Resolves when nothing of it runs any more, not even a handler that is deaf to its signal. Never rejects. Nothing,
+   * where that is so already: this is asked for every message, and a promise costs more than the question.
    */
   ended(): Promise<void> | undefined;
 }
@@ -42,8 +44,8 @@ export function createHandle(
   const innermost = async (context: BaseContext, handling: Handling): Promise<Outputs> => {
     handling.handled = "by-middleware";
     const outputs = outputsOf(await returnedBy(handler, handling.data, context), event, context);
-    // Here as well as at the end of its transaction: by then it may have finished. Until then, it may block the statements of other
-    // middleware.
+    // Here as well as at the end of its transaction: by then it may have finished. Until then, it may block the
+    // statements of other middleware.
     const unfinished = refuseUnfinished((context as Partial<InTransaction<unknown>>).tx);
     if (unfinished !== undefined) await unfinished;
     handling.handled = "by-handler";
@@ -142,7 +144,8 @@ function outputsOf(returned: unknown, event: EventDefinition, context: BaseConte
   if (returned === undefined || returned === null) return [];
   if (!Array.isArray(returned)) {
     throw new PermanentError(
-      `the handler of ${event.type} returned something of type ${typeof returned}; return drafts in an array, or nothing`,
+      `the handler of ${event.type} returned something of type ${typeof returned}; return drafts in an array, or ` +
+        "nothing",
       { code: "outputs-unpublished" },
     );
   }

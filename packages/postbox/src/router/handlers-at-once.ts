@@ -6,7 +6,10 @@ interface Running {
   readonly concurrency: number;
 }
 
-/** As many handlers may run at a time as the pool of their store has connections, or more: they leave none for anything else. */
+/**
+ * As many handlers may run at a time as the pool of their store has connections, or more: they leave none for anything
+ * else.
+ */
 export interface Shortage {
   /** The consumers in this process whose handlers run in transactions of that store. */
   readonly consumers: readonly string[];

@@ -22,8 +22,8 @@ const otherCodes: ReadonlySet<string> = new Set([
 const thrownByHandlers = new WeakSet<object>();
 
 /**
- * Notes that a handler has thrown this. A handler may work on other stores and with other libraries: whatever it throws is the message's
- * own failure, although it may look like one of the store that surrounds the handler.
+ * Notes that a handler has thrown this. A handler may work on other stores and with other libraries: whatever it throws
+ * is the message's own failure, although it may look like one of the store that surrounds the handler.
  */
 export function thrownByHandler(thrown: unknown): unknown {
   if (thrown instanceof PostboxError) thrownByHandlers.add(thrown);
@@ -31,14 +31,17 @@ export function thrownByHandler(thrown: unknown): unknown {
 }
 
 /**
- * Whether a message failed for a reason outside of it: the same message may be handled as soon as that is over, or elsewhere, and spends
- * no attempt.
+ * Whether a message failed for a reason outside of it: the same message may be handled as soon as that is over, or
+ * elsewhere, and spends no attempt.
  */
 export function isTransient(error: unknown): error is PostboxError {
   return isStoreFailure(error) || has(otherCodes, error);
 }
 
-/** Whether it failed because the store around its handler cannot do its part: then no other message can be handled either. */
+/**
+ * Whether it failed because the store around its handler cannot do its part: then no other message can be handled
+ * either.
+ */
 export function isStoreFailure(error: unknown): error is PostboxError {
   return has(storeCodes, error);
 }

@@ -27,9 +27,9 @@ export interface Keeper {
   /** The receiver to run on: what the given one brings, as far as it is not kept first, and what was kept. */
   over(receiver: Receiver): Receiver;
   /**
-   * Takes over a message that failed, and answers with what has become of it. `known`: another one of it was handled or kept
-   * meanwhile. Without an answer it is not kept here, so let its delivery decide. Tries until the signal is aborted, and rejects
-   * then: the message is still the broker's.
+   * Takes over a message that failed, and answers with what has become of it. `known`: another one of it was handled or
+   * kept meanwhile. Without an answer it is not kept here, so let its delivery decide. Tries until the signal is
+   * aborted, and rejects then: the message is still the broker's.
    */
   take(
     delivery: Pick<Delivery, "message" | "origin" | "kept">,

@@ -1,7 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { createKeyQueue } from "./key-queue.js";
 
-/** A queue whose tasks run until they are ended by name; a name is the task's key and a number, or a number alone, and its stream behind an @. */
+/**
+ * A queue whose tasks run until they are ended by name; a name is the task's key and a number, or a number alone, and
+ * its stream behind an @.
+ */
 function world(concurrency: number, maxBuffered = 100) {
   interface Named {
     readonly name: string;

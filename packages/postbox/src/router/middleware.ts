@@ -10,9 +10,9 @@ export type Next<Adds = None> = [keyof Adds] extends [never]
   : (added: Adds) => Promise<Outputs>;
 
 /**
- * Stands around a handler. `Needs` must be in the context, `Adds` is put there, `Refuses` must not be there yet: a wrong
- * order does not compile, and throws the same sentence at run time. What `run` returns are the outputs left to publish; it also gets
- * the middleware that `next` calls, if it is no handler.
+ * Stands around a handler. `Needs` must be in the context, `Adds` is put there, `Refuses` must not be there yet: a
+ * wrong order does not compile, and throws the same sentence at run time. What `run` returns are the outputs left to
+ * publish; it also gets the middleware that `next` calls, if it is no handler.
  */
 export interface Middleware<Name extends string = string, Needs = None, Adds = None, Refuses extends string = never> {
   readonly name: Name;
@@ -23,11 +23,13 @@ export interface Middleware<Name extends string = string, Needs = None, Adds = N
   readonly store?: { readonly maxTransactions?: number };
   run(context: BaseContext & Needs, next: Next<Adds>, inside?: AnyMiddleware): Promise<Outputs>;
   /**
-   * Whether `run` begins with a verb of its store, before it awaits anything, and calls `next` only when that has answered: then a
-   * transaction right around it may begin with the same round trip. Defaults to no.
+   * Whether `run` begins with a verb of its store, before it awaits anything, and calls `next` only when that has
+   * answered: then a transaction right around it may begin with the same round trip. Defaults to no.
    */
   startsWithStatement?(context: BaseContext): boolean;
-  /** When `run` has settled, what still runs inside can have no more effect, and is not waited for. Defaults to false. */
+  /**
+   * When `run` has settled, what still runs inside can have no more effect, and is not waited for. Defaults to false.
+   */
   readonly endsInside?: boolean;
   /** Makes a keeper for one run of a router. At most one middleware of a router has it. */
   keeper?(options: KeeperOptions): Keeper;
@@ -45,8 +47,8 @@ type Listed<Field extends string, T> = [keyof T] extends [never]
   : { readonly [F in Field]: readonly (keyof T & string)[] };
 
 /**
- * Defines a middleware. Types come from the annotations of `run`; `needs` and `adds` name the same keys for the check at
- * run time.
+ * Defines a middleware. Types come from the annotations of `run`; `needs` and `adds` name the same keys for the check
+ * at run time.
  */
 export function defineMiddleware<
   const Name extends string,

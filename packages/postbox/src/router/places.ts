@@ -10,8 +10,8 @@ export interface SlowHandler extends AboutMessage {
 }
 
 /**
- * The places in which the handlers of a session run, one for each that may run at a time. A handler has its place until nothing of it
- * runs any more, also after it was given up on.
+ * The places in which the handlers of a session run, one for each that may run at a time. A handler has its place until
+ * nothing of it runs any more, also after it was given up on.
  */
 export interface Places {
   /** Takes a free one, which there is. */
@@ -90,8 +90,10 @@ export function createPlaces({ consumer, concurrency, slowAfterMs, telemetry, ru
 
 function slowError(consumer: string, { id, type, runningMs }: SlowHandler, slow: number, of: number): PostboxError {
   const text =
-    `handling message ${id} of type ${type} has taken ${Math.round(runningMs / 1000)} s and goes on: ${slow} of the ${of} messages that ` +
-    `${consumer} handles at a time take that long; give what the handler waits for a time limit, or end it by the middleware timeout(ms); ` +
+    `handling message ${id} of type ${type} has taken ${Math.round(runningMs / 1000)} s and goes on: ${slow} of ` +
+    `the ${of} messages that ` +
+    `${consumer} handles at a time take that long; give what the handler waits for a time limit, or end it by the ` +
+    "middleware timeout(ms); " +
     "if it may take so long, raise 'slowAfterMs'";
   return new PostboxError("handler-slow", text);
 }

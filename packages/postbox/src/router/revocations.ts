@@ -3,11 +3,16 @@ import { PostboxError } from "../errors.js";
 import { reasonOf } from "../internal/reason-of.js";
 import { whenAborted } from "../internal/when-aborted.js";
 
-/** What a run of a router knows of the signals by which a broker takes deliveries back. There is one for each stream or connection. */
+/**
+ * What a run of a router knows of the signals by which a broker takes deliveries back. There is one for each stream or
+ * connection.
+ */
 export interface Revocations {
   /** Remembers a delivery's signal. Cheap for every delivery but the first that carries it. */
   watch(signal: AbortSignal): void;
-  /** The signal for a handler of such a delivery: aborted when the broker takes it back, or when the router gives up. */
+  /**
+   * The signal for a handler of such a delivery: aborted when the broker takes it back, or when the router gives up.
+   */
   handlerSignal(signal: AbortSignal): AbortSignal;
   /** Forgets all of them, so that signals which outlive the run do not keep it in memory. */
   end(): void;

@@ -10,20 +10,20 @@ import type { SessionOptions } from "./session.js";
 
 export interface RouterOptions {
   /**
-   * When a message is acked. `on-success`: when its handler and all middleware have succeeded. `manual`: by the handler,
-   * through `context.delivery`. `forward`: when everything that the handler returned is confirmed by the broker; the
-   * next message is handled meanwhile. Defaults to `on-success`.
+   * When a message is acked. `on-success`: when its handler and all middleware have succeeded. `manual`: by the
+   * handler, through `context.delivery`. `forward`: when everything that the handler returned is confirmed by the
+   * broker; the next message is handled meanwhile. Defaults to `on-success`.
    */
   readonly ack?: AckStrategyName;
   /**
-   * How many messages are handled at the same time; those of one key never are. Each handler behind `transaction(store)`
-   * takes a connection: the pool must have more than this, or a handler that asks for another one waits for ever.
-   * Defaults to 5.
+   * How many messages are handled at the same time; those of one key never are. Each handler behind
+   * `transaction(store)` takes a connection: the pool must have more than this, or a handler that asks for another one
+   * waits for ever. Defaults to 5.
    */
   readonly concurrency?: number;
   /**
-   * How many more wait here for a free place or for their key, of each stream (partition) of the receiver. When they all wait for one
-   * key, no other message of that stream is taken. Defaults to 100.
+   * How many more wait here for a free place or for their key, of each stream (partition) of the receiver. When they
+   * all wait for one key, no other message of that stream is taken. Defaults to 100.
    */
   readonly maxBuffered?: number;
   /** Total tries of a message before it is parked. Defaults to 10. */
@@ -31,20 +31,23 @@ export interface RouterOptions {
   /** The delay between tries. Defaults to `exponential()`. */
   readonly backoff?: Backoff;
   /**
-   * What becomes of a message that has no handler here. `park`: it is delivered again, to any instance of the consumer, and parked after
-   * `unknownWaitMs`. `ignore`: it is acknowledged, and so is what only a newer instance handles. Defaults to `park`; on a receiver that
-   * brings whole topics (`selects: "topic"`), to `ignore`.
+   * What becomes of a message that has no handler here. `park`: it is delivered again, to any instance of the consumer,
+   * and parked after `unknownWaitMs`. `ignore`: it is acknowledged, and so is what only a newer instance handles.
+   * Defaults to `park`; on a receiver that brings whole topics (`selects: "topic"`), to `ignore`.
    */
   readonly onUnknownType?: "park" | "ignore";
   /**
-   * With `onUnknownType: "park"`, how long a message waits for an instance that handles its type, counted from when it was published, or from when
-   * this run first received the type, if that was later. Make it longer than a rolling deployment. It waits with growing delays and spends
-   * no attempts; 0 parks it at once. Defaults to 900,000.
+   * With `onUnknownType: "park"`, how long a message waits for an instance that handles its type, counted from when it
+   * was published, or from when this run first received the type, if that was later. Make it longer than a rolling
+   * deployment. It waits with growing delays and spends no attempts; 0 parks it at once. Defaults to 900,000.
    */
   readonly unknownWaitMs?: number;
   /** How long handlers may take to finish after a stop; then their messages are given back. Defaults to 30,000. */
   readonly shutdownTimeoutMs?: number;
-  /** A handler that has run for so long is reported as `delivery.slow`, and is a problem of `messaging.health()`. Defaults to 60,000. */
+  /**
+   * A handler that has run for so long is reported as `delivery.slow`, and is a problem of `messaging.health()`.
+   * Defaults to 60,000.
+   */
   readonly slowAfterMs?: number;
   /** Beside JSON and bytes, which are built in. Defaults to none. */
   readonly codecs?: readonly Codec[];

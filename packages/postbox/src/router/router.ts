@@ -19,7 +19,9 @@ type WhyNot<C> =
     ? Why
     : ".use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)";
 
-/** Handles one event: `data` is decoded and validated. Resolving means done; `PermanentError` parks, any other retries. */
+/**
+ * Handles one event: `data` is decoded and validated. Resolving means done; `PermanentError` parks, any other retries.
+ */
 export type Handler<E, C> = (data: DataOut<E>, context: C) => Returns<C> | Promise<Returns<C>>;
 
 /** What a handler of an event takes, and for the sentence about it, which of that by an upcaster. */
@@ -48,8 +50,9 @@ export interface RunsReceiver {
   /** Those that have run for longer than `slowAfterMs` and still run, the oldest first. */
   readonly slowHandlers: readonly SlowHandler[];
   /**
-   * Makes what it needs at the broker, such as its queue with bindings for its events, and receives nothing. What is published from then
-   * on waits for it: call it before the publisher of a new event is deployed. Rejects if the broker cannot be reached.
+   * Makes what it needs at the broker, such as its queue with bindings for its events, and receives nothing. What is
+   * published from then on waits for it: call it before the publisher of a new event is deployed. Rejects if the broker
+   * cannot be reached.
    */
   prepare(receiver: Receiver): Promise<void>;
   /**
@@ -59,9 +62,9 @@ export interface RunsReceiver {
    */
   run(receiver: Receiver, signal?: AbortSignal): Promise<void>;
   /**
-   * `run` in the background. Resolves to true when it receives, which it tries for as long as it takes, and to false if `stop` was
-   * called first. Rejects for what no retry can mend. You need not await it: telemetry reports a run that fails, and `stop` rejects
-   * with its error; then it may be started again. Throws `already-started` while it runs.
+   * `run` in the background. Resolves to true when it receives, which it tries for as long as it takes, and to false if
+   * `stop` was called first. Rejects for what no retry can mend. You need not await it: telemetry reports a run that
+   * fails, and `stop` rejects with its error; then it may be started again. Throws `already-started` while it runs.
    */
   start(receiver: Receiver): Promise<boolean>;
   /** Stops what `start` began and waits for it. */

@@ -72,7 +72,8 @@ export class Session {
     void this.#places.watch(signals.stopping);
     // As many listen as messages are handled at once, and more in handlers: no sign of a leak.
     setMaxListeners(0, signals.giveUp);
-    // What has not been started is dropped. What runs hears of it by its signal, and its result by the delivery's own state.
+    // What has not been started is dropped. What runs hears of it by its signal, and its result by the delivery's own
+    // state.
     this.#revocations = createRevocations(signals.giveUp, (signal) => {
       for (const { delivery } of this.#queue.take((task) => task.delivery.signal === signal)) void delivery.release();
     });
@@ -112,7 +113,10 @@ export class Session {
     if (this.#outstanding.size === 0) this.#emptied();
   }
 
-  /** Never rejects. Each promise here is made for every message, and costs more than all else: there are as few as can be. */
+  /**
+   * Never rejects. Each promise here is made for every message, and costs more than all else: there are as few as can
+   * be.
+   */
   async #handleOne(delivery: TrackedDelivery): Promise<void> {
     const { message, attempt } = delivery;
     const { consumer, runtime, telemetry } = this.#options;
@@ -177,7 +181,9 @@ export class Session {
     };
   }
 
-  /** With an inbox, work that goes on after the broker took its message back may commit: the inbox skips the redelivery. */
+  /**
+   * With an inbox, work that goes on after the broker took its message back may commit: the inbox skips the redelivery.
+   */
   #signalFor({ signal }: TrackedDelivery): AbortSignal {
     const isOurs = signal === undefined || this.#options.keeper !== undefined;
     return isOurs ? this.#giveUp.signal : this.#revocations.handlerSignal(signal);
@@ -226,6 +232,7 @@ function abandoned(consumer: string, count: number, afterMs: number): PostboxErr
   return new PostboxError(
     "stop-timeout",
     `${consumer} stopped while ${count === 1 ? "a handler was" : `${count} handlers were`} still running after ` +
-      `${afterMs} ms; their messages are delivered again. Raise shutdownTimeoutMs, or let handlers end when context.signal is aborted`,
+      `${afterMs} ms; their messages are delivered again. Raise shutdownTimeoutMs, or let handlers end when ` +
+      "context.signal is aborted",
   );
 }

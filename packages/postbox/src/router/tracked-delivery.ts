@@ -8,8 +8,8 @@ import type { Delivery } from "../transport.js";
 import type { Verdict } from "./keeper.js";
 
 /**
- * A delivery as the router settles it: reported to telemetry, and without effect once it was given back at a stop, or taken back by the
- * broker.
+ * A delivery as the router settles it: reported to telemetry, and without effect once it was given back at a stop, or
+ * taken back by the broker.
  */
 export interface TrackedDelivery extends Delivery, Member {
   readonly message: Message;
@@ -29,8 +29,8 @@ export interface TrackingOptions {
 }
 
 /**
- * If a settlement fails because the connection was lost, the broker delivers the message again, and the inbox knows it. That is
- * reported to telemetry, and not thrown into the handler's result.
+ * If a settlement fails because the connection was lost, the broker delivers the message again, and the inbox knows it.
+ * That is reported to telemetry, and not thrown into the handler's result.
  */
 export function trackDelivery(
   delivery: Delivery,
@@ -120,7 +120,10 @@ export function trackDelivery(
   return tracked;
 }
 
-/** Nothing has an effect on the broker any more. Tells the receiver, which may wait for that, that the work has ended. Never rejects. */
+/**
+ * Nothing has an effect on the broker any more. Tells the receiver, which may wait for that, that the work has ended.
+ * Never rejects.
+ */
 export function endRevoked(delivery: Delivery, { consumer, telemetry }: TrackingOptions): Promise<void> {
   telemetry({ name: "delivery.revoked", consumer, id: delivery.message.id });
   return started(() => delivery.release()).catch(() => {});

@@ -15,11 +15,14 @@ export interface UnknownTypesOptions {
 }
 
 /**
- * The types that one run of a router has no handler for, though they are delivered to its consumer. During a rolling deployment another
- * instance handles them. Each type is reported once.
+ * The types that one run of a router has no handler for, though they are delivered to its consumer. During a rolling
+ * deployment another instance handles them. Each type is reported once.
  */
 export interface UnknownTypes {
-  /** The delay before the message is delivered again, perhaps to another instance; undefined once it has waited long enough. */
+  /**
+   * The delay before the message is delivered again, perhaps to another instance; undefined once it has waited long
+   * enough.
+   */
   retryInMs(message: Pick<Message, "type" | "time">): number | undefined;
 }
 
@@ -43,8 +46,8 @@ export function createUnknownTypes(options: UnknownTypesOptions): UnknownTypes {
   return {
     retryInMs({ type, time }) {
       const now = runtime.now();
-      // Attempts are not counted, since they belong to the instance that has the handler. The wait begins when the message is
-      // published, but not before this run has seen its type: a backlog does not use the time up.
+      // Attempts are not counted, since they belong to the instance that has the handler. The wait begins when the
+      // message is published, but not before this run has seen its type: a backlog does not use the time up.
       const publishedAt = time === undefined ? 0 : Math.min(now, Date.parse(time) || 0);
       const waitedMs = now - Math.max(firstSeen(type, now), publishedAt);
       return waitedMs < waitMs ? delayAfter(backoff, waitedMs, runtime.random) : undefined;

@@ -16,8 +16,8 @@ export type ScheduleEntry = ScheduledMessage & Recurrence & MissedTicks;
 
 interface ScheduledMessage {
   /**
-   * The draft to publish at each tick, or a function that makes it from the time of the tick. The schedule gives it its id. A
-   * function that throws is called again later, with growing delays.
+   * The draft to publish at each tick, or a function that makes it from the time of the tick. The schedule gives it its
+   * id. A function that throws is called again later, with growing delays.
    */
   readonly message: Draft | ((tick: Date) => Draft);
 }
@@ -25,8 +25,8 @@ interface ScheduledMessage {
 type Recurrence =
   | {
       /**
-       * Five fields: minute, hour, day of month, month and day of week; with six, the first one is the second. Needs `croner`
-       * installed.
+       * Five fields: minute, hour, day of month, month and day of week; with six, the first one is the second. Needs
+       * `croner` installed.
        */
       readonly cron: string;
       /** Whose wall clock `cron` means, such as `Europe/Berlin`. Defaults to "UTC". */
@@ -34,7 +34,10 @@ type Recurrence =
       readonly everyMs?: never;
     }
   | {
-      /** Ticks at every multiple of so many milliseconds since 1970 in UTC, a whole number: a restart does not move them. */
+      /**
+       * Ticks at every multiple of so many milliseconds since 1970 in UTC, a whole number: a restart does not move
+       * them.
+       */
       readonly everyMs: number;
       readonly cron?: never;
       readonly timeZone?: never;
@@ -43,15 +46,19 @@ type Recurrence =
 type MissedTicks =
   | {
       /**
-       * What to publish when several ticks are due at once, since no process ran: `one` publishes the latest of them, `all`
-       * publishes each of them, and `skip` publishes the latest if it is at most a minute late, and else nothing. Defaults to `one`.
+       * What to publish when several ticks are due at once, since no process ran: `one` publishes the latest of them,
+       * `all` publishes each of them, and `skip` publishes the latest if it is at most a minute late, and else nothing.
+       * Defaults to `one`.
        */
       readonly missed?: "one" | "skip";
       readonly maxMissed?: never;
     }
   | {
       readonly missed: "all";
-      /** With `missed: "all"`: the latest so many are published, in one transaction; older ones are skipped. Defaults to 100. */
+      /**
+       * With `missed: "all"`: the latest so many are published, in one transaction; older ones are skipped. Defaults to
+       * 100.
+       */
       readonly maxMissed?: number;
     };
 
@@ -65,15 +72,15 @@ export interface ScheduleOptions {
 /** Publishes recurring messages. */
 export interface Schedule {
   /**
-   * Ticks until the signal is aborted, then finishes the tick that is under way. Rejects only for what no retry can mend: a cron
-   * expression that is not valid, a missing `croner`, a missing or newer schema, and a database that refuses its credentials from
-   * the start. All else is told to telemetry and tried again.
+   * Ticks until the signal is aborted, then finishes the tick that is under way. Rejects only for what no retry can
+   * mend: a cron expression that is not valid, a missing `croner`, a missing or newer schema, and a database that
+   * refuses its credentials from the start. All else is told to telemetry and tried again.
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * `run` in the background. Resolves to true when the database knows every entry, whose ticks count from then on, and to false if
-   * `stop` was called first. Rejects for what no retry can mend. You need not await it: telemetry reports a run that fails, and `stop`
-   * rejects with its error. Throws `already-started` while it runs.
+   * `run` in the background. Resolves to true when the database knows every entry, whose ticks count from then on, and
+   * to false if `stop` was called first. Rejects for what no retry can mend. You need not await it: telemetry reports a
+   * run that fails, and `stop` rejects with its error. Throws `already-started` while it runs.
    */
   start(): Promise<boolean>;
   /** Stops what `start` began and waits for it. */
@@ -108,12 +115,12 @@ const entryRules = {
 };
 
 /**
- * Makes a schedule of recurring messages, each under a name of its own in the store. Any number of processes may run it: each tick is
- * published once. A tick is claimed and its message appended in one transaction, so a crash leaves both or neither. What is due is
- * decided by the database's clock.
+ * Makes a schedule of recurring messages, each under a name of its own in the store. Any number of processes may run
+ * it: each tick is published once. A tick is claimed and its message appended in one transaction, so a crash leaves
+ * both or neither. What is due is decided by the database's clock.
  *
- * An entry begins when its name is first seen by the database. A name that is known goes on where it was, also after a restart or
- * with another `cron`.
+ * An entry begins when its name is first seen by the database. A name that is known goes on where it was, also after a
+ * restart or with another `cron`.
  */
 export function createSchedule<Tx>(
   outbox: Outbox<Tx>,

@@ -4,8 +4,8 @@ import { ConfigError } from "../errors.js";
 import type { Ticks } from "./ticks.js";
 
 /**
- * The ticks of a cron expression in a time zone, by `croner`. Rejects with `driver-missing` where that is not installed, and with
- * `option-invalid` for an expression that it does not understand.
+ * The ticks of a cron expression in a time zone, by `croner`. Rejects with `driver-missing` where that is not
+ * installed, and with `option-invalid` for an expression that it does not understand.
  */
 export async function cronTicks(schedule: string, expression: string, timeZone: string): Promise<Ticks> {
   const { Cron: Expression } = await loadDriver("croner", () => import("croner"));

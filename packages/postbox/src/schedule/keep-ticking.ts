@@ -28,18 +28,25 @@ interface Known {
   readonly next: number;
 }
 
-/** A host's timer does not see that the database's clock was set, or that the host was asleep: it asks at least so often. */
+/**
+ * A host's timer does not see that the database's clock was set, or that the host was asleep: it asks at least so
+ * often.
+ */
 const longestPauseMs = 60_000;
 /** A transaction takes milliseconds. One over a connection that was cut silently would never end. */
 const transactionTimeoutMs = 10_000;
-/** With `missed: "skip"`, a tick that is later than this was missed: enough for a restart, and for a database that fails over. */
+/**
+ * With `missed: "skip"`, a tick that is later than this was missed: enough for a restart, and for a database that fails
+ * over.
+ */
 const onTimeMs = 60_000;
 
 const backoff = exponential({ maxMs: 10_000 });
 
 /**
- * Publishes one entry at its ticks, until the signal is aborted. Every process does it: of those that try to move the last tick of
- * the entry on from the same one, the database lets one succeed. The message is appended in that transaction.
+ * Publishes one entry at its ticks, until the signal is aborted. Every process does it: of those that try to move the
+ * last tick of the entry on from the same one, the database lets one succeed. The message is appended in that
+ * transaction.
  */
 export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: AbortSignal): Promise<void> {
   const { outbox, name, entry, ticks, runtime, telemetry } = options;
@@ -110,7 +117,8 @@ export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: Abort
     } catch (thrown) {
       const error = PostboxError.from(thrown, store.isRefused(thrown) ? "store-refused" : undefined);
       if (fatal.has(error.code) || (!reached && error.code === "store-refused")) throw error;
-      // If its commit is in doubt, the next attempt claims from the same tick: the database refuses that where it has committed.
+      // If its commit is in doubt, the next attempt claims from the same tick: the database refuses that where it has
+      // committed.
       pauseMs = backoff(++failures, runtime.random);
       telemetry({ name: "schedule.failed", schedule: name, error, retryInMs: pauseMs });
     }
@@ -119,8 +127,8 @@ export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: Abort
 }
 
 /**
- * The draft of a tick. Its id follows from the tick, and from the entry in this database: the same tick of a service that runs
- * elsewhere, too, is another message to a consumer of both.
+ * The draft of a tick. Its id follows from the tick, and from the entry in this database: the same tick of a service
+ * that runs elsewhere, too, is another message to a consumer of both.
  */
 function draftOf(message: ScheduleEntry["message"], name: string, id: string, tick: Date): Draft {
   const draft = typeof message === "function" ? message(new Date(tick)) : message;

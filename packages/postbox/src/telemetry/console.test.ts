@@ -56,7 +56,8 @@ it("of those that are alike, writes one in a minute, with how many it left out",
   telemetry(parked("8"));
   pass(60_000);
   expect(shortened().slice(4)).toEqual([
-    "error: postbox: message.parked box=outbox id=7 type=order.placed unroutable (2 more like it since the last one was written)",
+    "error: postbox: message.parked box=outbox id=7 type=order.placed unroutable (2 more like it since the last " +
+      "one was written)",
     "error: postbox: message.parked box=outbox id=8 type=order.placed unroutable",
   ]);
 });
@@ -81,7 +82,8 @@ it("writes what it left out when the process ends", () => {
   (atExit as () => void)();
   expect(shortened()).toEqual([
     "error: postbox: message.parked box=outbox id=1 type=order.placed unroutable",
-    "error: postbox: message.parked box=outbox id=3 type=order.placed unroutable (1 more like it since the last one was written)",
+    "error: postbox: message.parked box=outbox id=3 type=order.placed unroutable (1 more like it since the last " +
+      "one was written)",
   ]);
   pass(60_000);
   expect(shortened()).toHaveLength(2);

@@ -3,7 +3,10 @@ import { levelOf, lineOf } from "./log.js";
 
 /** After a line, others like it are counted for so long, and not written. */
 const pauseMs = 60_000;
-/** So many kinds are told apart within that time. Beyond that, all events of one name are alike: a type is whatever its message says. */
+/**
+ * So many kinds are told apart within that time. Beyond that, all events of one name are alike: a type is whatever its
+ * message says.
+ */
 const mostKinds = 100;
 
 /** What was written last of one kind, and what came after it. */
@@ -14,8 +17,9 @@ interface Written {
 }
 
 /**
- * Where nobody listens: warnings and errors, one line each, on the console. Of those that are alike, one in a minute is written, with
- * how many were left out since. None is left out for good: the latest is written when the minute is over, or when the process ends.
+ * Where nobody listens: warnings and errors, one line each, on the console. Of those that are alike, one in a minute is
+ * written, with how many were left out since. None is left out for good: the latest is written when the minute is over,
+ * or when the process ends.
  */
 export function toConsole(output: Pick<Console, "warn" | "error"> = console): Telemetry {
   const kinds = new Map<string, Written>();
@@ -65,8 +69,8 @@ export function toConsole(output: Pick<Console, "warn" | "error"> = console): Te
 }
 
 /**
- * What is alike: the same thing that happened in the same place for the same reason, whichever message of its type it was. A broker that
- * is away is one fault, however many connections lead to it.
+ * What is alike: the same thing that happened in the same place for the same reason, whichever message of its type it
+ * was. A broker that is away is one fault, however many connections lead to it.
  */
 function kindOf(event: TelemetryEvent): string {
   const { box, consumer, whose, place, schedule, type, error } = event as {

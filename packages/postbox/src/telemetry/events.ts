@@ -1,9 +1,10 @@
 import type { PostboxError } from "../errors.js";
 
 /**
- * Everything worth knowing that happens inside the library. `relay.failed` with a `retryInMs` of Infinity is its end; `relay.blocked` says that a transaction is
- * open which comes before the rest of a total order. Loggers, metrics, health and tests all listen to these.
- * Names read "noun.past-participle"; a new event or field is not a breaking change.
+ * Everything worth knowing that happens inside the library. `relay.failed` with a `retryInMs` of Infinity is its end;
+ * `relay.blocked` says that a transaction is open which comes before the rest of a total order. Loggers, metrics,
+ * health and tests all listen to these. Names read "noun.past-participle"; a new event or field is not a breaking
+ * change.
  */
 export type TelemetryEvent =
   | { readonly name: "outbox.appended"; readonly box: string; readonly count: number }
@@ -18,7 +19,9 @@ export type TelemetryEvent =
   | { readonly name: "relay.owned"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.lost"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.released"; readonly box: string; readonly owner: string; readonly lanes: number }
-  /** Another server answers than before, after a failover: the relay has forgotten what it had read, and reads it again. */
+  /**
+   * Another server answers than before, after a failover: the relay has forgotten what it had read, and reads it again.
+   */
   | { readonly name: "relay.server-changed"; readonly box: string; readonly server: string }
   | { readonly name: "relay.read"; readonly box: string; readonly count: number }
   | { readonly name: "relay.blocked"; readonly box: string; readonly before: number }
@@ -35,7 +38,10 @@ export type TelemetryEvent =
       readonly figures: Readonly<Record<string, unknown>>;
     }
   | { readonly name: "relay.failed"; readonly box: string; readonly error: PostboxError; readonly retryInMs: number }
-  /** Its tick was claimed, and the messages of these ids published: one, or with `missed: "all"` one for each tick that was due. */
+  /**
+   * Its tick was claimed, and the messages of these ids published: one, or with `missed: "all"` one for each tick that
+   * was due.
+   */
   | {
       readonly name: "schedule.ticked";
       readonly schedule: string;
@@ -61,7 +67,10 @@ export type TelemetryEvent =
       readonly error: PostboxError;
     }
   | { readonly name: "breaker.closed"; readonly box: string; readonly sender: string }
-  /** A part of the broker cannot be reached, such as a partition: what goes there waits until it is tried again after `retryInMs`. */
+  /**
+   * A part of the broker cannot be reached, such as a partition: what goes there waits until it is tried again after
+   * `retryInMs`.
+   */
   | {
       readonly name: "scope.unavailable";
       readonly box: string;
@@ -101,10 +110,16 @@ export type TelemetryEvent =
       readonly error: Error;
     } & AboutMessage)
   | ({ readonly name: "delivery.parked"; readonly consumer: string; readonly error: Error } & AboutMessage)
-  /** Its handler did not end in time: its transaction was rolled back by force, and what it still does is not waited for. */
+  /**
+   * Its handler did not end in time: its transaction was rolled back by force, and what it still does is not waited
+   * for.
+   */
   | ({ readonly name: "delivery.abandoned"; readonly consumer: string; readonly error: Error } & AboutMessage)
   | { readonly name: "delivery.ignored"; readonly consumer: string; readonly id: string; readonly type: string }
-  /** This instance has no handler for a type that its consumer receives, so another one has, or had. Once per type and run. */
+  /**
+   * This instance has no handler for a type that its consumer receives, so another one has, or had. Once per type and
+   * run.
+   */
   | {
       readonly name: "consumer.types-differ";
       readonly consumer: string;
@@ -121,10 +136,16 @@ export type TelemetryEvent =
       readonly error: PostboxError;
     } & AboutMessage)
   | { readonly name: "delivery.released"; readonly consumer: string; readonly id: string }
-  /** The broker took it back before it was settled, and delivers it again. If its handler was running, this is reported when that ends. */
+  /**
+   * The broker took it back before it was settled, and delivers it again. If its handler was running, this is reported
+   * when that ends.
+   */
   | { readonly name: "delivery.revoked"; readonly consumer: string; readonly id: string }
   | ({ readonly name: "transport.connected" } & TransportEnd)
-  /** It has no connection: it lost it, or got none. Tried again after `retryInMs`; without that, when it is next needed, or never. */
+  /**
+   * It has no connection: it lost it, or got none. Tried again after `retryInMs`; without that, when it is next needed,
+   * or never.
+   */
   | ({ readonly name: "transport.lost"; readonly error: PostboxError; readonly retryInMs?: number } & TransportEnd)
   /** The broker is connected, and takes nothing. */
   | ({ readonly name: "transport.blocked"; readonly reason: string } & TransportEnd)
@@ -137,8 +158,8 @@ export type TelemetryEvent =
       readonly retryInMs?: number;
     }
   /**
-   * Handlers of this process may take all connections of their store's pool, so that they wait for each other, and requests for them.
-   * Once per run of a router; not where the database has a single connection.
+   * Handlers of this process may take all connections of their store's pool, so that they wait for each other, and
+   * requests for them. Once per run of a router; not where the database has a single connection.
    */
   | {
       readonly name: "router.constrained";
@@ -151,7 +172,10 @@ export type TelemetryEvent =
       readonly maxTransactions: number;
       readonly error: PostboxError;
     }
-  /** At a stop, these handlers had not ended by its deadline. Their messages were given back; what they still do is not waited for. */
+  /**
+   * At a stop, these handlers had not ended by its deadline. Their messages were given back; what they still do is not
+   * waited for.
+   */
   | {
       readonly name: "router.abandoned";
       readonly consumer: string;

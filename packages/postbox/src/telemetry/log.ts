@@ -23,8 +23,8 @@ export interface FieldLogger {
 
 export interface LogOptions {
   /**
-   * Whether the logger takes fields, as pino's and bunyan's do: then an event's fields are given as such, and an error with its stack
-   * as `err`. Defaults to whether the logger looks like one of these.
+   * Whether the logger takes fields, as pino's and bunyan's do: then an event's fields are given as such, and an error
+   * with its stack as `err`. Defaults to whether the logger looks like one of these.
    */
   readonly fields?: boolean;
 }
@@ -82,8 +82,9 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
 const inboxes = inboxOf("");
 
 /**
- * How much attention an event deserves. One step of many on the way of a message is for tracing. What a consumer's handler fails with
- * is told twice, as its delivery and as the row in its box, and so is what a stop gives up on: once is enough.
+ * How much attention an event deserves. One step of many on the way of a message is for tracing. What a consumer's
+ * handler fails with is told twice, as its delivery and as the row in its box, and so is what a stop gives up on: once
+ * is enough.
  */
 export function levelOf(event: TelemetryEvent): Level {
   if (event.name === "delivery.abandoned" && codeOf(event.error) === "stop-timeout") return "trace";
@@ -91,7 +92,8 @@ export function levelOf(event: TelemetryEvent): Level {
   if (event.name === "delivery.abandoned" && codeOf(event.error) === "delivery-revoked") return "debug";
   // Left to an instance that has its handler: that of each type is reported once, as `consumer.types-differ`.
   if (event.name === "delivery.retried" && codeOf(event.error) === "no-handler") return "debug";
-  // After a crash, each message that may have been in flight is suspected once: only one that was there twice is worth a look.
+  // After a crash, each message that may have been in flight is suspected once: only one that was there twice is worth
+  // a look.
   if (event.name === "message.suspected" && event.crashes < 2) return "debug";
   const isRow = event.name === "message.failed" || event.name === "message.parked";
   if (isRow && event.box.startsWith(inboxes) && codeOf(event.error) !== "message-suspect") return "trace";
@@ -99,9 +101,9 @@ export function levelOf(event: TelemetryEvent): Level {
 }
 
 /**
- * A telemetry listener that writes one line per event: parked messages and failures as errors, retries as warnings, what became of each
- * message for debugging, and each step on its way for tracing. Passwords and tokens in the text of an error are left out.
- * `createRelay(store, sender, { telemetry: logTo(console) })`
+ * A telemetry listener that writes one line per event: parked messages and failures as errors, retries as warnings,
+ * what became of each message for debugging, and each step on its way for tracing. Passwords and tokens in the text of
+ * an error are left out. `createRelay(store, sender, { telemetry: logTo(console) })`
  */
 export function logTo(logger: TextLogger | FieldLogger, options: LogOptions = {}): Telemetry {
   checkOptions("logTo", options, { fields: flag });

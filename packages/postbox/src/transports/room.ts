@@ -6,8 +6,8 @@ export interface RoomLimits {
 }
 
 /**
- * How much of a queue, or of a stream, may be handed over and not settled yet. A message that is larger than the bound fits when nothing
- * else is unsettled: otherwise it would never be delivered.
+ * How much of a queue, or of a stream, may be handed over and not settled yet. A message that is larger than the bound
+ * fits when nothing else is unsettled: otherwise it would never be delivered.
  */
 export class Room {
   readonly #limits: RoomLimits;

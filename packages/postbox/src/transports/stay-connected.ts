@@ -22,8 +22,9 @@ export interface Attempt {
 }
 
 /**
- * Runs one connection after the other until the signal is aborted: `run` opens it, works on it and rejects when it is lost. Pauses
- * between two of them grow as long as none has stood for a while. Rejects for a `ConfigError`, which no retry can mend.
+ * Runs one connection after the other until the signal is aborted: `run` opens it, works on it and rejects when it is
+ * lost. Pauses between two of them grow as long as none has stood for a while. Rejects for a `ConfigError`, which no
+ * retry can mend.
  */
 export async function stayConnected(
   { backoff, runtime, lost: tell }: StayConnectedOptions,

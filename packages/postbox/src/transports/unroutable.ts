@@ -7,9 +7,9 @@ import type { OptionRule } from "../options.js";
 import type { Outcome } from "../transport.js";
 
 /**
- * What becomes of a message that no queue takes. `park`: it fails, so that a relay tries it again and parks it when its attempts are spent.
- * `drop`: it leaves its box, with an entry in the audit. `wait`: it is tried again until a queue takes it, with delays that grow to a minute,
- * and spends no attempts; later messages of its key wait behind it.
+ * What becomes of a message that no queue takes. `park`: it fails, so that a relay tries it again and parks it when its
+ * attempts are spent. `drop`: it leaves its box, with an entry in the audit. `wait`: it is tried again until a queue
+ * takes it, with delays that grow to a minute, and spends no attempts; later messages of its key wait behind it.
  */
 export type Unroutable = "park" | "drop" | "wait";
 

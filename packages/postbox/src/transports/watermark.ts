@@ -1,6 +1,7 @@
 /**
- * The progress of a stream whose broker acknowledges by offset: everything below the watermark is done. Offsets are started in ascending
- * order, gaps allowed, and finished in any order. The watermark never passes one that is not finished.
+ * The progress of a stream whose broker acknowledges by offset: everything below the watermark is done. Offsets are
+ * started in ascending order, gaps allowed, and finished in any order. The watermark never passes one that is not
+ * finished.
  */
 export interface Watermark {
   /** The lowest offset that is not known to be done. What a broker may commit. */

@@ -13,8 +13,8 @@ export interface FileNames {
 }
 
 /**
- * From the name of the file, which no other file of the package has: `example/books/v1/book_shop.proto` is `bookShop`. A word that
- * JavaScript reserves gets a `$`, as protoc-gen-es does it.
+ * From the name of the file, which no other file of the package has: `example/books/v1/book_shop.proto` is `bookShop`.
+ * A word that JavaScript reserves gets a `$`, as protoc-gen-es does it.
  */
 export function namesOf(file: DescFile): FileNames {
   const base = file.name.split("/").at(-1) ?? "";
@@ -36,7 +36,10 @@ export function eventName(name: string): string {
   return taken.has(name) ? `${name}$` : safeIdentifier(name);
 }
 
-/** `bookCreated`. An object with a method `then` would be taken for a promise; `__proto__` would be no method, but its prototype. */
+/**
+ * `bookCreated`. An object with a method `then` would be taken for a promise; `__proto__` would be no method, but its
+ * prototype.
+ */
 export function methodOf({ name }: Pick<ProtoEvent, "name">): string {
   const method = lowerFirst(name);
   return method === "then" || method === "__proto__" ? `${method}$` : method;

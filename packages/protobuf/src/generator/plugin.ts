@@ -10,8 +10,8 @@ const manifest = new URL("../../package.json", import.meta.url);
 const ofMessages = ["json_types", "valid_types", "erasable_syntax"];
 
 /**
- * The code generator: for each file with events, `<file>_postbox` beside what protoc-gen-es makes of it. It takes the options of
- * that one, all of them, so that both can be given the same.
+ * The code generator: for each file with events, `<file>_postbox` beside what protoc-gen-es makes of it. It takes the
+ * options of that one, all of them, so that both can be given the same.
  */
 export function createPlugin(): Plugin {
   return createEcmaScriptPlugin({

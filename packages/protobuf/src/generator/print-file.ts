@@ -4,8 +4,8 @@ import { methodOf, namesOf, registrationOf } from "./names.js";
 import type { ProtoEvent } from "./proto-event.js";
 
 /*
- * All types are written out, and by names from imports: protoplugin makes declarations of each file alone, and without the types that
- * come with the compiler.
+ * All types are written out, and by names from imports: protoplugin makes declarations of each file alone, and without
+ * the types that come with the compiler.
  */
 
 const runtime = "@postbox/protobuf";

@@ -129,7 +129,8 @@ it("buf passes on what is wrong", async () => {
   const { code, text } = await buf(folder, "generate");
   expect(code).toBe(1);
   expect(text).toContain(
-    "example/books/v1/books.proto:9: message BookCreatedEvent: (postbox.v1.key) names the field 'isbn', which it does not have; " +
+    "example/books/v1/books.proto:9: message BookCreatedEvent: (postbox.v1.key) names the field 'isbn', which it " +
+      "does not have; " +
       "name one of id, title, author, price_cents",
   );
 });

@@ -8,7 +8,9 @@ import type { ProtoEvent } from "./proto-event.js";
 
 const details = { event_type, topic, key };
 
-/** What any broker can carry: parts with dots between them, without blanks and without what brokers take for wildcards. */
+/**
+ * What any broker can carry: parts with dots between them, without blanks and without what brokers take for wildcards.
+ */
 const wireName = /^[^\s.*#>\p{C}]+(\.[^\s.*#>\p{C}]+)*$/u;
 const wireNameBytes = 255;
 const invisible = /\p{C}/gu;
@@ -45,7 +47,8 @@ function checkNested(outer: DescMessage, faults: Faults): void {
     } else if (forgotten !== undefined) {
       faults.add(
         message,
-        `it has (postbox.v1.${forgotten}), but is no event, nor can be one inside of another message; remove the option`,
+        `it has (postbox.v1.${forgotten}), but is no event, nor can be one inside of another message; remove the ` +
+          "option",
       );
     }
     checkNested(message, faults);
@@ -68,7 +71,8 @@ function readEvent(message: DescMessage, faults: Faults): ProtoEvent | undefined
     if (forgotten !== undefined) {
       faults.add(
         message,
-        `it has (postbox.v1.${forgotten}), but is no event; add option (postbox.v1.enabled) = true, or remove the other`,
+        `it has (postbox.v1.${forgotten}), but is no event; add option (postbox.v1.enabled) = true, or remove the ` +
+          "other",
       );
     }
     return undefined;
@@ -145,8 +149,8 @@ function keyOf(message: DescMessage, faults: Faults): string | undefined {
 }
 
 /**
- * Whatever the code of the file exports has a name of its own. So have the methods of its publisher: where two events have the same,
- * they also have the same registration.
+ * Whatever the code of the file exports has a name of its own. So have the methods of its publisher: where two events
+ * have the same, they also have the same registration.
  */
 function checkNames(file: DescFile, events: readonly ProtoEvent[], faults: Faults): void {
   const taken = new Map<string, string>();

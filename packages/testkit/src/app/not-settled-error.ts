@@ -3,8 +3,8 @@ import { PostboxError } from "postbox";
 /** A message that was published and that no handler has finished. */
 export interface UnhandledMessage {
   /**
-   * `retrying`: it failed and has another attempt later. `parked`: it failed for good. `waiting`: it stands behind an earlier message of
-   * its key.
+   * `retrying`: it failed and has another attempt later. `parked`: it failed for good. `waiting`: it stands behind an
+   * earlier message of its key.
    */
   readonly status: "retrying" | "parked" | "waiting";
   /** The consumer that failed; absent if the relay could not send it, which is so when no consumer handles its type. */

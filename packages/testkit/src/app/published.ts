@@ -20,9 +20,9 @@ export interface PublishedBy<R> {
 }
 
 /**
- * Runs `work` and tells what it published into the outbox of `store`, through any number of transactions of its own. Messages of a
- * transaction that rolled back are not among them. Rejects if `work` does. Nothing else may publish meanwhile, and no relay may run that
- * deletes what it sent: `testMessaging` runs none outside of `settled()`.
+ * Runs `work` and tells what it published into the outbox of `store`, through any number of transactions of its own.
+ * Messages of a transaction that rolled back are not among them. Rejects if `work` does. Nothing else may publish
+ * meanwhile, and no relay may run that deletes what it sent: `testMessaging` runs none outside of `settled()`.
  */
 export async function publishedBy<R>(store: StoreAdmin, work: () => Promise<R>): Promise<PublishedBy<R>> {
   const before = new Set((await outboxRows(store)).map(placeOf));

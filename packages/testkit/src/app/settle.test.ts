@@ -2,7 +2,9 @@ import { expect, it } from "vitest";
 import { createActivity } from "./activity.js";
 import { settle } from "./settle.js";
 
-/** A store and a broker in real time, of which nothing is told; `looks` says what is busy each time that they are asked. */
+/**
+ * A store and a broker in real time, of which nothing is told; `looks` says what is busy each time that they are asked.
+ */
 function untold(looks: readonly (readonly string[])[]) {
   let asked = 0;
   return {

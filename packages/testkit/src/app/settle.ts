@@ -3,7 +3,10 @@ import { NotSettledError, type UnhandledMessage } from "./not-settled-error.js";
 import { within } from "./within.js";
 
 export interface SettledOptions {
-  /** How many deliveries it waits for at most: handlers that publish for each other without an end are an error. Defaults to 1,000. */
+  /**
+   * How many deliveries it waits for at most: handlers that publish for each other without an end are an error.
+   * Defaults to 1,000.
+   */
   readonly maxDeliveries?: number;
   /** How long a handler, or the store, may do nothing at all, in real time. Defaults to 5,000. */
   readonly timeoutMs?: number;
@@ -32,7 +35,10 @@ export interface Settling {
 
 /** So many polls in a row must find something: each of them looks at everything. */
 const fruitlessPolls = 5;
-/** In real time, a router of the user's own may handle a message without telling: the store and the broker are asked again after this. */
+/**
+ * In real time, a router of the user's own may handle a message without telling: the store and the broker are asked
+ * again after this.
+ */
 const askAgainMs = 25;
 
 /** Waits until nothing can go on without time passing; rejects if a message is not handled then. */
@@ -57,7 +63,9 @@ export async function settle(settling: Settling, options: SettledOptions = {}): 
       throw new NotSettledError(text, unhandled, causeOf(settling, unhandled));
     }
     if (settling.deliveries() > mostDeliveries) {
-      const text = `more than ${maxDeliveries} deliveries; handlers publish for each other without an end, or raise maxDeliveries`;
+      const text =
+        `more than ${maxDeliveries} deliveries; handlers publish for each other without an end, or raise ` +
+        "maxDeliveries";
       throw new NotSettledError(`${text} (${busy.join(", ")})`, unhandled);
     }
     const stuck = (what: string, advice: string) => {

@@ -6,13 +6,15 @@ export interface TestClock {
   /** Milliseconds since 1970. Starts at the beginning of 2026. */
   now(): number;
   /**
-   * Moves time on by `ms`. Scheduled messages and retries that fall due are delivered by the next `settled()`, or at once if one is
-   * waiting.
+   * Moves time on by `ms`. Scheduled messages and retries that fall due are delivered by the next `settled()`, or at
+   * once if one is waiting.
    */
   advance(ms: number): Promise<void>;
 }
 
-/** Two times: that of the test, and that of the loops that poll, which may run ahead because nothing is ever due by it. */
+/**
+ * Two times: that of the test, and that of the loops that poll, which may run ahead because nothing is ever due by it.
+ */
 export interface TestTime {
   readonly clock: TestClock;
   /** For the store and the broker: what they delay waits for the test's clock. */

@@ -37,7 +37,10 @@ export interface TestMessagingOptions<Inbox extends InboxMode = InboxMode>
   readonly handledElsewhere?: readonly Binding[];
 }
 
-/** The messaging of a service under test, over a broker in memory. Nothing is relayed or handled before `settled()` or `deliver()`. */
+/**
+ * The messaging of a service under test, over a broker in memory. Nothing is relayed or handled before `settled()` or
+ * `deliver()`.
+ */
 export interface TestMessaging<S extends AnyStore = AnyStore, Inbox extends InboxMode = InboxMode> {
   /** What your own code is given: register consumers and publish with it. */
   readonly messaging: Messaging<S, true, Inbox>;
@@ -46,9 +49,10 @@ export interface TestMessaging<S extends AnyStore = AnyStore, Inbox extends Inbo
   /** For a router of your own, which `settled()` then waits for: `await router.start(app.receiver)`. */
   readonly receiver: Receiver;
   /**
-   * Resolves when everything that was published is relayed, delivered and handled, and what its handlers published in turn, too. What
-   * is not due yet stays where it is. Rejects with a `NotSettledError` if a message failed, was parked, or no consumer handles it; it
-   * names each of these with the error. A message that waits for a retry is named each time, a parked one once.
+   * Resolves when everything that was published is relayed, delivered and handled, and what its handlers published in
+   * turn, too. What is not due yet stays where it is. Rejects with a `NotSettledError` if a message failed, was parked,
+   * or no consumer handles it; it names each of these with the error. A message that waits for a retry is named each
+   * time, a parked one once.
    */
   settled(options?: SettledOptions): Promise<void>;
   /** What was published and committed so far. */
@@ -56,8 +60,9 @@ export interface TestMessaging<S extends AnyStore = AnyStore, Inbox extends Inbo
   /** What `work` publishes and commits: see the function of this name. */
   publishedBy<R>(work: () => Promise<R>): Promise<PublishedBy<R>>;
   /**
-   * Puts a message into the queues of the consumers that handle it, as if another service had sent it; `settled()` waits for its
-   * handlers. Rejects with `publish-failed` if no consumer handles it. The same `id` again is a duplicate.
+   * Puts a message into the queues of the consumers that handle it, as if another service had sent it; `settled()`
+   * waits for its handlers. Rejects with `publish-failed` if no consumer handles it. The same `id` again is a
+   * duplicate.
    */
   deliver<E extends EventDefinition>(event: E, data: DataIn<E>, options?: MessageOptions): Promise<Published>;
   /** Stops everything. What you opened yourself, such as the store, is yours to close, after this. */
@@ -69,11 +74,17 @@ export interface TestMessaging<S extends AnyStore = AnyStore, Inbox extends Inbo
 /** With a store in memory, whose time only the test moves. */
 export interface InMemoryMessaging<Inbox extends InboxMode = InboxMode> extends TestMessaging<MemoryStore, Inbox> {
   readonly clock: TestClock;
-  /** The time of the test, for what else lives by it: `createSchedule(app.messaging.outbox, entries, { runtime: app.runtime })`. */
+  /**
+   * The time of the test, for what else lives by it: `createSchedule(app.messaging.outbox, entries, { runtime:
+   * app.runtime })`.
+   */
   readonly runtime: Partial<Runtime>;
 }
 
-/** In memory, of the loops' own time: no pause of relay and consumers is longer, so that after it each of them has looked. */
+/**
+ * In memory, of the loops' own time: no pause of relay and consumers is longer, so that after it each of them has
+ * looked.
+ */
 const pollMs = 300;
 /** With a store of the user's, in real time. */
 const realPollMs = 10;
@@ -83,8 +94,8 @@ const leaseMs = 365 * 24 * 3_600_000;
 /**
  * Makes the messaging of a service for its own tests, with the outbox on, and the inbox too unless told otherwise.
  *
- * Without a store, everything is in memory and time stands still until `clock.advance(ms)`. With a store of yours, such as one on
- * PGlite, time is the system's; migrate it first.
+ * Without a store, everything is in memory and time stands still until `clock.advance(ms)`. With a store of yours, such
+ * as one on PGlite, time is the system's; migrate it first.
  */
 export function testMessaging<Inbox extends InboxMode = true>(
   options?: TestMessagingOptions<Inbox> & { readonly store?: never },
@@ -199,7 +210,10 @@ function createAppends() {
   const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
   let underWay = 0;
   return {
-    /** As a database does, it answers in a later turn of the event loop: a publish that a handler does not wait for fails here, too. */
+    /**
+     * As a database does, it answers in a later turn of the event loop: a publish that a handler does not wait for
+     * fails here, too.
+     */
     answeredLater: (store: MemoryStore): MemoryStore => ({
       ...store,
       async append(...args) {

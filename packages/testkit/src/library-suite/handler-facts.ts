@@ -123,7 +123,8 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptio
       });
     }
 
-    // Another database that goes away, is full, or takes no writes; as its driver tells, and as a caller's own error wraps it.
+    // Another database that goes away, is full, or takes no writes; as its driver tells, and as a caller's own error
+    // wraps it.
     for (const code of ["57P01", "08006", "53300", "25006"]) {
       fact(`that fails since another database answers ${code} spends its attempts, and no more`, async (harness) => {
         const attempts: number[] = [];

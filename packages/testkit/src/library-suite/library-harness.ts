@@ -15,8 +15,8 @@ export interface LibrarySuiteOptions<Tx> extends Omit<PostgresTestDataOptions<Tx
   /** Runs a statement without parameters as the library's documentation has it. */
   run(tx: Tx, text: string): Promise<unknown>;
   /**
-   * The client of `pg` under a transaction, where the library shows it: then a statement that is under way on it when its function ends
-   * is `not-awaited`. Defaults to none.
+   * The client of `pg` under a transaction, where the library shows it: then a statement that is under way on it when
+   * its function ends is `not-awaited`. Defaults to none.
    */
   client?(tx: Tx): ClientBase;
 }

@@ -14,7 +14,10 @@ const refused = { code: "not-a-transaction" };
 const broken = "SELECT 1 / 0";
 const lockNotAvailable = "55P03";
 
-/** Postbox refuses to write in a transaction that has failed, or the database does: libraries keep its code in different places. */
+/**
+ * Postbox refuses to write in a transaction that has failed, or the database does: libraries keep its code in different
+ * places.
+ */
 function isOfAbortedTransaction(error: unknown): boolean {
   return (error as { readonly code?: unknown }).code === refused.code || inspect(error, { depth: 8 }).includes("25P02");
 }
@@ -214,8 +217,8 @@ export function ownTransactionFacts<Tx>(
     });
   });
 
-  // Whoever forgets to wait for a publish: between a look at the handle and the statement, the library may send its ROLLBACK, and
-  // what comes behind that commits on its own.
+  // Whoever forgets to wait for a publish: between a look at the handle and the statement, the library may send its
+  // ROLLBACK, and what comes behind that commits on its own.
   describe.each(Object.keys(ways))("%s", (way) => {
     const late = (publisher: Publisher, id: string) => ways[way]?.(publisher, id) as Promise<unknown>;
 

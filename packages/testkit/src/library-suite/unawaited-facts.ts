@@ -7,7 +7,10 @@ import type { LibrarySuiteOptions } from "./library-harness.js";
 import { Placed } from "./placed.js";
 import { RowCursor } from "./row-cursor.js";
 
-/** What Node.js tells of rejections that nobody has handled. The test's runner would fail over them, and Node.js would exit. */
+/**
+ * What Node.js tells of rejections that nobody has handled. The test's runner would fail over them, and Node.js would
+ * exit.
+ */
 function unhandledRejections(): unknown[] {
   const others = process.listeners("unhandledRejection");
   const told: unknown[] = [];

@@ -3,7 +3,10 @@ import { connect, createServer, type Socket } from "node:net";
 /** A way to a server, for tests, that can be cut as when a process or a network dies. */
 export interface Cuttable {
   readonly url: string;
-  /** From now on nothing that is sent arrives, and nobody is told: on the connections there are for ever, on others until `mend`. */
+  /**
+   * From now on nothing that is sent arrives, and nobody is told: on the connections there are for ever, on others
+   * until `mend`.
+   */
   swallow(): void;
   /** Resets all connections, as a firewall does that forgot about them. */
   reset(): void;

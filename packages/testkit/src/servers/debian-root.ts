@@ -11,9 +11,9 @@ export interface DebianRoot extends AsyncDisposable {
 }
 
 /**
- * Installs a Debian of this release with one package into a temporary folder, for servers of another version than this machine has.
- * Takes a minute or two. Rejects with the reason if this machine cannot do it: only the superuser can, on a Debian with debootstrap. It is
- * removed when it is disposed of, or when this process ends.
+ * Installs a Debian of this release with one package into a temporary folder, for servers of another version than this
+ * machine has. Takes a minute or two. Rejects with the reason if this machine cannot do it: only the superuser can, on
+ * a Debian with debootstrap. It is removed when it is disposed of, or when this process ends.
  */
 export async function debianRoot(release: string, packageName: string): Promise<DebianRoot> {
   if (process.getuid?.() !== 0) throw new Error("only the superuser can install another system");

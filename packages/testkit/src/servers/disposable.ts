@@ -35,7 +35,10 @@ export interface DisposableServer extends AsyncDisposable {
 export interface DisposableRabbitmq extends DisposableServer {
   /** Runs `rabbitmqctl` on it, and answers what that printed. */
   control(...args: readonly string[]): Promise<string>;
-  /** To be called before a kill: a quorum queue that was made just before is of no use afterwards, since its name is not on the disk yet. */
+  /**
+   * To be called before a kill: a quorum queue that was made just before is of no use afterwards, since its name is not
+   * on the disk yet.
+   */
   keepQueues(): Promise<void>;
 }
 
@@ -43,9 +46,9 @@ export interface DisposableRabbitmq extends DisposableServer {
  * Starts a server of its own process, port and temporary folder, on 127.0.0.1 only. Resolves when it takes connections.
  * Nothing of it is left behind, whether `stop` is called, starting fails, or this process is killed.
  *
- * The PostgreSQL comes with npm. A PgBouncer must be installed; it stands in front of the PostgreSQL at `upstream`. So must a
- * RabbitMQ; it may be given lines of configuration beside its own. `POSTBOX_TEST_RABBITMQ_ROOT` names the root of another system whose
- * RabbitMQ is run instead, by `chroot`.
+ * The PostgreSQL comes with npm. A PgBouncer must be installed; it stands in front of the PostgreSQL at `upstream`. So
+ * must a RabbitMQ; it may be given lines of configuration beside its own. `POSTBOX_TEST_RABBITMQ_ROOT` names the root
+ * of another system whose RabbitMQ is run instead, by `chroot`.
  */
 export function disposable(name: "rabbitmq", configuration?: string): Promise<DisposableRabbitmq>;
 export function disposable(name: "postgres"): Promise<DisposableServer>;

@@ -32,8 +32,8 @@ export interface Running {
 }
 
 /**
- * A temporary folder in `parent` with a process of its own that removes it, and whatever runs in it, when `release` is called or
- * this process ends in whatever way (see `guard.js`).
+ * A temporary folder in `parent` with a process of its own that removes it, and whatever runs in it, when `release` is
+ * called or this process ends in whatever way (see `guard.js`).
  */
 export interface GuardedFolder {
   readonly path: string;

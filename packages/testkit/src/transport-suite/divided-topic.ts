@@ -11,7 +11,10 @@ export interface DividedTopic {
   message(id: string, more?: Partial<MessageInput>): Message;
   /** Starts a member of the group. */
   consume(options?: ConsumeOptions): Consumer;
-  /** The stream of each message, by id, as another group sees them: of all that were sent so far, whose number is `count`. */
+  /**
+   * The stream of each message, by id, as another group sees them: of all that were sent so far, whose number is
+   * `count`.
+   */
   streamsById(count: number): Promise<ReadonlyMap<string, string>>;
 }
 

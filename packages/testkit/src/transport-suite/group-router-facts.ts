@@ -128,7 +128,9 @@ export function groupRouterFacts(fact: TransportFact): void {
   });
 }
 
-/** A process of its own, as far as a test can have one: it leaves in good order, or crashes with all that it has open. */
+/**
+ * A process of its own, as far as a test can have one: it leaves in good order, or crashes with all that it has open.
+ */
 function groupMember(
   { harness }: Stage,
   { queue, event }: DividedTopic,

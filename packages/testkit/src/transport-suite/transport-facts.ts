@@ -40,7 +40,10 @@ export interface TransportFact {
   (name: string, needs: Needs, prove: Proof): void;
 }
 
-/** Of a hundred things one after the other, and of brokers that take a moment to start; what is waited for by itself has its own patience. */
+/**
+ * Of a hundred things one after the other, and of brokers that take a moment to start; what is waited for by itself has
+ * its own patience.
+ */
 const timeoutMs = 120_000;
 
 export function transportFacts(options: TransportSuiteOptions): TransportFact {

@@ -9,9 +9,15 @@ export interface TransportFeatures {
   readonly unroutable: boolean;
   /** A delivery's `attempt` is exact, where others only tell the first from later ones. */
   readonly exactAttempts: boolean;
-  /** The broker settles each delivery by itself: it can deliver one later, and park it. Its receivers do not declare `in-order`. */
+  /**
+   * The broker settles each delivery by itself: it can deliver one later, and park it. Its receivers do not declare
+   * `in-order`.
+   */
   readonly settlesEach: boolean;
-  /** A subscription brings the types that it names. Without it, it brings their whole topics, and receivers declare `topic`. */
+  /**
+   * A subscription brings the types that it names. Without it, it brings their whole topics, and receivers declare
+   * `topic`.
+   */
   readonly selectsTypes: boolean;
   /** Receivers of one queue compete for its messages: each takes the next one as soon as it has room. */
   readonly competing: boolean;
@@ -25,7 +31,9 @@ export interface TransportFeatures {
   readonly prefetch: boolean;
   /** `receiver({ prefetchBytes })` bounds them in bytes. */
   readonly prefetchBytes: boolean;
-  /** Receivers of one queue with `singleActive` take turns: the next one gets messages only when the one before is gone. */
+  /**
+   * Receivers of one queue with `singleActive` take turns: the next one gets messages only when the one before is gone.
+   */
   readonly singleActive: boolean;
   /** A message beyond the harness's `maxMessageBytes` is rejected. */
   readonly maxMessageBytes: boolean;
@@ -45,7 +53,10 @@ export interface TransportFeatures {
   readonly health: boolean;
   /** It asks for a password: the harness has ends with a wrong one, with `intruders()`. */
   readonly passwords: boolean;
-  /** The harness can make a queue from which nothing can be parked, with `bind()` and `receiver()` that have `parks: false`. */
+  /**
+   * The harness can make a queue from which nothing can be parked, with `bind()` and `receiver()` that have `parks:
+   * false`.
+   */
   readonly refusesParking: boolean;
   /** The harness can let the broker take nothing for a while, with `block()` and `unblock()`. With `health`. */
   readonly blocks: boolean;
@@ -54,7 +65,10 @@ export interface TransportFeatures {
 }
 
 interface HarnessSenderOptions {
-  /** With `routes`: where a message goes is what this answers, or throws. It is given the message's id, and what is usual. */
+  /**
+   * With `routes`: where a message goes is what this answers, or throws. It is given the message's id, and what is
+   * usual.
+   */
   route?(id: string, usual: () => unknown): unknown;
   /** With `onUnroutable`. */
   readonly onUnroutable?: OnUnroutable;
@@ -83,7 +97,9 @@ interface Intruders {
   readonly receiver: Receiver;
 }
 
-/** One broker, and the means to do to it what only happens from outside. Names are unique per fact: it may be shared. */
+/**
+ * One broker, and the means to do to it what only happens from outside. Names are unique per fact: it may be shared.
+ */
 export interface TransportHarness {
   sender(options?: HarnessSenderOptions): Sender;
   receiver(options: HarnessReceiverOptions): Receiver;

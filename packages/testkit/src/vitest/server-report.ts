@@ -6,11 +6,13 @@ import type { ServersOfThisRun, TestServer } from "./test-server.js";
 
 const mostInHaste = 100;
 const wholeTakes =
-  "This takes about 15 minutes on two cores, the last five of them one file at a time. `npm run test:quick` needs no server and takes one minute.";
+  "This takes about 15 minutes on two cores, the last five of them one file at a time. `npm run test:quick` needs " +
+  "no server and takes one minute.";
 
 /**
- * The first words of a run: what it will take. Meanwhile, how far it is. And its last words: which servers its tests ran against, which were not found, `failed: …` for whatever failed,
- * and, alone on a line, `N passed, N failed, N skipped`.
+ * The first words of a run: what it will take. Meanwhile, how far it is. And its last words: which servers its tests
+ * ran against, which were not found, `failed: …` for whatever failed, and, alone on a line, `N passed, N failed, N
+ * skipped`.
  */
 export default class ServerReport implements Reporter {
   #vitest: Vitest | undefined;

@@ -16,8 +16,8 @@ export interface GroupMember {
 }
 
 /**
- * The members that share the partitions of their topics. When one joins or leaves, partitions are revoked and assigned anew: as evenly as
- * possible, and no more of them than necessary.
+ * The members that share the partitions of their topics. When one joins or leaves, partitions are revoked and assigned
+ * anew: as evenly as possible, and no more of them than necessary.
  */
 export class LogGroup {
   readonly #partitionsOf: (topic: string) => readonly LogPartition[];

@@ -126,6 +126,7 @@ export class LogStream {
 function unable(verb: string, { id }: Message): PostboxError {
   return new PostboxError(
     "option-invalid",
-    `${verb}() on the delivery of ${id}: a log acknowledges in order and cannot ${verb} a single message; handle it behind inbox(store)`,
+    `${verb}() on the delivery of ${id}: a log acknowledges in order and cannot ${verb} a single message; handle ` +
+      "it behind inbox(store)",
   );
 }

@@ -33,16 +33,17 @@ export interface MemoryReceiverOptions {
 
 export interface MemorySenderOptions {
   /**
-   * What becomes of a message that no queue takes: `park` it after the relay's attempts, `drop` it, or let it `wait`; or a function that
-   * chooses by message. A direct publisher rejects with `park` and `wait`, and resolves with `drop`. Defaults to `park`.
+   * What becomes of a message that no queue takes: `park` it after the relay's attempts, `drop` it, or let it `wait`;
+   * or a function that chooses by message. A direct publisher rejects with `park` and `wait`, and resolves with `drop`.
+   * Defaults to `park`.
    */
   readonly onUnroutable?: OnUnroutable;
 }
 
 export interface MemoryReceiver extends Receiver {
   /**
-   * As when the process crashes: every unsettled delivery is delivered to others as `redelivered`, its `signal` is aborted, what this
-   * receiver settles later has no effect, and `receive` returns.
+   * As when the process crashes: every unsettled delivery is delivered to others as `redelivered`, its `signal` is
+   * aborted, what this receiver settles later has no effect, and `receive` returns.
    */
   crash(): void;
 }

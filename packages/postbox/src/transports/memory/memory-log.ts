@@ -18,7 +18,10 @@ export interface MemoryLogReceiverOptions {
   readonly group?: string;
   /** The most deliveries of a partition that are unsettled at a time. Defaults to 100. */
   readonly prefetch?: number;
-  /** The most bytes of a partition that are unsettled at a time; one larger message is still delivered alone. Defaults to 16 MiB. */
+  /**
+   * The most bytes of a partition that are unsettled at a time; one larger message is still delivered alone. Defaults
+   * to 16 MiB.
+   */
   readonly prefetchBytes?: number;
 }
 
@@ -26,11 +29,14 @@ export interface MemoryLogReceiverOptions {
 export interface MemoryLog {
   sender(): Sender;
   receiver(options?: MemoryLogReceiverOptions): MemoryReceiver;
-  /** Makes a topic with so many partitions. A topic that is used before has the default number. May be repeated with the same number. */
+  /**
+   * Makes a topic with so many partitions. A topic that is used before has the default number. May be repeated with the
+   * same number.
+   */
   topic(name: string, partitions: number): void;
   /**
-   * Whether senders reach a partition of a topic, by its number. One that they do not reach is as a partition without a leader: what goes
-   * there is `unavailable`, and everything else is sent.
+   * Whether senders reach a partition of a topic, by its number. One that they do not reach is as a partition without a
+   * leader: what goes there is `unavailable`, and everything else is sent.
    */
   setAvailable(topic: string, partition: number, available: boolean): void;
   /** How many messages of a topic a group has not committed. */
@@ -38,10 +44,11 @@ export interface MemoryLog {
 }
 
 /**
- * Makes a broker as Kafka is: topics are logs with partitions, and a key always goes to the same one. Receivers of a group share the
- * partitions of a topic; when one joins or leaves, partitions are revoked (`Delivery.signal`) and assigned anew. A group commits the
- * offset below which everything is acknowledged, and continues there; what was handed over before is `redelivered`. It delivers whole
- * topics and cannot retry or park a message, so a router on it needs an inbox.
+ * Makes a broker as Kafka is: topics are logs with partitions, and a key always goes to the same one. Receivers of a
+ * group share the partitions of a topic; when one joins or leaves, partitions are revoked (`Delivery.signal`) and
+ * assigned anew. A group commits the offset below which everything is acknowledged, and continues there; what was
+ * handed over before is `redelivered`. It delivers whole topics and cannot retry or park a message, so a router on it
+ * needs an inbox.
  */
 export function memoryLog(options: MemoryLogOptions = {}): MemoryLog {
   checkOptions("memoryLog", options, { partitions: count });
@@ -85,7 +92,9 @@ export function memoryLog(options: MemoryLogOptions = {}): MemoryLog {
       const partition = partitionsOf(name)[number];
       if (partition !== undefined) partition.isAvailable = available;
       else {
-        const text = `memoryLog.setAvailable: ${name} has no partition ${number}; it has ${partitionsOf(name).length}, counted from 0`;
+        const text =
+          `memoryLog.setAvailable: ${name} has no partition ${number}; it has ${partitionsOf(name).length}, ` +
+          "counted from 0";
         throw new ConfigError("option-invalid", text, { path: "partition" });
       }
     },

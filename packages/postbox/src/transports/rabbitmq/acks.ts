@@ -1,9 +1,9 @@
 import type { Channel } from "amqplib";
 
 /**
- * The acks of a channel, gathered: those of one turn of the event loop go out together, and as one command where no delivery before
- * them is open. A quorum queue has to store each command, and it keeps only so many under way: of a channel that is closed behind many
- * acks, it forgets the last.
+ * The acks of a channel, gathered: those of one turn of the event loop go out together, and as one command where no
+ * delivery before them is open. A quorum queue has to store each command, and it keeps only so many under way: of a
+ * channel that is closed behind many acks, it forgets the last.
  */
 export interface Acks {
   /** A delivery has come. */

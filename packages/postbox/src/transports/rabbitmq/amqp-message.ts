@@ -5,8 +5,9 @@ import { createMessage, type Extensions, type ExtensionValue, type Message } fro
 import { brokerHeaders } from "../../message/reserved-headers.js";
 
 /*
- * The AMQP binding of CloudEvents. In binary mode, the default, the body is the data and the attributes are headers with a prefix; in
- * structured mode the body is all of the event, as JSON. What is beside the event travels in headers in both.
+ * The AMQP binding of CloudEvents. In binary mode, the default, the body is the data and the attributes are headers
+ * with a prefix; in structured mode the body is all of the event, as JSON. What is beside the event travels in headers
+ * in both.
  */
 
 export type ContentMode = "binary" | "structured";
@@ -39,7 +40,10 @@ const prefix = "cloudEvents:";
 const otherPrefix = "cloudEvents_";
 const structuredType = "application/cloudevents+json; charset=utf-8";
 export const topicHeader = "postbox-topic";
-/** Stands before names that would not arrive: a client loses this one when it reads headers into an object, and brokers act upon `control`. */
+/**
+ * Stands before names that would not arrive: a client loses this one when it reads headers into an object, and brokers
+ * act upon `control`.
+ */
 const hiddenHeader = "postbox-header-";
 const lostName = "__proto__";
 /** What brokers, this binding and the parking lot write themselves, and what brokers act upon. */
@@ -117,7 +121,9 @@ export function fromAmqp({ content, properties }: ReceivedAmqp, options: FromAmq
   const topic =
     (typeof named === "string" ? named : undefined) ?? (options.exchange === "" ? undefined : options.exchange);
   if (content.length > options.maxMessageBytes) {
-    const text = `a message of ${content.length} bytes is larger than maxMessageBytes, ${options.maxMessageBytes}; raise that, or send a reference instead`;
+    const text =
+      `a message of ${content.length} bytes is larger than maxMessageBytes, ${options.maxMessageBytes}; raise ` +
+      "that, or send a reference instead";
     throw new PermanentError(text, { code: "message-too-large" });
   }
   // The bound is one of the body, as a sender's is; attributes and headers are bounded by the protocol.

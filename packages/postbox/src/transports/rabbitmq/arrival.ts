@@ -23,7 +23,9 @@ export interface ReadingOptions {
   readonly maxMessageBytes: number;
 }
 
-/** A message that was delivered so often without an outcome may be the reason. Twice is a restart and a lost connection. */
+/**
+ * A message that was delivered so often without an outcome may be the reason. Twice is a restart and a lost connection.
+ */
 const suspectAt = 3;
 
 export function readArrival(raw: ConsumeMessage, options: ReadingOptions): Arrival {
@@ -49,7 +51,10 @@ export function attemptOf({ properties }: ConsumeMessage): number {
   return countIn(properties.headers?.[attemptHeader], 1);
 }
 
-/** How often a quorum queue has delivered the message without learning an outcome. Other queues do not count, nor does a publisher. */
+/**
+ * How often a quorum queue has delivered the message without learning an outcome. Other queues do not count, nor does a
+ * publisher.
+ */
 function deliveriesOf({ fields, properties }: ConsumeMessage): number {
   return fields.redelivered ? countIn(properties.headers?.["x-delivery-count"], 0) : 0;
 }

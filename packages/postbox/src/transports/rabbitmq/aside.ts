@@ -14,7 +14,9 @@ import {
   waitQueue,
 } from "./topology.js";
 
-/** Puts copies of deliveries into the other queues of a consumer. Each resolves when the broker has confirmed it there. */
+/**
+ * Puts copies of deliveries into the other queues of a consumer. Each resolves when the broker has confirmed it there.
+ */
 export interface Aside {
   /** Rejects with a `PermanentError` if the client cannot write a copy that reads the same. */
   wait(raw: ConsumeMessage, delayMs: number, nextAttempt: number): Promise<void>;
@@ -23,8 +25,8 @@ export interface Aside {
 }
 
 /**
- * Publishes over `links` and makes queues over `connection`, which is that of the consumer: a broker that is short of memory reads
- * nothing more from whoever publishes, and acks must still reach it.
+ * Publishes over `links` and makes queues over `connection`, which is that of the consumer: a broker that is short of
+ * memory reads nothing more from whoever publishes, and acks must still reach it.
  */
 export function createAside(
   connection: ChannelModel,

@@ -16,9 +16,15 @@ export interface Batch {
   publish(missing: ReadonlySet<string>): Promise<void>;
   /** Resolves when nothing waits for its confirm, or when the link is lost. */
   confirmed(): Promise<void>;
-  /** The broker has closed the channel for one exchange: all that have no outcome have failed, and those to it by their own fault. */
+  /**
+   * The broker has closed the channel for one exchange: all that have no outcome have failed, and those to it by their
+   * own fault.
+   */
   failAt(code: number, reason: string): void;
-  /** The broker has closed the channel for a body larger than this: all that have no outcome have failed, and larger ones for good. */
+  /**
+   * The broker has closed the channel for a body larger than this: all that have no outcome have failed, and larger
+   * ones for good.
+   */
   rejectLarger(maxBytes: number): void;
   /** The broker has closed the channel for this one message: it will never take it. */
   rejectOnly(reason: string): void;

@@ -6,8 +6,8 @@ import type { AmqpMessage } from "./amqp-message.js";
 export type Confirmation = "routed" | "unroutable" | "nacked" | "lost";
 
 /**
- * A channel on which every publish is mandatory and confirmed. A message that no queue takes is confirmed as well, but returned
- * before that: it is told apart by a number, since two on their way may have one id.
+ * A channel on which every publish is mandatory and confirmed. A message that no queue takes is confirmed as well, but
+ * returned before that: it is told apart by a number, since two on their way may have one id.
  */
 export interface ConfirmedPublishing {
   /** Whether there is room to publish on without waiting for `drained`. */

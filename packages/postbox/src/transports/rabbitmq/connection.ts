@@ -49,9 +49,9 @@ export function placeOf(url: string): string {
 }
 
 /**
- * Opens a connection. Rejects with a `TransportDownError` if the broker cannot be reached, and with a `ConfigError` if it will never
- * let us in. When the signal is aborted before that, it rejects at once, and closes the socket: a broker that says nothing must not keep
- * the process alive.
+ * Opens a connection. Rejects with a `TransportDownError` if the broker cannot be reached, and with a `ConfigError` if
+ * it will never let us in. When the signal is aborted before that, it rejects at once, and closes the socket: a broker
+ * that says nothing must not keep the process alive.
  */
 export function openConnection(options: RabbitmqConnectionOptions, signal?: AbortSignal): Promise<ChannelModel> {
   if (signal === undefined) return open(options);
@@ -114,8 +114,8 @@ async function credentialsOf(
 }
 
 /**
- * Closes a channel, or a connection. Resolves also when the connection dies meanwhile, of which the library does not tell whoever waits
- * for an answer.
+ * Closes a channel, or a connection. Resolves also when the connection dies meanwhile, of which the library does not
+ * tell whoever waits for an answer.
  */
 export function close(open: Channel | ChannelModel): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -126,11 +126,15 @@ export function close(open: Channel | ChannelModel): Promise<void> {
 
 /** Ends a connection that gives no answer: to close it in good order would wait for one. */
 export function destroy(connection: ChannelModel): void {
-  // With an error: the client does not notice a stream that ends without one, until its heart has not beaten for a while.
+  // With an error: the client does not notice a stream that ends without one, until its heart has not beaten for a
+  // while.
   streamOf(connection).destroy(new Error("given up"));
 }
 
-/** The client writes every frame by itself, and a call of the system costs more than the frame: what is written in one go leaves in one. */
+/**
+ * The client writes every frame by itself, and a call of the system costs more than the frame: what is written in one
+ * go leaves in one.
+ */
 function gatherWrites(stream: Duplex): void {
   const write = stream.write.bind(stream) as Duplex["write"];
   let corked = false;
@@ -171,7 +175,8 @@ function explained(cause: unknown, { url, credentials: ask }: RabbitmqConnection
   if (typeof code === "string" && untrusted.test(code)) {
     return new ConfigError(
       "transport-refused",
-      `the certificate of ${place} is not trusted here (${code}); give its authority as tls.ca, and a host name that it stands for`,
+      `the certificate of ${place} is not trusted here (${code}); give its authority as tls.ca, and a host name ` +
+        "that it stands for",
     );
   }
   // Why the broker ends the handshake there, the client does not tell: it may let us in later.

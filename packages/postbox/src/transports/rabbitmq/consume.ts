@@ -33,9 +33,9 @@ export interface ConsumeListener {
 }
 
 /**
- * Hands over what the queue has, one after the other, until the signal is aborted and everything is settled. Rejects when the
- * connection is lost, or the queue deleted; what is unsettled then is delivered again. `lost` hears of that at once, but the call
- * rejects only when what was handed over is settled.
+ * Hands over what the queue has, one after the other, until the signal is aborted and everything is settled. Rejects
+ * when the connection is lost, or the queue deleted; what is unsettled then is delivered again. `lost` hears of that at
+ * once, but the call rejects only when what was handed over is settled.
  */
 export async function consume(
   connection: ChannelModel,
@@ -120,7 +120,8 @@ class QueueConsumer {
 
   async #end(): Promise<void> {
     if (this.#lost === undefined) {
-      // The next consumer's turn would begin with that, though this one still has earlier messages: until its channel ends, it keeps what comes.
+      // The next consumer's turn would begin with that, though this one still has earlier messages: until its channel
+      // ends, it keeps what comes.
       if (!this.#options.queue.singleActiveConsumer) await this.#channel.cancel(this.#consumerTag).catch(() => {});
       await this.#until(() => !this.#delivering || this.#lost !== undefined);
     }

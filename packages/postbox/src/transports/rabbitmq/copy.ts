@@ -33,7 +33,10 @@ export function copyOf({ fields, properties }: Received, headers: Readonly<Recor
   };
 }
 
-/** With headers that every client can write: no tables, no arrays, no numbers beyond what is finite. Readers see the same message. */
+/**
+ * With headers that every client can write: no tables, no arrays, no numbers beyond what is finite. Readers see the
+ * same message.
+ */
 export function withPlainHeaders<R extends Pick<GetMessage, "properties">>(raw: R): R {
   const plain = Object.entries(raw.properties.headers ?? {}).flatMap(([name, value]): [string, unknown][] => {
     if (typeof value === "string" || typeof value === "boolean") return [[name, value]];

@@ -1,13 +1,17 @@
 /**
- * Takes one message at a time where one of them may crash its consumer. A quorum queue gives a message up after so many deliveries
- * without an outcome, and a crash counts for everything that the consumer had prefetched: only a message that was alone is counted alone.
+ * Takes one message at a time where one of them may crash its consumer. A quorum queue gives a message up after so many
+ * deliveries without an outcome, and a crash counts for everything that the consumer had prefetched: only a message
+ * that was alone is counted alone.
  */
 export interface Isolation {
   /** How many messages the broker may send at a time. */
   readonly room: number;
   /** Nothing is handed over until everything that is buffered was given back. */
   readonly narrowing: boolean;
-  /** A message came. After a suspect, as many others as were prefetched with it come alone as well: they were returned together. */
+  /**
+   * A message came. After a suspect, as many others as were prefetched with it come alone as well: they were returned
+   * together.
+   */
   arrived(suspect: boolean): void;
   /** Changes the room to what the messages that came ask for. False: it is that already. */
   adjust(): boolean;

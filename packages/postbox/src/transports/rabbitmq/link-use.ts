@@ -10,7 +10,10 @@ export interface LinkUse {
   reopen(): void;
   /** Resolves or rejects as `send` does; the link stays open until then. */
   during(send: () => Promise<void>): Promise<void>;
-  /** Waits for the sends in progress, and closes the link. A send after it opens a link that ends when no other one follows. */
+  /**
+   * Waits for the sends in progress, and closes the link. A send after it opens a link that ends when no other one
+   * follows.
+   */
   close(): Promise<void>;
 }
 

@@ -16,7 +16,9 @@ export interface Link {
   missing(exchanges: Iterable<string>): Promise<ReadonlySet<string>>;
   /** Ends it at once: whatever is still on its way, nobody waits for its confirm any more. */
   giveUp(why: string): void;
-  /** From now on it ends at once if its broker is blocked: nobody has the time to wait until that takes messages again. */
+  /**
+   * From now on it ends at once if its broker is blocked: nobody has the time to wait until that takes messages again.
+   */
   hurry(): void;
   /** Ends it in good order, but in a hurry. */
   close(): Promise<void>;

@@ -85,7 +85,8 @@ describeOnEach("rabbitmq", ({ url }) => {
     it("begins anew wherever its connection dies while it begins, and ends wherever it dies while it ends", async () => {
       const through = await dyingWay(url);
       onTestFinished(() => through.close());
-      // The first connection dies with the first thing that it says, the second with the second, until one has said enough.
+      // The first connection dies with the first thing that it says, the second with the second, until one has said
+      // enough.
       const { publish, next, deliveries, running, stop } = await receiving({ url: through.url, backoff: () => 1 });
       publish("m1");
       await (await next()).ack();
@@ -216,7 +217,10 @@ describeOnEach("rabbitmq", ({ url }) => {
   });
 });
 
-/** A way to a server on which each connection dies one step later than the one before it: it gets no further than to what it says then. */
+/**
+ * A way to a server on which each connection dies one step later than the one before it: it gets no further than to
+ * what it says then.
+ */
 async function dyingWay(url: string) {
   const target = new URL(url);
   let deaths = 0;

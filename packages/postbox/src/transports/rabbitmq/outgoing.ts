@@ -26,7 +26,10 @@ interface Refused {
   readonly refused: Outcome;
 }
 
-/** The messages of one batch as RabbitMQ takes them. What is wrong with one message is the outcome of that message alone. */
+/**
+ * The messages of one batch as RabbitMQ takes them. What is wrong with one message is the outcome of that message
+ * alone.
+ */
 export interface Outgoing {
   /** The exchanges that they go to. */
   readonly exchanges: ReadonlySet<string>;

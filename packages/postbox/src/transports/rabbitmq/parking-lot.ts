@@ -37,9 +37,9 @@ export interface RabbitmqParkingLot {
   /** Reads the messages that were parked first, with their reasons, and leaves them where they are. */
   list(options: ListParkedOptions): Promise<readonly RabbitmqParked[]>;
   /**
-   * Moves the messages that were parked first back to the queue, as if they had never been tried; answers how many. What is parked
-   * meanwhile stays, and so does a message whose headers cannot be decoded. A crash in the middle leaves a message in both places: it is
-   * delivered twice, and an inbox skips the second.
+   * Moves the messages that were parked first back to the queue, as if they had never been tried; answers how many.
+   * What is parked meanwhile stays, and so does a message whose headers cannot be decoded. A crash in the middle leaves
+   * a message in both places: it is delivered twice, and an inbox skips the second.
    */
   replay(options: ReplayParkedOptions): Promise<number>;
 }

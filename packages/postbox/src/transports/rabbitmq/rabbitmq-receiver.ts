@@ -24,19 +24,22 @@ export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   /** The most deliveries that are unsettled at a time. Defaults to 100. */
   readonly prefetch?: number;
   /**
-   * The most bytes that are unsettled at a time; one larger message still comes alone. The broker counts messages only: up to
-   * `prefetch` of them are in memory, whatever their size, and wait here for their turn. Defaults to 16 MiB.
+   * The most bytes that are unsettled at a time; one larger message still comes alone. The broker counts messages only:
+   * up to `prefetch` of them are in memory, whatever their size, and wait here for their turn. Defaults to 16 MiB.
    */
   readonly prefetchBytes?: number;
   /** Whether to make the queues, only to look for them, or to leave them alone. Defaults to `declare`. */
   readonly topology?: Topology;
-  /** Whether to bind the queue to what the consumer has handlers for, and to make the exchanges for that. Defaults to true. */
+  /**
+   * Whether to bind the queue to what the consumer has handlers for, and to make the exchanges for that. Defaults to
+   * true.
+   */
   readonly bindings?: boolean;
   /** Where the events of the bindings go. Defaults to what a sender does by default. */
   readonly route?: (event: Pick<Message, "topic" | "type">) => Route;
   /**
-   * Of all who receive from the queue, one gets messages, and when it is gone the next one does: so a key stays in order over several
-   * processes. An argument of the queue, the same for all of its receivers. Defaults to false.
+   * Of all who receive from the queue, one gets messages, and when it is gone the next one does: so a key stays in
+   * order over several processes. An argument of the queue, the same for all of its receivers. Defaults to false.
    */
   readonly singleActiveConsumer?: boolean;
   /** Reads extensions from headers without a prefix, as older publishers write them. Defaults to false. */
@@ -45,7 +48,10 @@ export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   readonly maxMessageBytes?: number;
   /** The pause before it connects again. Defaults to one that grows to 30 s, with jitter. */
   readonly backoff?: Backoff;
-  /** How long after it was made a message may still be delivered again; an inbox checks its own retention against it. Defaults to unknown. */
+  /**
+   * How long after it was made a message may still be delivered again; an inbox checks its own retention against it.
+   * Defaults to unknown.
+   */
   readonly redeliveryWindowMs?: number;
   /** Listens to what happens to its connections. Defaults to warnings and errors on the console; `silent` is nobody. */
   readonly telemetry?: Telemetry;
@@ -73,8 +79,9 @@ const rules = {
 };
 
 /**
- * Receives from a queue of RabbitMQ. What is retried waits in `<queue>.wait.<ms>`, what is parked goes to `<queue>.parked`, each confirmed
- * before it is acked. When the connection is lost, or the queue deleted, it begins anew.
+ * Receives from a queue of RabbitMQ. What is retried waits in `<queue>.wait.<ms>`, what is parked goes to
+ * `<queue>.parked`, each confirmed before it is acked. When the connection is lost, or the queue deleted, it begins
+ * anew.
  */
 export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqReceiver {
   checkOptions("rabbitmqReceiver", options, rules, ["url"]);

@@ -7,7 +7,10 @@ import type { Outcome } from "../../transport.js";
 import { fromAmqp } from "./amqp-message.js";
 import { type RabbitmqSenderOptions, rabbitmqSender } from "./index.js";
 
-/** What a queue holds once nothing more arrives: what was published is there within a moment, and nothing is published any more. */
+/**
+ * What a queue holds once nothing more arrives: what was published is there within a moment, and nothing is published
+ * any more.
+ */
 async function settledCount(arrived: () => Promise<number>): Promise<number> {
   for (let last = -1; ; ) {
     const now = await arrived();

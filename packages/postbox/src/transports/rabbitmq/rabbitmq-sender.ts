@@ -18,21 +18,28 @@ import { createWatch } from "./watch.js";
 import { within } from "./within.js";
 
 export interface RabbitmqSenderOptions extends RabbitmqConnectionOptions {
-  /** Where a message goes. Defaults to the exchange of its topic's name, with the last part of its type as the routing key. */
+  /**
+   * Where a message goes. Defaults to the exchange of its topic's name, with the last part of its type as the routing
+   * key.
+   */
   readonly route?: (message: Pick<Message, "topic" | "type">) => Route;
   /**
-   * What becomes of a message that no queue takes, or whose exchange is missing: `park` it after the relay's attempts, `drop` it, or let it
-   * `wait`; or a function that chooses by message. A direct publisher rejects with `park` and `wait`, and resolves with `drop`. Defaults to
-   * `park`.
+   * What becomes of a message that no queue takes, or whose exchange is missing: `park` it after the relay's attempts,
+   * `drop` it, or let it `wait`; or a function that chooses by message. A direct publisher rejects with `park` and
+   * `wait`, and resolves with `drop`. Defaults to `park`.
    */
   readonly onUnroutable?: OnUnroutable;
   /** How an event is written: its attributes as headers, or all of it as JSON. Defaults to `binary`. */
   readonly mode?: ContentMode;
-  /** How long the broker has to confirm what goes there in one call. After that its connection is given up. Defaults to 30,000. */
+  /**
+   * How long the broker has to confirm what goes there in one call. After that its connection is given up. Defaults to
+   * 30,000.
+   */
   readonly publishTimeoutMs?: number;
   /**
-   * The broker's `max_message_size`, which is 16 MiB in RabbitMQ 4 and 128 MiB in RabbitMQ 3: a larger body is rejected before it is sent. If
-   * the broker takes less, the sender learns its limit from the first body that is refused. Defaults to 16 MiB.
+   * The broker's `max_message_size`, which is 16 MiB in RabbitMQ 4 and 128 MiB in RabbitMQ 3: a larger body is rejected
+   * before it is sent. If the broker takes less, the sender learns its limit from the first body that is refused.
+   * Defaults to 16 MiB.
    */
   readonly maxMessageBytes?: number;
   /** Listens to what happens to the connection. Defaults to warnings and errors on the console; `silent` is nobody. */
@@ -59,8 +66,9 @@ const rules = {
 };
 
 /**
- * Sends to RabbitMQ: persistent, mandatory and confirmed. A message is `sent` when the broker has confirmed that it is in at least one
- * queue; `onUnroutable` decides about one that no queue takes. It connects with the first message, and again when the connection is lost.
+ * Sends to RabbitMQ: persistent, mandatory and confirmed. A message is `sent` when the broker has confirmed that it is
+ * in at least one queue; `onUnroutable` decides about one that no queue takes. It connects with the first message, and
+ * again when the connection is lost.
  */
 export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
   checkOptions("rabbitmqSender", options, rules, ["url"]);
@@ -92,7 +100,8 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     try {
       await within(runtime, signal, publishAll(link, batch), publishTimeoutMs);
       if (batch.unreported === 0) return;
-      // A blocked broker tells when it takes messages again. A new connection would not know, and take the same messages again.
+      // A blocked broker tells when it takes messages again. A new connection would not know, and take the same
+      // messages again.
       const isLate = !link.lost;
       if (isLate && watch.blockedBy === undefined) link.giveUp("it did not answer in time");
       const limit = limitToldBy(link);
@@ -151,8 +160,8 @@ function limitToldBy({ reason }: Link): number | undefined {
 }
 
 /**
- * Gives each message its outcome if the broker is healthy and has closed the channel only: for an exchange that was deleted or may not be
- * written to, or for a message that it does not take. Returns whether that is so.
+ * Gives each message its outcome if the broker is healthy and has closed the channel only: for an exchange that was
+ * deleted or may not be written to, or for a message that it does not take. Returns whether that is so.
  */
 function explainedByClose(link: Link, batch: Batch, count: number, mostBytes: number): boolean {
   const { code, message: said = "" } = link.reason ?? {};

@@ -362,7 +362,9 @@ describe("a RabbitMQ of its own", () => {
   });
 });
 
-/** Erlang that makes authorities and a certificate of one, listens with that at this port, and prints the authorities'. */
+/**
+ * Erlang that makes authorities and a certificate of one, listens with that at this port, and prints the authorities'.
+ */
 function certify(port: number): string {
   return `
     Chain = #{root => [{key, {rsa, 2048, 65537}}, {digest, sha256}], intermediates => []},

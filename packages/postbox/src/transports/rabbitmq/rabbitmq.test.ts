@@ -178,7 +178,8 @@ function testBroker(url: () => string) {
         await channel.close();
       },
       async crash(receiver) {
-        // What was written before it dies has left the process, and the way: also where this process has just stood still.
+        // What was written before it dies has left the process, and the way: also where this process has just stood
+        // still.
         await new Promise((resolve) => setTimeout(resolve, 30));
         for (let turns = 0; turns < 10; turns++) await new Promise((resolve) => setImmediate(resolve));
         ways.get(receiver)?.cut();

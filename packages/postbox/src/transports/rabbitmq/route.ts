@@ -9,8 +9,8 @@ export interface Route {
 }
 
 /**
- * What a function of the user answers for this message. If it throws, or answers what is no route, that is the message's fault and not the
- * broker's: it throws `message-invalid`.
+ * What a function of the user answers for this message. If it throws, or answers what is no route, that is the
+ * message's fault and not the broker's: it throws `message-invalid`.
  */
 export function checkedRoute<M extends Pick<Message, "topic" | "type">>(
   route: (message: M) => Route,
@@ -27,7 +27,9 @@ export function checkedRoute<M extends Pick<Message, "topic" | "type">>(
   }
   const { exchange, routingKey } = found ?? {};
   if (isShort(exchange) && isShort(routingKey)) return { exchange, routingKey };
-  const text = `'route' answered no route for type ${message.type}; answer { exchange, routingKey }, texts of at most 255 bytes`;
+  const text =
+    `'route' answered no route for type ${message.type}; answer { exchange, routingKey }, texts of at most 255 ` +
+    "bytes";
   throw new PostboxError("message-invalid", text);
 }
 

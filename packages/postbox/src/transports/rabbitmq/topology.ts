@@ -5,13 +5,12 @@ import { close } from "./connection.js";
 /*
  * The queues of a consumer, all of them durable:
  *
- *   <queue>              its messages; quorum unless told otherwise. What the broker itself gives up goes to <queue>.parked
- *   <queue>.wait.<ms>    what is tried again after that long: it expires there, back to <queue>. One for each delay, since only what is
- *                        first in a queue can expire
- *   <queue>.parked       what was given up, with its reason
+ *   <queue>              its messages; quorum unless told otherwise. What the broker itself gives up goes to
+ *   <queue>.parked <queue>.wait.<ms>    what is tried again after that long: it expires there, back to <queue>. One for
+ *   each delay, since only what is first in a queue can expire <queue>.parked       what was given up, with its reason
  *
- * None of them drops a message to make room, unless a policy says so: a full one refuses what is published, and the publisher learns
- * of it.
+ * None of them drops a message to make room, unless a policy says so: a full one refuses what is published, and the
+ * publisher learns of it.
  */
 
 /** Whether queues and exchanges are made, only looked for, or left to somebody else. */
@@ -31,11 +30,15 @@ export interface Wanted {
 export const parkedQueue = (queue: string): string => `${queue}.parked`;
 
 /**
- * How often a quorum queue delivers a message without learning an outcome before it gives the message up, to `<queue>.parked`. Attempts
- * are not counted by it: it is the last resort against a message that crashes every consumer. The default of RabbitMQ 4.
+ * How often a quorum queue delivers a message without learning an outcome before it gives the message up, to
+ * `<queue>.parked`. Attempts are not counted by it: it is the last resort against a message that crashes every
+ * consumer. The default of RabbitMQ 4.
  */
 const deliveryLimit = 20;
-/** For queues from which nothing may ever be dropped. RabbitMQ 3 has no other way to say "never", and RabbitMQ 4 drops at 20 if told nothing. */
+/**
+ * For queues from which nothing may ever be dropped. RabbitMQ 3 has no other way to say "never", and RabbitMQ 4 drops
+ * at 20 if told nothing.
+ */
 const noDeliveryLimit = 1_000_000;
 
 export interface WaitQueue {
@@ -43,7 +46,9 @@ export interface WaitQueue {
   readonly ttlMs: number;
 }
 
-/** Delays grow by the factor of two: there are few queues, and a message waits at most twice as long as it was asked to. */
+/**
+ * Delays grow by the factor of two: there are few queues, and a message waits at most twice as long as it was asked to.
+ */
 export function waitQueue(queue: string, delayMs: number): WaitQueue {
   const ttlMs = 2 ** Math.ceil(Math.log2(Math.max(shortestMs, Math.min(delayMs, longestMs))));
   return { name: `${queue}.wait.${ttlMs}`, ttlMs };
@@ -107,7 +112,10 @@ export async function declareExchanges(connection: ChannelModel, names: Iterable
   });
 }
 
-/** What leaves the queue by the broker's doing goes to queue `to`. A quorum queue does not let go of it before it is there. */
+/**
+ * What leaves the queue by the broker's doing goes to queue `to`. A quorum queue does not let go of it before it is
+ * there.
+ */
 function deadLetters({ queueType }: QueueOptions, to: string): Record<string, unknown> {
   const safely = queueType === "quorum" ? { "x-dead-letter-strategy": "at-least-once" } : {};
   return { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": to, ...safely };
@@ -167,7 +175,9 @@ function explained(cause: unknown): unknown {
   const { code, message } = cause as { readonly code?: number; readonly message: string };
   const said = message.replace(/^.*?(PRECONDITION_FAILED|ACCESS_REFUSED) - /, "").replace(/"$/, "");
   if (code === 406) {
-    const text = `what is there is not what was asked for: ${said}; change the options, leave it to whoever made it, or delete it`;
+    const text =
+      `what is there is not what was asked for: ${said}; change the options, leave it to whoever made it, or ` +
+      "delete it";
     return new ConfigError("topology-differs", text, { cause });
   }
   if (code === 403) {

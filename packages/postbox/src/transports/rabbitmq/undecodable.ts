@@ -1,6 +1,9 @@
 import type { ChannelModel } from "amqplib";
 
-/** Stands in the properties of a message in place of those that the client could not decode. A symbol: no publisher can write it. */
+/**
+ * Stands in the properties of a message in place of those that the client could not decode. A symbol: no publisher can
+ * write it.
+ */
 const reason = Symbol("why the properties cannot be decoded");
 
 /** Why the client could not decode a message's properties; undefined if it could. */
@@ -17,9 +20,10 @@ interface FrameReader {
 }
 
 /**
- * Keeps the connection when a message's headers cannot be decoded, because they are nested too deeply for the client's recursive
- * decoder or have a type that it does not know. Such a message arrives without properties, and `undecodable` tells why. By itself the
- * client ends the connection; the broker then delivers the same message again, and the consumer never gets past it.
+ * Keeps the connection when a message's headers cannot be decoded, because they are nested too deeply for the client's
+ * recursive decoder or have a type that it does not know. Such a message arrives without properties, and `undecodable`
+ * tells why. By itself the client ends the connection; the broker then delivers the same message again, and the
+ * consumer never gets past it.
  */
 export function keepUndecodable(connection: ChannelModel): void {
   const reader = connection.connection as unknown as FrameReader;
@@ -41,7 +45,10 @@ export function keepUndecodable(connection: ChannelModel): void {
   };
 }
 
-/** Whether a whole frame with properties is there: type 2, channel, size; class, weight, the size of the body, properties; an end. */
+/**
+ * Whether a whole frame with properties is there: type 2, channel, size; class, weight, the size of the body,
+ * properties; an end.
+ */
 function beginsWithProperties(bytes: Buffer): boolean {
   return bytes.length >= 20 && bytes[0] === 2 && bytes.length >= 8 + bytes.readUInt32BE(3);
 }

@@ -13,7 +13,10 @@ export function isPgbouncerInstalled(): boolean {
   return spawnSync(program, ["--version"], { stdio: "ignore" }).status === 0;
 }
 
-/** A PgBouncer of this machine in front of the PostgreSQL at `upstream`, in transaction mode, with its user and password. */
+/**
+ * A PgBouncer of this machine in front of the PostgreSQL at `upstream`, in transaction mode, with its user and
+ * password.
+ */
 export function pgbouncer(upstream: string): Recipe {
   return {
     prepare: async (folder) => {

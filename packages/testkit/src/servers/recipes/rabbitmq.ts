@@ -8,7 +8,10 @@ import { unprivilegedAccount } from "../postgres-programs.js";
 import type { Recipe } from "../recipe.js";
 import { rabbitmqVersion } from "../services/rabbitmq.js";
 
-/** Where Debian keeps its programs, and where an unpacked release does. Not the ones on the path: those switch to a user of their own. */
+/**
+ * Where Debian keeps its programs, and where an unpacked release does. Not the ones on the path: those switch to a user
+ * of their own.
+ */
 function programs(root: string): string {
   const released = process.env.RABBITMQ_HOME;
   const folders = ["/usr/lib/rabbitmq/bin", ...(released === undefined ? [] : [join(released, "sbin")])];
@@ -21,7 +24,10 @@ function programs(root: string): string {
   return found;
 }
 
-/** A RabbitMQ of this machine, or of the system at `POSTBOX_TEST_RABBITMQ_ROOT`, with `configuration` (lines of rabbitmq.conf) beside its own. */
+/**
+ * A RabbitMQ of this machine, or of the system at `POSTBOX_TEST_RABBITMQ_ROOT`, with `configuration` (lines of
+ * rabbitmq.conf) beside its own.
+ */
 export function rabbitmq(configuration: string): Recipe {
   const root = process.env.POSTBOX_TEST_RABBITMQ_ROOT ?? "/";
   return {
@@ -32,7 +38,10 @@ export function rabbitmq(configuration: string): Recipe {
       const account = unprivilegedAccount();
       const own = (name: string) => join(folder.path, name);
       const seen = (path: string) => join("/", relative(root, path));
-      /** Only the superuser may change the root. RabbitMQ reads /proc, which is mounted for this process and its children alone. */
+      /**
+       * Only the superuser may change the root. RabbitMQ reads /proc, which is mounted for this process and its
+       * children alone.
+       */
       const within = (program: string, args: readonly string[]) =>
         root === "/"
           ? { file: program, args, account }
@@ -55,7 +64,9 @@ export function rabbitmq(configuration: string): Recipe {
           await chown(path, account.uid, account.gid);
       }
 
-      /** Erlang's name server would be started on demand, listen everywhere, and stay. With a fixed port nobody asks it. */
+      /**
+       * Erlang's name server would be started on demand, listen everywhere, and stay. With a fixed port nobody asks it.
+       */
       const erlang = `-start_epmd false -erl_epmd_port ${erlangPort} -kernel inet_dist_use_interface {127,0,0,1}`;
       const environment = {
         HOME: seen(folder.path),

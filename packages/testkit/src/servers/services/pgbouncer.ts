@@ -1,7 +1,9 @@
 import type { Service } from "../service.js";
 import { postgresVersion, withClient } from "./postgres.js";
 
-/** In front of the PostgreSQL that tests look for, in transaction mode: two statements in a row may meet two sessions. */
+/**
+ * In front of the PostgreSQL that tests look for, in transaction mode: two statements in a row may meet two sessions.
+ */
 export const pgbouncer: Service = {
   name: "pgbouncer",
   title: "PgBouncer",
@@ -10,7 +12,8 @@ export const pgbouncer: Service = {
   probe: pgbouncerVersion,
   debian: {
     package: "pgbouncer",
-    // Its own configuration binds to loopback and knows no database: ours comes after it, or dpkg would ask which to keep.
+    // Its own configuration binds to loopback and knows no database: ours comes after it, or dpkg would ask which to
+    // keep.
     configuration: {},
     start: "service pgbouncer start",
     afterInstallation: `
@@ -27,8 +30,8 @@ export const pgbouncer: Service = {
 };
 
 /**
- * Asks the pooler at `url` for its version, and the server behind it for an answer: a pooler alone is of no use. Rejects
- * one that lends whole sessions, on which tests would prove nothing.
+ * Asks the pooler at `url` for its version, and the server behind it for an answer: a pooler alone is of no use.
+ * Rejects one that lends whole sessions, on which tests would prove nothing.
  */
 async function pgbouncerVersion(url: string): Promise<string> {
   await postgresVersion(url);

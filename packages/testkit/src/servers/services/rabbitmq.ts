@@ -46,8 +46,8 @@ export async function rabbitmqVersion(url: string): Promise<string> {
 }
 
 /**
- * Reads the server properties out of a Connection.Start frame:
- * type 1, channel 0, size, class 10, method 10, two version bytes, then a table. Undefined while the frame is incomplete.
+ * Reads the server properties out of a Connection.Start frame: type 1, channel 0, size, class 10, method 10, two
+ * version bytes, then a table. Undefined while the frame is incomplete.
  */
 function readConnectionStart(bytes: Buffer): ReadonlyMap<string, string> | undefined {
   if (bytes.length < 7) return undefined;
