@@ -16,15 +16,15 @@ import type { ConsumerOptions } from "./messaging.js";
 import { checkConsumer, type MessagingOptions, requireStore } from "./messaging-options.js";
 import { withoutOutputs } from "./without-outputs.js";
 
-/** The consumers of one messaging. */
+/** The consumers of one `Messaging`. */
 export interface Consumers {
-  /** Their routers, by the name of the consumer. */
+  /** The routers, by the name of their consumer. */
   readonly routers: ReadonlyMap<string, RunsReceiver>;
-  /** Makes one, with everything that the switches ask for. */
+  /** Makes the router of a consumer, with the middleware that `outbox` and `inbox` call for. */
   create(name: string, own: ConsumerOptions): RunsReceiver;
-  /** From now on `create` throws `already-started`. */
+  /** After this, `create` throws `already-started`. */
   seal(): void;
-  /** What the consumer of this name receives from. */
+  /** The receiver of the consumer with this name. */
   receiverOf(name: string): Receiver;
 }
 
@@ -36,7 +36,7 @@ export function createConsumers(
   const routers = new Map<string, RunsReceiver>();
   let sealed = false;
 
-  /** What wraps the handlers of a consumer, the outermost first. */
+  /** The middleware of a consumer, from the outermost to the innermost. */
   function* middleware(name: string, own: ConsumerOptions): Generator<AnyMiddleware> {
     const mode = own.inbox ?? options.inbox ?? false;
     if (outbox === undefined && !mode) yield publishOutputs(publisher);
@@ -67,7 +67,7 @@ export function createConsumers(
       const { inbox: _inbox, inboxOptions, isolation, outside, ...routerOptions } = own;
       const shared = { maxAttempts, codecs, telemetry, runtime };
       const router = createRouter(name, given(given(shared, options.routerOptions), routerOptions));
-      // It changes and returns itself, whatever it says about its type.
+      // `use` returns the same router, although its type differs.
       const untyped = router as unknown as { use(middleware: AnyMiddleware): unknown };
       untyped.use(correlation());
       outside?.(router);

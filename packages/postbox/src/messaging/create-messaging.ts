@@ -14,7 +14,7 @@ import { type AnyStore, checkMessaging, type MessagingOptions } from "./messagin
 import { type Running, runTogether } from "./run-together.js";
 import { transportProblems } from "./transport-problems.js";
 
-/** What outbox and inbox need. */
+/** What the outbox and the inbox need. */
 interface StoreNeeded {
   readonly store: AnyStore;
 }
@@ -25,8 +25,8 @@ type NeedsStore<Outbox, Inbox> = [Outbox] extends [true]
     : unknown;
 
 /**
- * Makes the publisher, the relay and the consumers of a service, with the outbox and the inbox each on or off. Also
- * what is given for a part that is off is checked, so that turning it on brings no surprise.
+ * Makes the publisher, the relay and the consumers of a service, with the outbox and the inbox each on or off. Checks
+ * the options of parts that are off, too, so that turning one on later brings no surprise.
  */
 export function createMessaging<
   S extends AnyStore | undefined = AnyStore | undefined,
@@ -53,7 +53,7 @@ export function createMessaging(options: MessagingOptions): unknown {
     const ended = Promise.allSettled([...runs].map((run) => run.ended));
     try {
       await started?.stop();
-      // Also what was started by itself, such as `messaging.relay.start()` in a process that only relays.
+      // Also stops what was started on its own, such as `messaging.relay.start()` in a process that only relays.
       for (const router of routers.values()) await router.stop();
       await relay?.stop();
     } finally {
@@ -108,7 +108,10 @@ export function createMessaging(options: MessagingOptions): unknown {
   };
 }
 
-/** Who publishes. Also what is off is made, if it can be: so its options are checked. */
+/**
+ * The publisher, the outbox and the relay. A part that is off is made too, where possible, so that its options are
+ * checked.
+ */
 function publishingParts(options: MessagingOptions) {
   const { service, source = `/${service}`, store, sender, codecs, notifier, telemetry, maxAttempts, runtime } = options;
   const { strictKeyOrder, publishTimeoutMs, ...rest } = options.publisherOptions ?? {};
@@ -130,7 +133,7 @@ function running(router: RunsReceiver, receiver: Receiver): Running {
   };
 }
 
-/** The same receiver, which also calls `ready` when it receives: its queues are bound then. */
+/** The same receiver, which also calls `ready` once it receives: its queues are bound by then. */
 function tellingReady(receiver: Receiver, ready: () => void): Receiver {
   const receive: Receiver["receive"] = (subscription, signal) => {
     const both = () => {

@@ -2,7 +2,7 @@ import type { HealthProblem } from "../health.js";
 import type { RunsReceiver } from "../router/router.js";
 import { duration } from "../stores/figures.js";
 
-/** That handlers run for so long that others may wait for their places. */
+/** Handlers run for so long that other messages may wait for their places. */
 export type HandlerProblem = Extract<HealthProblem, { readonly code: "handlers-slow" }>;
 
 /** What is wrong with the handlers of a service, as far as its consumers can tell. */

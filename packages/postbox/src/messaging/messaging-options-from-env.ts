@@ -2,7 +2,7 @@ import { ConfigError } from "../errors.js";
 import { nearestName } from "../options.js";
 import type { InboxMode } from "./messaging.js";
 
-/** What the environment says: only what is set there is set here. */
+/** The options that are set in the environment. */
 export interface EnvMessagingOptions {
   readonly service?: string;
   readonly group?: string;
@@ -11,13 +11,13 @@ export interface EnvMessagingOptions {
   readonly pollIntervalMs?: number;
   readonly batchSize?: number;
   readonly maxAttempts?: number;
-  /** For `connectStore` of `postbox/connect`; `createMessaging` makes no use of it. */
+  /** For `connectStore` of `postbox/connect`. `createMessaging` ignores it. */
   readonly databaseUrl?: string;
-  /** For `connectTransport` of `postbox/connect`; `createMessaging` makes no use of it. */
+  /** For `connectTransport` of `postbox/connect`. `createMessaging` ignores it. */
   readonly brokerUrl?: string;
 }
 
-/** How a variable is read: undefined for what is no good value. */
+/** How to read a variable: undefined for an invalid value. */
 interface Reading<T> {
   readonly option: keyof EnvMessagingOptions;
   readonly expected: string;
@@ -55,13 +55,13 @@ const variables = {
 } satisfies Record<string, Reading<unknown>>;
 
 const prefix = "POSTBOX_";
-/** What `@postbox/testkit` is told by. */
+/** Variables of `@postbox/testkit`. */
 const testPrefix = `${prefix}TEST_`;
 
 /**
- * Reads options for `createMessaging` from variables, such as those of `process.env`: the library itself never looks
- * there. A value that cannot be read, an empty one included, is an error, and so is an unknown variable that begins
- * with `POSTBOX_`. No error repeats a value, which may hold a password.
+ * Reads options for `createMessaging` from variables such as `process.env`; the library itself never reads the
+ * environment. An invalid or empty value throws, and so does an unknown variable that begins with `POSTBOX_`. No error
+ * repeats a value, since it may contain a password.
  */
 export function messagingOptionsFromEnv(env: Readonly<Record<string, string | undefined>>): EnvMessagingOptions {
   const options: Partial<Record<keyof EnvMessagingOptions, unknown>> = {};

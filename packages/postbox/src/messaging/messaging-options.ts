@@ -23,58 +23,55 @@ export interface MessagingOptions<
 > {
   /** The name of your service. */
   readonly service: string;
-  /** The CloudEvents source of everything published here. Defaults to `/` and the service's name. */
+  /**
+   * The CloudEvents `source` of everything that this service publishes. Defaults to `/` followed by the service's name.
+   */
   readonly source?: string;
-  /** The name of a consumer that is given none. Defaults to the service's name. */
+  /** The name of the consumer that `consumer()` makes without a name. Defaults to the service's name. */
   readonly group?: string;
   /**
-   * Where outbox and inbox are; handlers get its transactions, whatever is on. Needed as soon as one of the two is on.
+   * Holds the outbox and the inbox, and is required if one of them is on. Handlers get its transactions in either case.
    * Defaults to none.
    */
   readonly store?: S;
-  /** To the broker: the relay's, or with the outbox off the publisher's. */
+  /** Sends to the broker: for the relay, or for the publisher if the outbox is off. */
   readonly sender: Sender;
   /**
-   * What consumers run on: one for all, or one for each by its name. `run` and `start` need it for them. Defaults to
-   * none.
+   * What consumers receive from: one receiver for all, or a function from a consumer's name to its receiver. `run` and
+   * `start` need it if there are consumers. Defaults to none.
    */
   readonly receiver?: Receiver | ((consumer: string) => Receiver);
-  /**
-   * Whether what is published is stored first, in the publisher's transaction, and sent by the relay. Defaults to
-   * false.
-   */
+  /** Whether a publish stores its message in the publisher's transaction, for the relay to send. Defaults to false. */
   readonly outbox?: Outbox;
   /** Whether consumers handle each message once: see `inbox` and `durableInbox`. Defaults to false. */
   readonly inbox?: Inbox;
-  /** Of the relay: see `RelayOptions`. Defaults to 500. */
+  /** For the relay: see `RelayOptions`. Defaults to 500. */
   readonly pollIntervalMs?: number;
-  /** Of the relay: see `RelayOptions`. Defaults to 500. */
+  /** For the relay: see `RelayOptions`. Defaults to 500. */
   readonly batchSize?: number;
   /** Total tries of a message before it is parked, by the relay and by consumers. Defaults to 10. */
   readonly maxAttempts?: number;
-  /** Beside JSON and bytes, which are built in. Defaults to none. */
+  /** In addition to JSON and bytes, which are built in. Defaults to none. */
   readonly codecs?: readonly Codec[];
-  /**
-   * Wakes the relay: see `OutboxOptions` and `RelayOptions`. Defaults to one that wakes the relay of this messaging.
-   */
+  /** Wakes the relay: see `OutboxOptions` and `RelayOptions`. Defaults to a notifier within this `Messaging`. */
   readonly notifier?: Notifier | false;
-  /** Listens to what happens in all parts. Defaults to warnings and errors on the console; `silent` is nobody. */
+  /** Receives the events of all parts. Defaults to warnings and errors on the console; `silent` turns that off. */
   readonly telemetry?: Telemetry;
   /**
-   * More for publishing; each option counts where it can: `strictKeyOrder` with the outbox, `publishTimeoutMs` without.
+   * More options of the publisher. `strictKeyOrder` applies with the outbox on, `publishTimeoutMs` with the outbox off.
    * Defaults to none.
    */
   readonly publisherOptions?: Omit<
     OutboxOptions & DirectPublisherOptions,
     "source" | "codecs" | "telemetry" | "runtime" | "notifier"
   >;
-  /** More for the relay. Defaults to none. */
+  /** More options of the relay. Defaults to none. */
   readonly relayOptions?: Omit<RelayOptions, "notifier"> & OwnPurgeOptions<S>;
-  /** More for all consumers. Defaults to none. */
+  /** More options of all routers. Defaults to none. */
   readonly routerOptions?: Omit<RouterOptions, "ack">;
-  /** More for the inboxes of all consumers. Defaults to none. */
+  /** More options of the inboxes of all consumers. Defaults to none. */
   readonly inboxOptions?: InboxOptions;
-  /** @experimental Time, chance and failpoints. Defaults to the system's. */
+  /** @experimental Time, randomness and failpoints. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
 }
 
@@ -115,7 +112,7 @@ const rules = {
   routerOptions: object,
   inboxOptions: object,
   runtime: object,
-  // They come along with the options from the environment; whoever made the store and the sender has used them.
+  // `messagingOptionsFromEnv` returns them too; the caller has used them to connect the store and the sender.
   databaseUrl: text,
   brokerUrl: text,
 };
@@ -141,7 +138,7 @@ export function checkConsumer(name: string, options: ConsumerOptions): void {
   checkOptions(`consumer ${name}`, options, consumerRules);
 }
 
-/** The store, or an error that names who has none. */
+/** The store, or an error that names the part that needs one. */
 export function requireStore(who: string, store: AnyStore | undefined): AnyStore {
   if (store !== undefined) return store;
   throw new ConfigError(

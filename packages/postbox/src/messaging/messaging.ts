@@ -24,18 +24,20 @@ import type { NoOutbox } from "./without-outputs.js";
 /** Whether a consumer remembers what it has handled: off, on (`inbox(store)`), or `durable` (`durableInbox(store)`). */
 export type InboxMode = boolean | "durable";
 
-/** What a router puts into the context for its way to ack. */
+/** What the ack strategy adds to the handler's context. */
 type Acking<Ack> = Ack extends "manual" ? ManualAck : Ack extends "forward" ? ForwardAck : unknown;
 type AckFor<S> = [S] extends [AnyStore]
   ? Exclude<AckStrategyName, "manual"> | "with a store the ack comes after the commit, and is in nobody's hands"
   : AckStrategyName;
 type ModeFor<S> = [S] extends [AnyStore] ? InboxMode : false | "the inbox needs a store: give createMessaging one";
 
-/** What the health of a store takes and tells; a store may have limits and problems of its own. */
+/** The parameters and the result of the store's `health`; a store may have limits and problems of its own. */
 type HealthOptionsOf<S> = [S] extends [AnyStore] ? NonNullable<Parameters<S["health"]>[0]> : HealthOptions;
 type ProblemOf<S> = S extends { health(): Promise<Health<infer Problem>> } ? Problem : never;
 
-/** What becomes of outputs. Where a switch is only known at run time, they are allowed, and looked at then. */
+/**
+ * What happens to a handler's outputs. If a switch is only known at run time, outputs compile, and are checked then.
+ */
 type OutputsOf<Outbox extends boolean, Inbox> = [Outbox] extends [false]
   ? [Inbox] extends [false]
     ? PublishesOutputs
@@ -43,7 +45,7 @@ type OutputsOf<Outbox extends boolean, Inbox> = [Outbox] extends [false]
       ? WithoutOutputs<NoOutbox>
       : WithOutputs
   : WithOutputs;
-/** The handle of its transactions. Of a store that may be absent there is none. */
+/** The transaction handle of the store; `never` if there may be no store. */
 type TxOf<S> = [S] extends [AnyStore] ? (S extends Store<infer Tx> ? Tx : never) : never;
 type InTransactionOf<S> = [S] extends [AnyStore] ? InTransaction<TxOf<S>> : unknown;
 type Effective<Own, Inbox> = Exclude<Own, undefined> | (undefined extends Own ? Inbox : never);
@@ -53,16 +55,17 @@ export interface ConsumerOptions<
   Inbox extends InboxMode | string | undefined = InboxMode,
   Outer extends BaseContext = BaseContext,
 > extends Omit<RouterOptions, "ack"> {
-  /** See `RouterOptions`; `manual` only without a store, and `forward` only where outbox and inbox are off. */
+  /** See `RouterOptions`. `manual` is possible only without a store, `forward` only with outbox and inbox off. */
   readonly ack?: Ack;
-  /** Switches the inbox of this consumer. Defaults to `inbox` of `createMessaging`. */
+  /** Overrides `inbox` of `createMessaging` for this consumer. */
   readonly inbox?: Inbox;
-  /** For its inbox. Defaults to `inboxOptions` of `createMessaging`. */
+  /** Options of this consumer's inbox. Defaults to `inboxOptions` of `createMessaging`. */
   readonly inboxOptions?: InboxOptions;
-  /** Of the transaction around its handlers. Defaults to the database's own default. */
+  /** The isolation of the transaction around the handlers. Defaults to the database's default. */
   readonly isolation?: IsolationLevel;
   /**
-   * Middleware that must stand outside of the transaction: `(router) => router.use(timeout(5_000))`. Defaults to none.
+   * Adds middleware that must stand outside of the transaction: `(router) => router.use(timeout(5_000))`. Defaults to
+   * none.
    */
   readonly outside?: (router: Router<BaseContext & Acking<Ack>>) => Router<Outer>;
 }
@@ -71,8 +74,8 @@ export interface ConsumerOptions<
 type PublisherOf<Outbox extends boolean> = [Outbox] extends [true] ? OutboxPublisher : Publisher;
 
 /**
- * The messaging of one service, with outbox and inbox on or off. The same code works with either: what a switch makes
- * impossible does not compile where the switch is a literal, and is refused at run time where it comes from elsewhere.
+ * The messaging of one service, with the outbox and the inbox each on or off. The same code works with either setting.
+ * What a setting makes impossible does not compile if the switch is a literal, and is refused at run time otherwise.
  */
 export interface Messaging<
   S extends AnyStore | undefined = AnyStore | undefined,
@@ -80,21 +83,25 @@ export interface Messaging<
   Inbox extends InboxMode = InboxMode,
 > {
   /**
-   * Outbox on: publishes into the transaction of the store that surrounds the caller; outside of one it rejects with
-   * `transaction-missing`. Outbox off: straight to the broker, whether or not a transaction around it commits; then
-   * there is no `cancel`, since nothing is scheduled.
+   * With the outbox on, publishes into the surrounding transaction of the store, and rejects with `transaction-missing`
+   * if there is none. With the outbox off, publishes straight to the broker, whether or not a surrounding transaction
+   * commits; then there is no `cancel`, since nothing is scheduled.
    */
   readonly publisher: PublisherOf<Outbox>;
-  /** Outbox on: a publisher into `tx`, for a transaction that the store did not open. Outbox off: `publisher`. */
+  /**
+   * With the outbox on, a publisher into `tx`, for a transaction that the store did not open. With the outbox off,
+   * `publisher`.
+   */
   in(tx: TxOf<S>): PublisherOf<Outbox>;
-  /** The outbox itself, such as for `createSchedule`; undefined while the outbox is off. */
+  /** The outbox itself, for example for `createSchedule`; undefined if the outbox is off. */
   readonly outbox: Outbox extends true ? OutboxWith<TxOf<S>> : undefined;
-  /** From the outbox to the broker; undefined while the outbox is off. */
+  /** Sends from the outbox to the broker; undefined if the outbox is off. */
   readonly relay: Outbox extends true ? Relay : undefined;
   /**
-   * Makes a consumer: a router with everything that the switches ask for, so that `.on(event, handler)` comes next.
-   * From the outside in: `correlation`, what `outside` adds, `publishOutputs` (both off), `transaction` (with a store),
-   * the inbox, `outboxOutputs`. A second one of the same name is an error. Its name defaults to `group`, or `service`.
+   * Makes a consumer: a router with the middleware that the switches call for, so that `.on(event, handler)` comes
+   * next. The middleware, from the outermost: `correlation`, what `outside` adds, `publishOutputs` (if both switches
+   * are off), `transaction` (with a store), the inbox, `outboxOutputs`. The name defaults to `group`, then to
+   * `service`; each name can be used once.
    */
   consumer<
     Ack extends AckFor<S> = "on-success",
@@ -105,33 +112,33 @@ export interface Messaging<
     options?: ConsumerOptions<Ack, Own, Outer>,
   ): Router<Outer & InTransactionOf<S> & OutputsOf<Outbox, Effective<Own, Inbox>>>;
   /**
-   * Makes what all consumers need at the broker, such as their queues with bindings, and receives nothing: see
-   * `Router.prepare`. For a step of a deployment before the publishers of new events start.
+   * Makes what all consumers need at the broker, such as bound queues, and receives nothing: see `Router.prepare`. Call
+   * it in a step of the deployment before publishers of new events start.
    */
   prepare(): Promise<void>;
   /**
-   * Runs all consumers, and the relay where there is one, until the signal is aborted or `stop` or `close` is called.
-   * The relay begins when the consumers receive, so that their queues get what it sends; it ends after them, so that it
-   * still sends what it can of theirs. One that fails ends the others, and this rejects with its error.
+   * Runs all consumers and the relay until the signal is aborted, or `stop` or `close` is called. The relay starts once
+   * the consumers receive, so that their queues exist when it sends, and stops after them, so that it can still send
+   * what they published. If one part fails, the others stop, and this rejects with its error.
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * Starts all consumers, and then the relay where there is one, so that their queues get what it sends. Resolves to
-   * true when all of them run, and to false if `stop` or `close` was called first. Rejects as soon as one fails for
-   * what no retry can mend. You need not await it: telemetry reports one that fails, the others go on, and `stop`
-   * rejects with its error. Throws `already-started` while one of the consumers runs.
+   * Starts all consumers, then the relay, so that the queues exist when it sends. Resolves to true when all of them
+   * run, and to false if `stop` or `close` was called first. Rejects with the first error that no retry can resolve.
+   * You need not await it: then telemetry reports the error, the other parts go on, and `stop` rejects with it. Throws
+   * `already-started` if a consumer runs already.
    */
   start(): Promise<boolean>;
-  /** Stops the consumers, then the relay, and waits for them. */
+  /** Stops the consumers, then the relay, and waits for both. */
   stop(): Promise<void>;
   /**
-   * What is wrong: with all boxes of the store (see `Store.health`), the connections to the broker, and handlers that
-   * do not end.
+   * Reports the problems of all boxes (see `Store.health`), of the connections to the broker, and of handlers that do
+   * not end.
    */
   health(options?: HealthOptionsOf<S>): Promise<Health<ProblemOf<S> | TransportProblem | HandlerProblem>>;
   /**
-   * Stops everything and closes the sender: after it nothing of this keeps the process alive. What you opened yourself,
-   * such as the pool, is yours to end, after this.
+   * Stops everything and closes the sender. Afterwards, nothing of Postbox keeps the process alive. End what you opened
+   * yourself, such as the pool, after this.
    */
   close(): Promise<void>;
   /** The same as `close`, for `await using`. */

@@ -1,9 +1,9 @@
 import { setMaxListeners } from "node:events";
 import { following } from "../internal/following.js";
 
-/** Something that runs, in either way. */
+/** Something that can run until a signal, or between `start` and `stop`. */
 export interface Running {
-  /** Calls `ready` when it does what it is for. */
+  /** Calls `ready` once it works. */
   run(signal: AbortSignal, ready?: () => void): Promise<void>;
   /** Resolves to whether it runs: false if it was stopped first. */
   start(): Promise<boolean>;
@@ -11,16 +11,16 @@ export interface Running {
 }
 
 /**
- * Several that run as one. Those of `last` begin when all of `first` are ready or have failed, and are told to end when
- * all of `first` have ended.
+ * Runs several as one. Those of `last` start when each of `first` is ready or has failed, and are stopped when all of
+ * `first` have ended.
  */
 export function runTogether(first: readonly Running[], last: readonly Running[]): Running {
-  /** Changes with every start and stop: what was to begin later does not begin any more. */
+  /** Changes with every start and stop, so that a start which is still pending then starts nothing more. */
   let term = 0;
   return {
     async run(signal) {
       const [endFirst, endLast] = [following(signal), new AbortController()];
-      // As many listen as run, and more inside of them: no sign of a leak.
+      // Each of them listens, and more inside of them: Node.js would warn about a leak.
       for (const each of [endFirst, endLast]) setMaxListeners(0, each.signal);
       const ready = first.map(() => gate());
       const firsts = first.map((each, index) =>
@@ -37,7 +37,7 @@ export function runTogether(first: readonly Running[], last: readonly Running[])
         if (endFirst.signal.aborted) resolve();
       });
       try {
-        // Where nothing runs, it still runs until it is told to end.
+        // With nothing to run, it still runs until it is stopped.
         await (firsts.length + lasts.length === 0 ? aborted : Promise.race([aborted, all]));
       } finally {
         endFirst.abort();
@@ -65,7 +65,7 @@ export function runTogether(first: readonly Running[], last: readonly Running[])
         term === begun ? Promise.all(last.map((each) => each.start())) : [false],
       );
       const all = Promise.all([...starting, lasts]).then((run) => run.flat().every((runs) => runs));
-      // As for each of them: nobody has to wait.
+      // The caller need not await it, as with each of them.
       all.catch(() => {});
       return all;
     },

@@ -3,10 +3,10 @@ import type { RunsReceiver } from "../router/router.js";
 import { duration } from "../stores/figures.js";
 import type { Sender } from "../transport.js";
 
-/** That a sender or receiver has no connection, or one on which the broker takes nothing. */
+/** A sender or receiver has no connection, or its broker accepts nothing on it. */
 export type TransportProblem = Extract<HealthProblem, { readonly code: `transport-${string}` }>;
 
-/** What is wrong with the connections of a service to its broker, as far as they can tell. */
+/** The problems of a service's connections to its broker. */
 export function transportProblems(
   sender: Sender,
   consumers: ReadonlyMap<string, Pick<RunsReceiver, "receiver">>,

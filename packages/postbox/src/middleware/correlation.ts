@@ -3,9 +3,9 @@ import type { Middleware } from "../router/middleware.js";
 import { descending, lineageOf } from "./lineage.js";
 
 /**
- * Everything published while a message is handled, returned or published directly, carries that message's
- * `correlationid` (its id where it has none) and names it as `causationid`. What a message sets itself stays. What the
- * handler leaves behind, such as a timer, publishes without.
+ * Gives every message that is published while another one is handled, by return or directly, the handled message's
+ * `correlationid` (its id, if it has none) and its id as `causationid`. What a message sets itself stays. Code that
+ * still runs after the handler, such as a timer, publishes without them.
  */
 export function correlation(): Middleware<"correlation"> {
   return {
@@ -16,7 +16,7 @@ export function correlation(): Middleware<"correlation"> {
     async run({ message }, next) {
       const lineage = lineageOf(message);
       const outputs = await withLineage(lineage, next);
-      // Outputs that are published further out leave this scope, so they take it along.
+      // Outputs are published outside of this scope, so they carry it along.
       return outputs.map((draft) => descending(draft, lineage));
     },
   };

@@ -6,13 +6,14 @@ import type { Middleware, None } from "../router/middleware.js";
 import type { WithSignal } from "./timeout.js";
 
 export interface DeadlineOptions {
-  /** What becomes of a message whose `expirytime` has passed. Defaults to `park`. */
+  /** What to do with a message whose `expirytime` has passed. Defaults to `park`. */
   readonly onExpired?: "park" | "drop";
 }
 
 /**
- * Respects the extension `expirytime`: a message that is too late is not handled, and one that runs out while it is
- * handled fails. Messages without it pass. The moment is compared with this host's clock, as it was set by another's.
+ * Respects the extension `expirytime`: an expired message is not handled, and a handler that is still running when its
+ * message expires fails. Messages without the extension pass. The publisher's clock set the time, and this host's clock
+ * is compared with it.
  */
 export function deadline(options: DeadlineOptions = {}): Middleware<"deadline", None, WithSignal, "tx"> {
   checkOptions("deadline", options, { onExpired: oneOf("park", "drop") });

@@ -8,9 +8,9 @@ import type { Middleware, Next, None } from "../router/middleware.js";
 import type { Store } from "../store.js";
 
 /**
- * Stores every message in the consumer's box, `inbox/<consumer>`, as it comes, acks it, and handles it from there,
- * once: it is taken out of the box in the handler's own transaction. The effects of one key happen in the order of
- * delivery, whatever fails.
+ * Stores every message in the consumer's box, `inbox/<consumer>`, when it arrives, acknowledges it, and handles it from
+ * the box once: the handler's own transaction removes it. The effects of one key happen in the order of delivery, even
+ * if a handler fails.
  */
 export function durableInbox<Tx>(
   store: Store<Tx>,

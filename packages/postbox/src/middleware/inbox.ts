@@ -8,13 +8,13 @@ import type { Middleware, Next, None } from "../router/middleware.js";
 import type { Remembered, Store } from "../store.js";
 
 /**
- * Handles each message once per consumer: its id is written first, in the handler's own transaction, so that memory and
- * effects commit together or not at all. A message that is remembered already skips the handler and is acked.
- * The same message delivered twice at once: the second waits for the first one's end.
+ * Handles each message once per consumer. The message's id is stored first, in the handler's own transaction, so both
+ * commit or neither does. If the id is already stored, the message is acknowledged without its handler. If the same
+ * message is delivered twice at once, the second delivery waits for the first.
  *
- * What fails is kept in the consumer's box, `inbox/<consumer>`, and acked; it is handled from there, until
- * `maxAttempts` of the router are spent, and parked there then. So is what the broker delivers again and nobody knows:
- * it may have ended a process.
+ * A message that fails is stored in the consumer's box, `inbox/<consumer>`, and acknowledged. It is retried from there,
+ * and parked there when the router's `maxAttempts` are spent. So is a message that is redelivered and was not handled,
+ * since it may have crashed a process.
  */
 export function inbox<Tx>(
   store: Store<Tx>,
@@ -38,7 +38,7 @@ export function inbox<Tx>(
       try {
         remembered = await store.inbox.remember(tx, arrival, checked.remember);
       } catch (error) {
-        // The handler has not run, so the message is not why the connection was lost.
+        // The handler has not run, so this message did not cause the loss of the connection.
         throw store.isUnavailable(error) ? unavailable(store.name, error) : error;
       }
       if (remembered === "duplicate") {

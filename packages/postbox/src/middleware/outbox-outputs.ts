@@ -4,8 +4,8 @@ import type { Middleware } from "../router/middleware.js";
 import { descending, lineageOf } from "./lineage.js";
 
 /**
- * What the handler returns is published through the outbox, in the handler's transaction: all commits, or nothing. It
- * carries the handled message's `correlationid` (its id where it has none) and names it as `causationid`.
+ * Publishes the handler's outputs through the outbox, in the handler's transaction, so both commit or neither does.
+ * They carry the handled message's `correlationid` (its id, if it has none) and its id as `causationid`.
  */
 export function outboxOutputs<Tx>(outbox: Outbox<Tx>): Middleware<"outboxOutputs", InTransaction<Tx>, WithOutputs> {
   return {

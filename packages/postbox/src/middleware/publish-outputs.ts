@@ -4,10 +4,10 @@ import type { Middleware, None } from "../router/middleware.js";
 import { descending, lineageOf } from "./lineage.js";
 
 /**
- * What the handler returns goes straight to the broker, after everything inside has committed. When publishing fails,
- * the message counts as failed and is handled again, so handlers behind it must bear being repeated: this is why the
- * inbox does not fit inside. With `ack: "forward"` the next message is handled while the broker confirms. Outputs carry
- * the same `correlationid` and `causationid` as those of `outboxOutputs`.
+ * Publishes the handler's outputs straight to the broker, after everything inside has committed. If publishing fails,
+ * the message has failed and is handled again, so its handler must be idempotent: this is why no inbox fits inside.
+ * With `ack: "forward"`, the next message is handled while the broker confirms. Outputs carry `correlationid` and
+ * `causationid`, as with `outboxOutputs`.
  */
 export function publishOutputs(publisher: Publisher): Middleware<"publishOutputs", None, PublishesOutputs, "tx"> {
   return {

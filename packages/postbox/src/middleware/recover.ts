@@ -4,9 +4,9 @@ import type { Middleware, None } from "../router/middleware.js";
 
 // biome-ignore-start lint/suspicious/noConfusingVoidType: a callback that returns nothing is the common case.
 /**
- * Turns a failure inside into whatever `onError` makes of it: nothing (the message counts as handled), messages to
- * publish where `publishOutputs` stands outside of it, or another error by throwing. Must stand outside of a
- * transaction: what failed inside of one is rolled back.
+ * Replaces a failure inside by the result of `onError`: nothing (the message counts as handled), messages to publish,
+ * if `publishOutputs` stands outside of it, or another error. Must stand outside of a transaction, which rolls back
+ * what failed inside.
  */
 export function recover(
   onError: (error: unknown, context: BaseContext) => void | Promise<void>,

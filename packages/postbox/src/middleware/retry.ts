@@ -5,20 +5,20 @@ import { callback, checkOptions, count } from "../options.js";
 import type { Middleware, None } from "../router/middleware.js";
 
 export interface RetryOptions {
-  /** Total tries within one delivery, the first included. Defaults to 3. */
+  /** Total tries within one delivery, including the first. Defaults to 3. */
   readonly maxAttempts?: number;
   /** The delay between tries. Defaults to `exponential({ initialMs: 50, maxMs: 1000 })`. */
   readonly backoff?: Backoff;
-  /** Which errors are worth another try here. Defaults to all but `PermanentError`. */
+  /** Which errors to retry here. Defaults to all but `PermanentError`. */
   readonly when?: (error: unknown) => boolean;
 }
 
 const rules = { maxAttempts: count, backoff: callback, when: callback };
 
 /**
- * Tries what is inside again, in place, before the broker hears of a failure. Keeps the message's place in the order of
- * its key meanwhile; a try that was given up on (by `timeout` inside) has to end before the next begins. Must stand
- * outside of a transaction: inside, the first failure has already doomed it.
+ * Retries what is inside, in place, before the failure reaches the broker. Meanwhile the message keeps its place in the
+ * order of its key. A try that `timeout` inside gave up on must end before the next one starts. Must stand outside of a
+ * transaction, which the first failure would already have aborted.
  */
 export function retry(options: RetryOptions = {}): Middleware<"retry", None, None, "tx"> {
   checkOptions("retry", options, rules);

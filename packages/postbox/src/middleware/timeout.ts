@@ -4,15 +4,15 @@ import { positive } from "../options.js";
 import type { BaseContext, Outputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
 
-/** A signal that a middleware tightened. */
+/** The context's signal, made stricter by a middleware. */
 export interface WithSignal {
   readonly signal: AbortSignal;
 }
 
 /**
- * Fails what is inside when it takes longer than `ms`. The handler is told through `context.signal`. One that does not
- * listen is given up on all the same: a transaction inside rolls back instead of committing late, and the next message
- * of its key, and one more of `concurrency`, starts when it has ended after all.
+ * Fails what is inside if it takes longer than `ms`, and aborts `context.signal`. If the handler ignores the signal,
+ * its transaction rolls back instead of committing late. The next message of the key starts, and the handler's place
+ * becomes free, when the handler has ended.
  */
 export function timeout(ms: number): Middleware<"timeout", None, WithSignal, "tx"> {
   if (!positive.test(ms)) {

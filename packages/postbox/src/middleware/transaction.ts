@@ -11,16 +11,16 @@ import { aboutMessage } from "../telemetry/events.js";
 
 const rules = { isolation: oneOf("read committed", "repeatable read", "serializable") };
 
-/** Those that ran into each other run again, not all at once. */
+/** Transactions that conflicted run again at different times. */
 const conflictDelay = exponential({ initialMs: 5, maxMs: 500, jitter: 1 });
 const mostTries = 10;
 
 /**
- * BEGIN … COMMIT around everything inside. What fails for others that ran beside it (a deadlock, a serialization
- * failure) is run again, all of it, up to ten times. A failure inside, or a handler that was told to give up
- * (`context.signal`), rolls everything back. A handler that was told and does not end loses its transaction by force
- * (`delivery.abandoned`): nothing that it still does can commit, so it is not waited for. The message is acked after
- * the COMMIT; when the process dies between the two, it is delivered again, which `inbox(store)` notices.
+ * Runs everything inside in a transaction. If it fails because of a concurrent transaction (a deadlock, a serialization
+ * failure), all of it runs again, up to ten times. A failure inside, or an aborted `context.signal`, rolls everything
+ * back. If the handler ignores the signal, its transaction is ended by force (`delivery.abandoned`): nothing that it
+ * still does can commit, so nothing waits for it. The message is acknowledged after COMMIT. If the process crashes
+ * between the two, the message is delivered again, which `inbox(store)` detects.
  */
 export function transaction<Tx>(
   store: Store<Tx>,
@@ -51,7 +51,7 @@ export function transaction<Tx>(
             } finally {
               running = false;
             }
-            // Whoever waited has been told that this failed, so it must not commit after all.
+            // The caller has been told that this failed, so it must not commit after all.
             signal.throwIfAborted();
             return returned;
           }, txOptions);
@@ -61,7 +61,7 @@ export function transaction<Tx>(
         } catch (error) {
           if (!begun) throw unavailable(store.name, error);
           if (running) {
-            // Ended by force, which its library may tell as a lost connection.
+            // It was ended by force, which its library may report as a lost connection.
             const reason: unknown = signal.aborted ? signal.reason : error;
             telemetry({
               name: "delivery.abandoned",
@@ -82,7 +82,7 @@ export function transaction<Tx>(
   };
 }
 
-/** What it did has not happened, or is not known to have. The message may have been the reason. */
+/** The transaction rolled back, or its outcome is unknown. The message may be the cause. */
 function lost(store: Store, error: unknown): PostboxError {
   const text = `${store.name} went away during this transaction: ${reasonOf(error)}; it is tried again`;
   return new PostboxError("transaction-lost", text, { cause: error });

@@ -2,7 +2,7 @@ import { ConfigError } from "../errors.js";
 import type { Receiver } from "../transport.js";
 import type { AnyMiddleware } from "./middleware.js";
 
-/** Refuses a receiver whose broker lacks what the router would need, before anything runs. */
+/** Refuses a receiver whose broker lacks what this router needs, before anything runs. */
 export function checkAbilities(consumer: string, receiver: Receiver, middleware: readonly AnyMiddleware[]): void {
   const inbox = middleware.find(({ keeper }) => keeper !== undefined);
   const { name, settles, redelivery } = receiver;

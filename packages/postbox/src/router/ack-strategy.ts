@@ -2,16 +2,16 @@ import type { Delivery } from "../transport.js";
 import type { ForwardAck, ManualAck } from "./context.js";
 import type { Handled } from "./handle.js";
 
-/** When a message is acked: after its handler, by its handler, or after everything it led to. */
+/** When a message is acknowledged: after its handler, by its handler, or after all its outputs are confirmed. */
 export type AckStrategyName = "on-success" | "manual" | "forward";
 
-/** What a strategy does with one delivery. */
+/** How a strategy acknowledges one delivery. */
 export interface Acking {
   /** What the strategy adds to the handler's context. */
   readonly context: object;
   /**
-   * Called once the handler and all middleware have succeeded. Resolves when the message is settled as far as the
-   * strategy goes; `holdsSlot` says whether the next message has to wait for that.
+   * Called once the handler and all middleware have succeeded. Resolves when the strategy has settled the message, as
+   * far as it does; `holdsSlot` says whether the next message waits for that.
    */
   succeeded(handled: Handled): Promise<void>;
   readonly holdsSlot: boolean;
@@ -30,7 +30,8 @@ export const ackStrategies: Readonly<Record<AckStrategyName, (delivery: Delivery
       },
     } satisfies ManualAck,
     holdsSlot: true,
-    // Only a handler that returned has taken over the settling. What a middleware ended, nobody else would ever settle.
+    // Only a handler that returned takes over the settlement. If a middleware ended the message, nothing else would
+    // settle it.
     succeeded: (handled) => (handled === "by-handler" ? Promise.resolve() : delivery.ack()),
   }),
 
@@ -39,12 +40,12 @@ export const ackStrategies: Readonly<Record<AckStrategyName, (delivery: Delivery
     return {
       context: {
         forward(published) {
-          // Its failure is dealt with in succeeded(); until then nobody listens, which must not end the process.
+          // `succeeded` handles this failure. Until then it must not end the process as an unhandled rejection.
           published.catch(() => {});
           forwarded.push(published);
         },
       } satisfies ForwardAck,
-      // Confirms take a round trip each: the next message is handled while they are on their way.
+      // Confirms take a round trip each, so the next message is handled meanwhile.
       holdsSlot: false,
       async succeeded() {
         await Promise.all(forwarded);

@@ -15,8 +15,8 @@ import { type RouterOptions, type RunOptions, runOptionsOf } from "./router-opti
 import { answerMs, Session } from "./session.js";
 
 /**
- * Makes a router: takes messages from a receiver and dispatches them by type to handlers, through middleware.
- * `consumer` names it towards brokers and the inbox: keep it stable, since both remember it.
+ * Makes a router, which dispatches the messages of a receiver to handlers by type, through middleware. `consumer`
+ * identifies it to brokers and to the inbox. Keep the name stable, since both remember it.
  */
 export function createRouter(
   consumer: string,
@@ -32,8 +32,7 @@ export function createRouter(consumer: string, options: RouterOptions = {}): unk
 }
 
 /**
- * A router without the types of its context. Its methods are bound: they are handed over as they are, `router.stop` to
- * a signal's listener.
+ * A router without the types of its context. Its methods are bound, so that `router.stop` can be passed as a callback.
  */
 class UntypedRouter {
   readonly #consumer: string;
@@ -42,9 +41,9 @@ class UntypedRouter {
   readonly #codecs: Codecs;
   readonly #registry: Registry;
   readonly #background: StartStop<[Receiver]>;
-  /** Those that run. */
+  /** The sessions of the current runs. */
   readonly #sessions = new Set<Session>();
-  /** The one that it runs on, or ran on last: from then on nothing is registered any more. */
+  /** The receiver of the current or the last run. Once it is set, nothing can be registered any more. */
   #used: Receiver | undefined;
 
   constructor(consumer: string, options: RouterOptions) {
@@ -151,7 +150,7 @@ class UntypedRouter {
     }
   }
 
-  /** A session for one run, and what it receives from: the keeper stands in front of the receiver. */
+  /** A session for one run, and the receiver of that run, which is the keeper's if there is one. */
   #sessionOn(from: Receiver): { readonly receiver: Receiver; readonly session: Session } {
     const { settles, selects } = from;
     const onUnknownType = this.#options.onUnknownType ?? (selects === "topic" ? "ignore" : "park");

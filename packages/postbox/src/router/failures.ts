@@ -7,20 +7,17 @@ import type { SessionOptions } from "./session.js";
 import type { TrackedDelivery } from "./tracked-delivery.js";
 import { createUnknownTypes } from "./unknown-types.js";
 
-/**
- * Decides what becomes of deliveries that were not handled, and settles them so. No call rejects, but for
- * `unknownType`.
- */
+/** Decides what to do with deliveries that were not handled, and settles them. Only `unknownType` may reject. */
 export interface Failures {
-  /** Its handling, or its acknowledgement, has failed with this. */
+  /** Handling or acknowledging it failed with this error. */
   settle(delivery: TrackedDelivery, thrown: unknown): Promise<void>;
   /** This instance has no handler for its type. */
   unknownType(delivery: TrackedDelivery): Promise<void>;
-  /** For what should not happen: a message must not stay unsettled for a fault of ours. */
+  /** For internal errors: a bug of ours must not leave a message unsettled. */
   giveBack(delivery: TrackedDelivery, thrown: unknown): Promise<void>;
 }
 
-/** Whether the broker can deliver it again later, and park it. What comes out of a box always can be. */
+/** Whether the broker itself can retry and park it. Messages from a box can always be retried and parked. */
 export function settlesAlone({ kept }: TrackedDelivery, settles: SessionOptions["settles"]): boolean {
   return settles !== "in-order" || kept !== undefined;
 }
@@ -53,7 +50,8 @@ export function createFailures(
       `this instance of ${consumer} has no handler for ${type}, and leaves it to another one; if none has one, ` +
       "register it with .on(...)";
     const error = new PostboxError("no-handler", text);
-    // Past the keeper, if the broker can: it brings it to any instance, a box only to the one that owns its lane.
+    // If the broker can, it retries the message rather than the keeper: the broker delivers to any instance, a box only
+    // to the owner of the lane.
     return settlesAlone(delivery, options.settles)
       ? delivery.retry(retryInMs, error)
       : settleAs(delivery, { to: "retry", retryInMs, error });
@@ -62,15 +60,15 @@ export function createFailures(
   async function failed(delivery: TrackedDelivery, thrown: unknown): Promise<void> {
     const error = soundError(thrown);
     if (delivery.settled) {
-      // Its handler had settled it by hand: too late to decide anything, but not to tell. What a stop gave back has
-      // been told.
+      // The handler settled it by hand, so there is nothing to decide, only to report. What a stop gave back is
+      // reported already.
       if (!giveUp.aborted) telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
       return;
     }
-    // Its result comes too late: the broker delivers it again.
+    // The result comes too late: the broker delivers the message again.
     if (delivery.signal?.aborted) return delivery.release();
     const retryInMs = options.backoff(delivery.attempt, runtime.random);
-    // Nothing was wrong with the message: no attempt is spent, wherever they are counted.
+    // The message is not at fault, so it spends no attempt.
     if (isTransient(error)) {
       if (stopping.aborted) return delivery.release();
       if (settlesAlone(delivery, options.settles)) return delivery.retry(retryInMs, error);
@@ -83,7 +81,7 @@ export function createFailures(
     return settleAs(delivery, { to: "retry", retryInMs, error });
   }
 
-  /** If the inbox stores the failure, the broker has done its part. */
+  /** If the inbox stores the failure, the delivery is acknowledged. */
   async function settleAs(delivery: TrackedDelivery, verdict: Verdict): Promise<void> {
     const taken = await options.keeper?.take(delivery, verdict, stopping);
     if (taken === "known") {
@@ -97,7 +95,7 @@ export function createFailures(
   }
 
   /**
-   * Neither the inbox nor the broker can set it aside. Its stream waits for it, which is reported, so that it is not
+   * Neither the inbox nor the broker can set it aside, so its stream waits. This is reported, and the message is not
    * lost.
    */
   async function holdUp(delivery: TrackedDelivery, cause: Error): Promise<void> {
@@ -124,8 +122,8 @@ export function createFailures(
 }
 
 /**
- * What is thrown for the same message in the same way every time: wrong use, and outputs that cannot be published. A
- * handler that ends its own transaction may commit a part of its work each time.
+ * Errors that the same message would cause every time: wrong use, and outputs that cannot be published. A handler that
+ * ends its own transaction may commit a part of its work each time.
  */
 const hopeless: ReadonlySet<string> = new Set([
   "transaction-ended",

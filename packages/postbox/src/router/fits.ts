@@ -2,10 +2,11 @@ import { ConfigError } from "../errors.js";
 import type { AnyMiddleware } from "./middleware.js";
 
 /*
- * The rules of order, twice: as types whose errors are sentences, and as a check at run time with the same sentences.
+ * The rules of middleware order, twice: as types whose errors are sentences, and as a check at run time with the same
+ * sentences.
  */
 
-/** Who puts a key into the context, as one would write it. */
+/** Which middleware adds a key to the context, as the user writes it. */
 interface Providers {
   tx: "transaction(store)";
   outputs: "outboxOutputs(outbox)";
@@ -19,7 +20,7 @@ const providers: Readonly<Record<string, string>> = {
   delivery: 'ack: "manual"',
 } satisfies Providers;
 
-/** What a middleware says of itself in types. */
+/** What a middleware declares in its types. */
 type Declared<M> = M extends { readonly "~types"?: infer T } ? NonNullable<T> : never;
 type NeedsOf<M> = Declared<M> extends { readonly needs: infer N } ? N : never;
 export type AddsOf<M> = Declared<M> extends { readonly adds: infer A } ? A : never;
@@ -31,7 +32,7 @@ type Foreign<C, N> = { [K in keyof N & keyof C]: C[K] extends N[K] ? never : K }
 type Refused<C, M> = RefusesOf<M> & keyof C & string;
 
 /**
- * The middleware itself where it may stand here; else a sentence that says why not. Keep it the whole parameter type.
+ * The middleware itself if it may stand here, else a sentence that says why not. Use it as the whole parameter type.
  */
 export type Fits<C, M> = [Missing<C, NeedsOf<M>>] extends [never]
   ? [Foreign<C, NeedsOf<M>>] extends [never]
@@ -50,8 +51,8 @@ type Inside<Name extends string, K extends string> = K extends "published"
       : `${Name}() cannot stand inside ${Provider<K>}: .use(${Name}()) before it`;
 
 /**
- * The same at run time, for callers without types and for two stores that share a type of handle. `given` is what the
- * router itself has put into the context.
+ * The same at run time, for untyped callers, and for two stores with the same type of handle. `given` lists what the
+ * router itself adds to the context.
  */
 export function checkFits(given: readonly string[], outer: readonly AnyMiddleware[], inner: AnyMiddleware): void {
   const providerOf = (key: string) => outer.findLast((middleware) => middleware.adds.includes(key));

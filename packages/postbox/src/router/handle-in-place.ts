@@ -11,20 +11,20 @@ import type { TrackedDelivery } from "./tracked-delivery.js";
 
 type Outcome = { readonly handled: Handled } | { readonly error: unknown };
 
-/** The latest run of a handler, and what came of it. */
+/** The latest run of a handler, and its outcome. */
 interface Attempted {
   readonly running: Running<Handled>;
   readonly outcome: Outcome;
 }
 
-/** How a message is handled once more. */
+/** How to handle the message again. */
 interface Again {
   handle(): Running<Handled>;
-  /** Nothing of it runs until then. */
+  /** No handler runs until the next `handle`. */
   rest(): void;
 }
 
-/** Handles again, in place, what failed for a reason that no later delivery would change. */
+/** Handles a message again in place if its failure would be the same in every later delivery. */
 export type HandleInPlace = (
   delivery: TrackedDelivery,
   again: Again,
@@ -32,13 +32,13 @@ export type HandleInPlace = (
   error: unknown,
 ) => Promise<Attempted>;
 
-/** How often the store may go away while a message is handled. */
+/** How often the store's connection may be lost while a message is handled. */
 const mostLosses = 4;
 
 /**
- * If the store cannot do its part, the message keeps its place and is handled again when it can. So does one that
- * failed for another reason than itself, if its broker cannot deliver it later. But a message that was being handled
- * each time the connection was lost may be the reason: such messages are tried one at a time, and not for ever.
+ * If the store cannot do its part, the message keeps its place and is handled again once it can. So does a message
+ * whose failure was not its own, if its broker cannot redeliver it later. A message that is being handled each time the
+ * connection is lost may be the cause: such messages run one at a time, and only a limited number of times.
  */
 export function createHandleInPlace(options: SessionOptions, stopping: AbortSignal): HandleInPlace {
   const { consumer, runtime, telemetry } = options;
@@ -63,7 +63,7 @@ export function createHandleInPlace(options: SessionOptions, stopping: AbortSign
       if (losses === mostLosses) return { running, outcome: { error: suspect(error) } };
       const retryInMs = options.backoff(failures, runtime.random);
       tell(delivery, retryInMs, error);
-      // Never twice at once.
+      // A message is never handled twice at once.
       await running.ended();
       again.rest();
       await pauseOf(delivery, retryInMs, stopping, runtime);

@@ -7,23 +7,21 @@ import type { BaseContext, InTransaction, Outputs, WithoutOutputs } from "./cont
 import { thrownByHandler } from "./is-transient.js";
 import type { AnyMiddleware, Next } from "./middleware.js";
 
-/** A handler without its types, as the router keeps it. */
+/** A handler without its types. */
 export type UntypedHandler = (data: unknown, context: BaseContext) => unknown;
 
 /**
- * How the handling of a message ended well: its handler returned, or some middleware ended it without (a duplicate, an
- * expired message) or in spite of it (a failure that was recovered from).
+ * How handling succeeded: the handler returned, or a middleware ended it without the handler (a duplicate, an expired
+ * message) or despite its failure (`recover`).
  */
 export type Handled = "by-handler" | "by-middleware";
 
-/**
- * Something under way. Its result may be known before it has ended: a middleware can give up on what is inside of it.
- */
+/** Work in progress. Its result may settle before the work ends, since a middleware can give up on what is inside. */
 export interface Running<R> {
   readonly result: Promise<R>;
   /**
-   * Resolves when nothing of it runs any more, not even a handler that is deaf to its signal. Never rejects. Nothing,
-   * where that is so already: this is asked for every message, and a promise costs more than the question.
+   * Resolves when none of the work runs any more, including handlers that ignore their signal. Never rejects. Undefined
+   * if the work has ended already: this is asked for every message, and a promise costs more than the question.
    */
   ended(): Promise<void> | undefined;
 }
@@ -44,7 +42,7 @@ export function createHandle(
   const innermost = async (context: BaseContext, handling: Handling): Promise<Outputs> => {
     handling.handled = "by-middleware";
     const outputs = outputsOf(await returnedBy(handler, handling.data, context), event, context);
-    // Here as well as at the end of its transaction: by then it may have finished. Until then, it may block the
+    // Checked here and at the end of the transaction. By then the statement may have finished; until then, it may block
     // statements of other middleware.
     const unfinished = refuseUnfinished((context as Partial<InTransaction<unknown>>).tx);
     if (unfinished !== undefined) await unfinished;
@@ -57,7 +55,7 @@ export function createHandle(
     const context: BaseContext = { ...given, handler: name };
     let inside: Running<Outputs> | undefined;
     const handle = async (): Promise<Handled> => {
-      // Before any middleware: data that can never be read should not open a transaction first.
+      // Before any middleware, so that data which cannot be decoded opens no transaction.
       const decoded = eventCodecs.decode(context.message.datacontenttype, context.message.data);
       const validated = read(decoded);
       const data = validated instanceof Promise ? await validated : validated;
@@ -79,7 +77,7 @@ async function returnedBy(handler: UntypedHandler, data: unknown, context: BaseC
   }
 }
 
-/** One message on its way through everything. */
+/** The handling of one message. */
 interface Handling {
   readonly data: unknown;
   handled: Handled;
@@ -87,7 +85,7 @@ interface Handling {
 
 type Step = (context: BaseContext, handling: Handling) => Running<Outputs>;
 
-/** By composition, not by an index: `next` may be called again (a retry) and runs everything inside anew. */
+/** Composed rather than indexed: `next` may be called again, by `retry`, and runs everything inside anew. */
 function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
   return middleware.reduceRight<Step>(
     (inside, current, index) => (context, handling) => {
@@ -97,7 +95,7 @@ function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
         return before.result;
       };
       const next = (added?: object): Promise<Outputs> => {
-        // What the call before was given up on, and still runs: a message is never handled twice at once.
+        // The previous call may have been given up on and still run. A message is never handled twice at once.
         const ending = before?.ended();
         return ending === undefined ? start(added) : ending.then(() => start(added));
       };
@@ -110,7 +108,7 @@ function compose(middleware: readonly AnyMiddleware[], innermost: Step): Step {
   );
 }
 
-/** Whatever it does, as a promise: where nobody compiles, it may do anything. */
+/** Turns the result into a promise, since untyped handlers may return or throw anything. */
 function started(
   middleware: AnyMiddleware,
   context: BaseContext,
@@ -126,7 +124,7 @@ function started(
 
 const nothing = () => undefined;
 
-/** What has ended when it is settled, and then what it has started `inside` has ended. */
+/** Has ended when it has settled and everything that it started `inside` has ended. */
 function running<R>(result: Promise<R>, inside: () => Running<unknown> | undefined = nothing): Running<R> {
   let over = false;
   const settle = () => {
@@ -149,7 +147,7 @@ function outputsOf(returned: unknown, event: EventDefinition, context: BaseConte
       { code: "outputs-unpublished" },
     );
   }
-  // Here and not further out, so that a transaction around the handler rolls back.
+  // Thrown inside of the transaction, so that the transaction rolls back.
   if (returned.length > 0 && !("outputs" in context)) throw unpublished(event, context);
   return returned;
 }

@@ -1,27 +1,24 @@
 import type { AnyMiddleware } from "./middleware.js";
 
-/** A router that runs, and how many of its handlers run at a time. */
+/** A running router, and how many handlers it may run at a time. */
 interface Running {
   readonly consumer: string;
   readonly concurrency: number;
 }
 
-/**
- * As many handlers may run at a time as the pool of their store has connections, or more: they leave none for anything
- * else.
- */
+/** The handlers of a store may use every connection of its pool, which leaves none for anything else. */
 export interface Shortage {
-  /** The consumers in this process whose handlers run in transactions of that store. */
+  /** The consumers of this process whose handlers run in transactions of that store. */
   readonly consumers: readonly string[];
   /** How many handlers of these consumers may run at a time. */
   readonly concurrency: number;
   readonly maxTransactions: number;
 }
 
-/** The routers of this process that run, by the store that their handlers have a transaction of. */
+/** The running routers of this process, by the store of their transactions. */
 const runningOn = new WeakMap<object, Set<Running>>();
 
-/** Counts a router that runs among all that work on the same stores, until `end` is called. */
+/** Counts a running router for each of its stores, until `end` is called. */
 export function countHandlers(
   consumer: string,
   concurrency: number,

@@ -11,7 +11,7 @@ const storeCodes: ReadonlySet<string> = new Set([
   "schema-outdated",
   "schema-newer",
 ]);
-/** Another process is at work on it, or ran into it, or this instance has no handler for it. */
+/** Another process is handling the message or conflicted with it, or this instance has no handler for it. */
 const otherCodes: ReadonlySet<string> = new Set([
   "inbox-busy",
   "transaction-conflict",
@@ -22,8 +22,8 @@ const otherCodes: ReadonlySet<string> = new Set([
 const thrownByHandlers = new WeakSet<object>();
 
 /**
- * Notes that a handler has thrown this. A handler may work on other stores and with other libraries: whatever it throws
- * is the message's own failure, although it may look like one of the store that surrounds the handler.
+ * Marks an error as thrown by a handler. A handler may use other stores and libraries, so its error counts against the
+ * message even if it looks like an error of the surrounding store.
  */
 export function thrownByHandler(thrown: unknown): unknown {
   if (thrown instanceof PostboxError) thrownByHandlers.add(thrown);
@@ -31,15 +31,15 @@ export function thrownByHandler(thrown: unknown): unknown {
 }
 
 /**
- * Whether a message failed for a reason outside of it: the same message may be handled as soon as that is over, or
- * elsewhere, and spends no attempt.
+ * Whether a message failed for a reason outside of it. It can be handled once the reason is gone, or elsewhere, and
+ * spends no attempt.
  */
 export function isTransient(error: unknown): error is PostboxError {
   return isStoreFailure(error) || has(otherCodes, error);
 }
 
 /**
- * Whether it failed because the store around its handler cannot do its part: then no other message can be handled
+ * Whether the message failed because the surrounding store cannot do its part. Then no other message can be handled
  * either.
  */
 export function isStoreFailure(error: unknown): error is PostboxError {

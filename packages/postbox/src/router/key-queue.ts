@@ -1,17 +1,17 @@
 interface Task {
   readonly key: string | undefined;
-  /** The stream that it came by. Each has room of its own. */
+  /** The stream of the delivery. Each stream has its own limit. */
   readonly stream?: string | undefined;
   run(): Promise<void>;
 }
 
 /**
- * Runs tasks at the same time, but those of one key one after the other, in the order they came.
- * Bounded per stream: `push` resolves when there is room for another task of its stream.
+ * Runs tasks concurrently, but tasks of the same key one after another, in order of arrival. Bounded per stream: `push`
+ * resolves when its stream has room for another task.
  */
 export interface KeyQueue<T extends Task> {
   push(task: T): Promise<void>;
-  /** Takes out what has not been started: all of it, or what `which` chooses. */
+  /** Removes tasks that have not started: all of them, or those that `which` selects. */
   take(which?: (task: T) => boolean): readonly T[];
   /** Resolves when nothing runs. */
   idle(): Promise<void>;
@@ -24,16 +24,16 @@ interface Room {
 }
 
 const room = Promise.resolve();
-/** Behind most messages there is no other of their key: they share this. */
+/** Most messages have no other message of their key behind them, and share this. */
 const nobody: readonly never[] = [];
 
 export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered: number): KeyQueue<T> {
   let ready: T[] = [];
   const behind = new Map<string, T[] | typeof nobody>();
   let running = 0;
-  /** Of what belongs to no stream, which is everything with most brokers. */
+  /** For deliveries without a stream, which is every delivery with most brokers. */
   const shared: Room = { buffered: 0, waiters: [] };
-  /** Only of streams that have something here. */
+  /** Only of streams that have tasks here. */
   const rooms = new Map<string, Room>();
   const idlers: (() => void)[] = [];
 
@@ -45,14 +45,14 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
     rooms.set(stream, made);
     return made;
   };
-  /** A task has left the buffer, so the next one of its stream may come. */
+  /** A task has left the buffer, so its stream has room. */
   const left = ({ stream }: T) => {
     const own = roomOf(stream);
     own.buffered--;
     while (own.waiters.length > 0 && own.buffered < maxBuffered) (own.waiters.shift() as () => void)();
     if (stream !== undefined && own.buffered === 0) rooms.delete(stream);
   };
-  /** Lets the next task of a key go. */
+  /** Starts the next task of a key. */
   const free = (key: string) => {
     const queue = behind.get(key);
     const next = queue === undefined || queue === nobody ? undefined : (queue as T[]).shift();
@@ -99,7 +99,7 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
       ready = ready.filter(stays);
       const freed = taken.flatMap(({ key }) => (key === undefined ? [] : [key]));
       for (const [key, queue] of behind) if (queue !== nobody) behind.set(key, (queue as T[]).filter(stays));
-      // A task that had not started may have kept others of its key waiting that stay.
+      // Tasks that stay may have waited behind one that was removed.
       for (const key of freed) free(key);
       for (const task of taken) left(task);
       pump();

@@ -10,25 +10,25 @@ export type Next<Adds = None> = [keyof Adds] extends [never]
   : (added: Adds) => Promise<Outputs>;
 
 /**
- * Stands around a handler. `Needs` must be in the context, `Adds` is put there, `Refuses` must not be there yet: a
- * wrong order does not compile, and throws the same sentence at run time. What `run` returns are the outputs left to
- * publish; it also gets the middleware that `next` calls, if it is no handler.
+ * Wraps a handler. `Needs` must be in the context, `Adds` is put there, `Refuses` must not be there yet. A wrong order
+ * does not compile, and throws the same sentence at run time. `run` returns the outputs that are left to publish. It
+ * also gets the middleware that `next` calls, unless `next` calls the handler.
  */
 export interface Middleware<Name extends string = string, Needs = None, Adds = None, Refuses extends string = never> {
   readonly name: Name;
   readonly needs: readonly string[];
   readonly adds: readonly string[];
   readonly refuses: readonly string[];
-  /** The store whose transaction it opens or works in, so that two stores with one handle type are told apart. */
+  /** The store of its transaction, to tell two stores with the same type of handle apart. */
   readonly store?: { readonly maxTransactions?: number };
   run(context: BaseContext & Needs, next: Next<Adds>, inside?: AnyMiddleware): Promise<Outputs>;
   /**
-   * Whether `run` begins with a verb of its store, before it awaits anything, and calls `next` only when that has
-   * answered: then a transaction right around it may begin with the same round trip. Defaults to no.
+   * Whether `run` starts with a statement of its store, before it awaits anything, and calls `next` only after the
+   * answer. Then a transaction directly around it may send BEGIN in the same round trip. Defaults to no.
    */
   startsWithStatement?(context: BaseContext): boolean;
   /**
-   * When `run` has settled, what still runs inside can have no more effect, and is not waited for. Defaults to false.
+   * Once `run` has settled, work that still runs inside can have no effect, and is not waited for. Defaults to false.
    */
   readonly endsInside?: boolean;
   /** Makes a keeper for one run of a router. At most one middleware of a router has it. */
@@ -47,8 +47,8 @@ type Listed<Field extends string, T> = [keyof T] extends [never]
   : { readonly [F in Field]: readonly (keyof T & string)[] };
 
 /**
- * Defines a middleware. Types come from the annotations of `run`; `needs` and `adds` name the same keys for the check
- * at run time.
+ * Defines a middleware. The annotations of `run` give its types; `needs` and `adds` name the same keys for the check at
+ * run time.
  */
 export function defineMiddleware<
   const Name extends string,

@@ -2,7 +2,7 @@ import { type Runtime, sleep } from "../internal/runtime.js";
 import { whenAborted } from "../internal/when-aborted.js";
 import type { Delivery } from "../transport.js";
 
-/** Until the time has passed, the router stops, or the broker takes the delivery back. */
+/** Resolves when the time has passed, the router stops, or the broker revokes the delivery. */
 export async function pauseOf(
   { signal }: Pick<Delivery, "signal">,
   ms: number,

@@ -10,23 +10,23 @@ export interface SlowHandler extends AboutMessage {
 }
 
 /**
- * The places in which the handlers of a session run, one for each that may run at a time. A handler has its place until
- * nothing of it runs any more, also after it was given up on.
+ * The places in which the handlers of a session run: as many as may run at a time. A handler keeps its place until it
+ * has ended, even if a middleware has given up on it.
  */
 export interface Places {
-  /** Takes a free one, which there is. */
+  /** Takes a free place. There must be one. */
   take(message: Message, sinceMs: number): number;
-  /** The handler in it starts anew, or, without a time, rests until then. */
+  /** The handler in this place starts anew, or, without a time, rests until the next call. */
   restart(place: number, sinceMs?: number): void;
   leave(place: number): void;
-  /** Those that have run for too long, the oldest first. */
+  /** The handlers that have run for too long, the oldest first. */
   slow(): readonly SlowHandler[];
-  /** Tells of each of them once, until the signal is aborted. */
+  /** Reports each of them once, until the signal is aborted. */
   watch(signal: AbortSignal): Promise<void>;
 }
 
 interface Place {
-  /** Nobody is in it. */
+  /** Undefined if the place is free. */
   message: Message | undefined;
   sinceMs: number;
   told: boolean;

@@ -9,7 +9,7 @@ import { checkFits } from "./fits.js";
 import { createHandle, type Handle, type UntypedHandler } from "./handle.js";
 import type { AnyMiddleware } from "./middleware.js";
 
-/** What handles a type: the handler of its event, or of the one that it is upcast to. */
+/** What handles a type: the handler of its event, or of the event that it is upcast to. */
 interface Registered {
   readonly event: EventDefinition;
   readonly handler: UntypedHandler;
@@ -23,7 +23,7 @@ const given: Readonly<Record<AckStrategyName, readonly string[]>> = {
   forward: ["forward"],
 };
 
-/** The middleware and the handlers of a router. Wrong use is refused as soon as it is registered. */
+/** The middleware and the handlers of a router. Throws on wrong use as soon as it is registered. */
 export class Registry {
   readonly middleware: AnyMiddleware[] = [];
   readonly #consumer: string;
@@ -90,7 +90,7 @@ export class Registry {
     }
   }
 
-  /** Refuses what can be known to be wrong before anything runs on a receiver. */
+  /** Refuses what is known to be wrong before anything runs on a receiver. */
   check(receiver: Receiver): void {
     if (typeof receiver?.receive !== "function") {
       const text = `router ${this.#consumer}: give the receiver to run on, such as broker.receiver()`;
@@ -103,7 +103,7 @@ export class Registry {
     checkAbilities(this.#consumer, receiver, this.middleware);
   }
 
-  /** Older types that are upcast included. */
+  /** Including older types that are upcast. */
   events(): Pick<EventDefinition, "type" | "topic">[] {
     return [...this.#registered.values()].map(({ event, older }) => older ?? event);
   }

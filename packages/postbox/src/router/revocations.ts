@@ -4,17 +4,14 @@ import { reasonOf } from "../internal/reason-of.js";
 import { whenAborted } from "../internal/when-aborted.js";
 
 /**
- * What a run of a router knows of the signals by which a broker takes deliveries back. There is one for each stream or
- * connection.
+ * Tracks, for one run of a router, the signals by which a broker revokes deliveries. Each stream or connection has one.
  */
 export interface Revocations {
-  /** Remembers a delivery's signal. Cheap for every delivery but the first that carries it. */
+  /** Remembers a delivery's signal. Cheap for every delivery but the first with that signal. */
   watch(signal: AbortSignal): void;
-  /**
-   * The signal for a handler of such a delivery: aborted when the broker takes it back, or when the router gives up.
-   */
+  /** The signal for a handler of such a delivery: aborted when the broker revokes it, or when the router gives up. */
   handlerSignal(signal: AbortSignal): AbortSignal;
-  /** Forgets all of them, so that signals which outlive the run do not keep it in memory. */
+  /** Forgets all signals, so that those which outlive the run do not keep it in memory. */
   end(): void;
 }
 
@@ -24,7 +21,7 @@ interface Watched {
   forget(): void;
 }
 
-/** `revoked` is called once for each signal that is aborted. `giveUp` is the signal of the router itself. */
+/** `revoked` is called once for each signal that is aborted. `giveUp` is the router's own signal. */
 export function createRevocations(giveUp: AbortSignal, revoked: (signal: AbortSignal) => void): Revocations {
   const watched = new Map<AbortSignal, Watched>();
   let last: AbortSignal | undefined;
@@ -34,7 +31,7 @@ export function createRevocations(giveUp: AbortSignal, revoked: (signal: AbortSi
   });
 
   function watch(signal: AbortSignal): void {
-    // Nearly always the signal of the delivery before.
+    // Nearly always the signal of the previous delivery.
     if (signal === last || watched.has(signal)) return;
     last = signal;
     const entry: Watched = { forget() {} };
@@ -54,7 +51,7 @@ export function createRevocations(giveUp: AbortSignal, revoked: (signal: AbortSi
       if (entry === undefined) return signal;
       if (entry.handlers === undefined) {
         entry.handlers = new AbortController();
-        // As many listen as messages are handled at once: no sign of a leak.
+        // One listener for each message that is handled: Node.js would warn about a leak.
         setMaxListeners(0, entry.handlers.signal);
         if (giveUp.aborted) entry.handlers.abort(giveUp.reason);
       }

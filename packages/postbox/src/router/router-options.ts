@@ -10,20 +10,20 @@ import type { SessionOptions } from "./session.js";
 
 export interface RouterOptions {
   /**
-   * When a message is acked. `on-success`: when its handler and all middleware have succeeded. `manual`: by the
-   * handler, through `context.delivery`. `forward`: when everything that the handler returned is confirmed by the
-   * broker; the next message is handled meanwhile. Defaults to `on-success`.
+   * When to acknowledge a message. `on-success`: when its handler and all middleware have succeeded. `manual`: the
+   * handler decides, through `context.delivery`. `forward`: when the broker has confirmed all outputs of the handler;
+   * the next message is handled meanwhile. Defaults to `on-success`.
    */
   readonly ack?: AckStrategyName;
   /**
-   * How many messages are handled at the same time; those of one key never are. Each handler behind
-   * `transaction(store)` takes a connection: the pool must have more than this, or a handler that asks for another one
-   * waits for ever. Defaults to 5.
+   * How many messages are handled at a time; those of one key never are. Each handler behind `transaction(store)` takes
+   * a connection. Give the pool more connections than this: a handler that needs a second one waits for ever otherwise.
+   * Defaults to 5.
    */
   readonly concurrency?: number;
   /**
-   * How many more wait here for a free place or for their key, of each stream (partition) of the receiver. When they
-   * all wait for one key, no other message of that stream is taken. Defaults to 100.
+   * How many more messages of each stream (partition) of the receiver wait here for a place or for their key. If all of
+   * them wait for one key, no other message of that stream is taken. Defaults to 100.
    */
   readonly maxBuffered?: number;
   /** Total tries of a message before it is parked. Defaults to 10. */
@@ -31,29 +31,30 @@ export interface RouterOptions {
   /** The delay between tries. Defaults to `exponential()`. */
   readonly backoff?: Backoff;
   /**
-   * What becomes of a message that has no handler here. `park`: it is delivered again, to any instance of the consumer,
-   * and parked after `unknownWaitMs`. `ignore`: it is acknowledged, and so is what only a newer instance handles.
-   * Defaults to `park`; on a receiver that brings whole topics (`selects: "topic"`), to `ignore`.
+   * What to do with a message that has no handler here. `park`: it is delivered again, to any instance of the consumer,
+   * and parked after `unknownWaitMs`. `ignore`: it is acknowledged, even if a newer instance has a handler. Defaults to
+   * `park`; with a receiver of whole topics (`selects: "topic"`), to `ignore`.
    */
   readonly onUnknownType?: "park" | "ignore";
   /**
-   * With `onUnknownType: "park"`, how long a message waits for an instance that handles its type, counted from when it
-   * was published, or from when this run first received the type, if that was later. Make it longer than a rolling
-   * deployment. It waits with growing delays and spends no attempts; 0 parks it at once. Defaults to 900,000.
+   * With `onUnknownType: "park"`, how long a message waits for an instance with a handler. The time counts from its
+   * publication, or from when this run first received the type, whichever is later. Make it longer than a rolling
+   * deployment. The message is retried with growing delays and spends no attempts; 0 parks it at once. Defaults to
+   * 900,000.
    */
   readonly unknownWaitMs?: number;
-  /** How long handlers may take to finish after a stop; then their messages are given back. Defaults to 30,000. */
+  /** How long handlers may run after a stop begins; then their messages are given back. Defaults to 30,000. */
   readonly shutdownTimeoutMs?: number;
   /**
-   * A handler that has run for so long is reported as `delivery.slow`, and is a problem of `messaging.health()`.
-   * Defaults to 60,000.
+   * A handler that has run for this long is reported as `delivery.slow`, and is a problem of `messaging.health()`.
+   * Nothing ends it. Defaults to 60,000.
    */
   readonly slowAfterMs?: number;
-  /** Beside JSON and bytes, which are built in. Defaults to none. */
+  /** In addition to JSON and bytes, which are built in. Defaults to none. */
   readonly codecs?: readonly Codec[];
-  /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
+  /** Receives this router's events. Defaults to warnings and errors on the console; `silent` turns that off. */
   readonly telemetry?: Telemetry;
-  /** @experimental Time, chance and failpoints. Defaults to the system's. */
+  /** @experimental Time, randomness and failpoints. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
 }
 
@@ -72,7 +73,7 @@ export const routerRules = {
   runtime: object,
 };
 
-/** What every run of a router has in common. What becomes of unknown types depends on its receiver. */
+/** What all runs of a router share. The policy for unknown types depends on the receiver. */
 export type RunOptions = Omit<SessionOptions, "onUnknownType" | "keeper" | "settles">;
 
 /** Checks the options and fills in the defaults. */

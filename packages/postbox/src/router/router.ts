@@ -8,7 +8,7 @@ import type { SlowHandler } from "./places.js";
 type Flat<T> = { [K in keyof T]: T[K] } & {};
 type Extended<C, M> = Flat<Omit<C, keyof AddsOf<M>> & AddsOf<M>>;
 
-/** What a handler may return: messages only where somebody publishes them. */
+/** What a handler may return: messages only if something publishes them. */
 // biome-ignore-start lint/suspicious/noConfusingVoidType: a handler may return the promise of another function's nothing.
 type Returns<C> = C extends WithOutputs
   ? void | Outputs
@@ -20,15 +20,16 @@ type WhyNot<C> =
     : ".use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)";
 
 /**
- * Handles one event: `data` is decoded and validated. Resolving means done; `PermanentError` parks, any other retries.
+ * Handles one event; `data` is decoded and validated. If it resolves, the message is handled. A `PermanentError` parks
+ * the message, any other error retries it.
  */
 export type Handler<E, C> = (data: DataOut<E>, context: C) => Returns<C> | Promise<Returns<C>>;
 
-/** What a handler of an event takes, and for the sentence about it, which of that by an upcaster. */
+/** The types that an event's handler takes, with a sentence for those that an upcaster adds. */
 type HandledBy<E extends EventDefinition> = TypesOf<E> | `${E["type"]} takes ${OlderTypesOf<E>}`;
 type Upcasts<Handled extends string, Type extends string> = Extract<Handled, `${string} takes ${Type}`>;
 
-/** The event itself where a handler for it may be registered here; else a sentence. */
+/** The event itself if a handler for it may be registered here, else a sentence. */
 type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"] extends Handled
   ? [Upcasts<Handled, E["type"]>] extends [never]
     ? `${E["type"]} has a handler already; do both things in one handler`
@@ -41,39 +42,39 @@ type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"]
       : E
     : `${Extract<OlderTypesOf<E>, Handled>} has a handler already, and ${E["type"]} upcasts from it; keep one of them`;
 
-/** Everything that runs: until the signal, or between `start` and `stop`. */
+/** Runs on a receiver: until a signal is aborted, or between `start` and `stop`. */
 export interface RunsReceiver {
-  /** What it runs on, or ran on last. */
+  /** The receiver of the current or the last run. */
   readonly receiver: Receiver | undefined;
   /** How many handlers may run at a time. */
   readonly concurrency: number;
-  /** Those that have run for longer than `slowAfterMs` and still run, the oldest first. */
+  /** The handlers that have run for longer than `slowAfterMs` and still run, the oldest first. */
   readonly slowHandlers: readonly SlowHandler[];
   /**
-   * Makes what it needs at the broker, such as its queue with bindings for its events, and receives nothing. What is
-   * published from then on waits for it: call it before the publisher of a new event is deployed. Rejects if the broker
+   * Makes what the router needs at the broker, such as a queue bound to its events, and receives nothing. Messages that
+   * are published afterwards wait there: call it before the publisher of a new event is deployed. Rejects if the broker
    * cannot be reached.
    */
   prepare(receiver: Receiver): Promise<void>;
   /**
-   * Handles what the receiver brings until the signal is aborted; then takes nothing more, finishes what runs within
-   * `shutdownTimeoutMs`, gives back the rest, and resolves. Never acks what did not commit. A broker that does not
-   * answer is given up on after some seconds more; then this rejects with `stop-timeout`.
+   * Handles the receiver's messages until the signal is aborted. Then it takes no more messages, waits up to
+   * `shutdownTimeoutMs` for running handlers, gives back the rest, and resolves. It never acknowledges what did not
+   * commit. If the broker does not answer for some seconds after that, it rejects with `stop-timeout`.
    */
   run(receiver: Receiver, signal?: AbortSignal): Promise<void>;
   /**
-   * `run` in the background. Resolves to true when it receives, which it tries for as long as it takes, and to false if
-   * `stop` was called first. Rejects for what no retry can mend. You need not await it: telemetry reports a run that
-   * fails, and `stop` rejects with its error; then it may be started again. Throws `already-started` while it runs.
+   * Runs in the background. Resolves to true once it receives, however long that takes, and to false if `stop` was
+   * called first. Rejects with an error that no retry can resolve. You need not await it: then telemetry reports the
+   * error, and `stop` rejects with it; afterwards it can be started again. Throws `already-started` while it runs.
    */
   start(receiver: Receiver): Promise<boolean>;
-  /** Stops what `start` began and waits for it. */
+  /** Stops what `start` began, and waits for it. */
   stop(): Promise<void>;
   /** The same as `stop`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Where handlers are registered: changes and returns itself, so that chains and plain statements both work. */
+/** Registers handlers. It changes and returns itself, so that chains and plain statements both work. */
 export interface Handlers<C, Handled extends string = never> extends RunsReceiver {
   on<E extends EventDefinition>(
     event: MayHandle<C, Handled, E>,
@@ -83,13 +84,13 @@ export interface Handlers<C, Handled extends string = never> extends RunsReceive
   readonly "~types"?: { readonly context: C; readonly handled: Handled };
 }
 
-/** `router.on` for this one event, as a function: what a generator gives its users. */
+/** `router.on` for one event, as a function: for code generators. */
 export type Registration<E extends EventDefinition> = <C, Handled extends string>(
   router: Handlers<C, Handled>,
   handler: MayHandle<C, Handled, E> extends infer Sentence extends string ? Sentence : Handler<E, C>,
 ) => Handlers<C, Handled | HandledBy<E>>;
 
-/** The typed front of a Receiver. Middleware first, then handlers: what `on` returns has no `use`. */
+/** A typed router. Register middleware first, then handlers: what `on` returns has no `use`. */
 export interface Router<C = BaseContext> extends Handlers<C> {
   use<M extends AnyMiddleware>(middleware: Fits<C, M>): Router<Extended<C, M>>;
 }

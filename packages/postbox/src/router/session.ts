@@ -27,9 +27,9 @@ export interface SessionOptions {
   readonly unknownWaitMs: number;
   readonly shutdownTimeoutMs: number;
   readonly slowAfterMs: number;
-  /** Takes over what fails. Defaults to nobody: it stays the broker's. */
+  /** Takes over messages that fail. Defaults to none: they stay with the broker. */
   readonly keeper?: Keeper;
-  /** What the receiver declares; see there. Defaults to `each`. */
+  /** The receiver's ability of the same name. Defaults to `each`. */
   readonly settles?: "each" | "in-order";
   readonly telemetry: Telemetry;
   readonly runtime: Runtime;
@@ -42,10 +42,10 @@ interface Task {
   run(): Promise<void>;
 }
 
-/** After the deadline of a stop, a broker still has this long to take a message back, and then to end. */
+/** After the deadline of a stop, a broker has this long to take a message back, and then as long to end. */
 export const answerMs = 5000;
 
-/** One run of a router: from the first delivery to the last settlement. Its methods are bound. */
+/** One run of a router, from the first delivery to the last settlement. Its methods are bound. */
 export class Session {
   readonly #handles: ReadonlyMap<string, Handle>;
   readonly #options: SessionOptions;
@@ -70,10 +70,10 @@ export class Session {
     this.#failures = createFailures([...handles.keys()], options, signals);
     this.#handleInPlace = createHandleInPlace(options, signals.stopping);
     void this.#places.watch(signals.stopping);
-    // As many listen as messages are handled at once, and more in handlers: no sign of a leak.
+    // Each message that is handled listens, and handlers may too: Node.js would warn about a leak.
     setMaxListeners(0, signals.giveUp);
-    // What has not been started is dropped. What runs hears of it by its signal, and its result by the delivery's own
-    // state.
+    // Tasks that have not started are dropped. A running handler gets the signal, and its result is ignored, because
+    // its delivery is marked.
     this.#revocations = createRevocations(signals.giveUp, (signal) => {
       for (const { delivery } of this.#queue.take((task) => task.delivery.signal === signal)) void delivery.release();
     });
@@ -84,14 +84,14 @@ export class Session {
     return this.#places.slow();
   }
 
-  /** Takes one delivery. Resolves when there is room for the next one of its stream. */
+  /** Takes one delivery. Resolves when its stream has room for the next one. */
   readonly deliver = (raw: Delivery): Promise<void> => {
     const { message, stream, signal } = raw;
     const { consumer, telemetry } = this.#options;
-    // It was taken back while it waited to be handed over.
+    // It was revoked while it waited to be delivered here.
     if (signal?.aborted) return endRevoked(raw, this.#options);
     if (this.#closing !== undefined) {
-      // Stopping is not a failure: what cannot be given back is delivered again anyway.
+      // A stop is no failure: a delivery that cannot be given back is delivered again anyway.
       return raw.release().catch((error) => {
         if (!signal?.aborted) telemetry({ name: "router.failed", consumer, error: PostboxError.from(error) });
       });
@@ -102,7 +102,7 @@ export class Session {
     return this.#queue.push({ key: message.key, stream, delivery, run: () => this.#handleOne(delivery) });
   };
 
-  /** Takes nothing more, finishes what runs within the deadline, gives back the rest. Idempotent. */
+  /** Takes no more deliveries, waits for running handlers until the deadline, and gives back the rest. Idempotent. */
   readonly close = (): Promise<void> => {
     this.#closing ??= this.#drain();
     return this.#closing;
@@ -113,10 +113,7 @@ export class Session {
     if (this.#outstanding.size === 0) this.#emptied();
   }
 
-  /**
-   * Never rejects. Each promise here is made for every message, and costs more than all else: there are as few as can
-   * be.
-   */
+  /** Never rejects. This runs for every message, and each promise costs more than all else here, so it makes few. */
   async #handleOne(delivery: TrackedDelivery): Promise<void> {
     const { message, attempt } = delivery;
     const { consumer, runtime, telemetry } = this.#options;
@@ -155,7 +152,8 @@ export class Session {
             : this.#succeeded(delivery, acking, again.outcome.handled, startedAt);
       }
       if (acking.holdsSlot) await settling;
-      // Given up on is not ended: as long as anything runs, it keeps its place, and the next of its key waits.
+      // A handler that was given up on may still run. Until it ends, it keeps its place, and the next message of its
+      // key waits.
       const ending = running.ended();
       if (ending !== undefined) await ending;
     } catch (thrown) {
@@ -182,7 +180,7 @@ export class Session {
   }
 
   /**
-   * With an inbox, work that goes on after the broker took its message back may commit: the inbox skips the redelivery.
+   * With an inbox, a handler may go on and commit after the broker revoked its message: the inbox skips the redelivery.
    */
   #signalFor({ signal }: TrackedDelivery): AbortSignal {
     const isOurs = signal === undefined || this.#options.keeper !== undefined;
@@ -216,11 +214,11 @@ export class Session {
 
   async #allSettled(): Promise<void> {
     await this.#queue.idle();
-    // What a handler left to be settled later counts too.
+    // Including messages that a handler left to be settled later.
     if (this.#outstanding.size > 0) await new Promise<void>((resolve) => (this.#emptied = resolve));
   }
 
-  /** Resolves when `work` does, or else after `ms`. */
+  /** Resolves with `work`, or after `ms`. */
   async #within(ms: number, work: Promise<unknown>): Promise<void> {
     const finished = new AbortController();
     await Promise.race([work, sleep(this.#options.runtime, ms, finished.signal)]);

@@ -8,14 +8,14 @@ import type { Delivery } from "../transport.js";
 import type { Verdict } from "./keeper.js";
 
 /**
- * A delivery as the router settles it: reported to telemetry, and without effect once it was given back at a stop, or
- * taken back by the broker.
+ * A delivery whose settlement is reported to telemetry, and has no effect once the delivery was given back at a stop or
+ * revoked by the broker.
  */
 export interface TrackedDelivery extends Delivery, Member {
   readonly message: Message;
-  /** Whether it has ended, one way or another. */
+  /** Whether it is settled or revoked. */
   readonly settled: boolean;
-  /** Of one that somebody keeps, with what is to become of it there. */
+  /** For a message that a keeper stores, with what happens to it there. */
   ack(kept?: Verdict): Promise<void>;
   retry(delayMs: number, error?: Error): Promise<void>;
 }
@@ -29,8 +29,8 @@ export interface TrackingOptions {
 }
 
 /**
- * If a settlement fails because the connection was lost, the broker delivers the message again, and the inbox knows it.
- * That is reported to telemetry, and not thrown into the handler's result.
+ * If the connection is lost during a settlement, the broker delivers the message again, and an inbox skips it. This is
+ * reported to telemetry, and does not change the handler's result.
  */
 export function trackDelivery(
   delivery: Delivery,
@@ -43,7 +43,7 @@ export function trackDelivery(
   let by: Verb | undefined;
 
   const settle = (verb: Verb, call: () => Promise<void>, told: () => void): Promise<void> => {
-    // Given back while the handler still ran: its result comes too late.
+    // It was given back while the handler still ran: the result comes too late.
     if (by === "release" || (by !== undefined && verb === "release")) return Promise.resolve();
     if (by !== undefined) return Promise.reject(alreadySettled(id, verb, by));
     tracked.settled = true;
@@ -60,7 +60,7 @@ export function trackDelivery(
       async (cause) => {
         if (signal?.aborted) telemetry({ name: "delivery.revoked", consumer, id });
         else telemetry({ name: "router.failed", consumer, error: PostboxError.from(cause) });
-        // While the connection stands, nothing else would give it back.
+        // As long as the connection stands, nothing else would give the message back.
         if (verb !== "release") await delivery.release().catch(() => {});
         done(tracked);
       },
@@ -81,11 +81,11 @@ export function trackDelivery(
     ...(delivery.redelivered && { redelivered: true }),
     ...(delivery.origin && { origin: delivery.origin }),
     ...(delivery.kept && { kept: delivery.kept }),
-    // Not a getter: with one, the engine makes a dictionary of each delivery, and handling it takes twice as long.
+    // A plain property: a getter turns each delivery into a dictionary in V8, and handling takes twice as long.
     settled: false,
     place: -1,
     ack: (kept) => {
-      // It was kept, whether or not the broker hears of it.
+      // The keeper has stored it, whether or not the broker gets the acknowledgement.
       if (kept !== undefined) tell(kept);
       return settle(
         "ack",
@@ -121,7 +121,7 @@ export function trackDelivery(
 }
 
 /**
- * Nothing has an effect on the broker any more. Tells the receiver, which may wait for that, that the work has ended.
+ * Nothing can change the broker's state any more. Tells the receiver, which may wait for it, that the work has ended.
  * Never rejects.
  */
 export function endRevoked(delivery: Delivery, { consumer, telemetry }: TrackingOptions): Promise<void> {
@@ -129,7 +129,7 @@ export function endRevoked(delivery: Delivery, { consumer, telemetry }: Tracking
   return started(() => delivery.release()).catch(() => {});
 }
 
-/** What it does, as a promise, whatever it throws. */
+/** Turns the call into a promise, even if it throws. */
 function started(call: () => Promise<void>): Promise<void> {
   try {
     return call();

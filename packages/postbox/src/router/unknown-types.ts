@@ -15,18 +15,18 @@ export interface UnknownTypesOptions {
 }
 
 /**
- * The types that one run of a router has no handler for, though they are delivered to its consumer. During a rolling
- * deployment another instance handles them. Each type is reported once.
+ * Tracks the types that are delivered to this consumer without a handler in this instance. During a rolling deployment,
+ * another instance handles them. Each type is reported once.
  */
 export interface UnknownTypes {
   /**
-   * The delay before the message is delivered again, perhaps to another instance; undefined once it has waited long
+   * The delay before the message is delivered again, perhaps to another instance; undefined if it has waited long
    * enough.
    */
   retryInMs(message: Pick<Message, "type" | "time">): number | undefined;
 }
 
-/** Anyone may publish any type to a queue: the memory of a run stays bounded. */
+/** Anyone may publish any type to a queue, so a run remembers a bounded number of types. */
 const mostTypes = 1000;
 
 export function createUnknownTypes(options: UnknownTypesOptions): UnknownTypes {
@@ -46,8 +46,8 @@ export function createUnknownTypes(options: UnknownTypesOptions): UnknownTypes {
   return {
     retryInMs({ type, time }) {
       const now = runtime.now();
-      // Attempts are not counted, since they belong to the instance that has the handler. The wait begins when the
-      // message is published, but not before this run has seen its type: a backlog does not use the time up.
+      // Attempts belong to the instance with the handler, so they are not counted here. The wait begins when the
+      // message is published, but not before this run has seen its type, so that a backlog does not use up the time.
       const publishedAt = time === undefined ? 0 : Math.min(now, Date.parse(time) || 0);
       const waitedMs = now - Math.max(firstSeen(type, now), publishedAt);
       return waitedMs < waitMs ? delayAfter(backoff, waitedMs, runtime.random) : undefined;
