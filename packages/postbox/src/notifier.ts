@@ -3,31 +3,28 @@ import { runtimeWith } from "./internal/runtime.js";
 import type { OptionRule } from "./options.js";
 
 /*
- * The seam for waking relays. Relays poll in any case: a notification only saves them the time until the next poll.
+ * The seam for waking relays. Relays poll in any case: a notification only saves the time until the next poll.
  */
 
 /**
- * Wakes the relays of a box after messages were appended to it. A notification carries nothing. It may be lost, come
- * twice, or come although nothing was appended; nothing but time depends on it.
+ * Wakes the relays of a box after messages were appended to it. A notification has no content. It may be lost,
+ * duplicated, or sent although nothing was appended: only latency depends on it.
  */
 export interface Notifier {
   readonly name: string;
-  /**
-   * Notifies whoever listens to the box, in any process that it reaches. Many calls at once may become few
-   * notifications.
-   */
+  /** Notifies the listeners of the box, in every process that it reaches. Several calls may become one notification. */
   notify(box: string): Promise<void>;
   /**
-   * Listens until the signal is aborted. Rejects when it can hear nothing more, or never could; the relay then listens
-   * again, later.
+   * Listens until the signal is aborted. Rejects when it can no longer receive notifications, or never could; the relay
+   * listens again later.
    */
   listen(box: string, listener: NotificationListener, signal: AbortSignal): Promise<void>;
-  /** Whether anyone may listen. False saves the call of `notify`. Absent: unknown. */
+  /** Whether the box may have listeners. If false, `notify` is not called. Absent: unknown. */
   isHeard?(box: string): boolean;
 }
 
 export interface NotificationListener {
-  /** It hears from now on. What was notified before was not heard. */
+  /** It listens from now on. Earlier notifications may be lost. */
   listening(): void;
   notified(): void;
 }
@@ -40,13 +37,14 @@ export const notifierRule: OptionRule = {
 };
 
 /**
- * So often at most does a listener hear of any number of appends: a relay that finds messages polls again soon anyway.
+ * A listener is called at most this often, however many appends there are: a relay that finds messages polls again
+ * soon.
  */
 const restMs = 10;
 
 const notified = Promise.resolve();
 
-/** Notifies the relays of this process that were given the same notifier. */
+/** Notifies the relays of this process that have the same notifier. */
 export function inProcessNotifier(): Notifier {
   const runtime = runtimeWith();
   const boxes = new Map<string, { readonly listeners: Set<NotificationListener>; readonly wake: () => void }>();
@@ -62,7 +60,8 @@ export function inProcessNotifier(): Notifier {
   return {
     name: "in-process",
     isHeard: (box) => (boxes.get(box)?.listeners.size ?? 0) > 0,
-    // For every publish: it makes nothing, not even a promise. A box without listeners has none to wake.
+    // Called for every publish, so it allocates nothing, not even a promise. A box without listeners has no relay to
+    // wake.
     notify(box) {
       boxes.get(box)?.wake();
       return notified;
@@ -83,7 +82,7 @@ export function inProcessNotifier(): Notifier {
 
 const defaults = new WeakMap<object, Notifier>();
 
-/** The notifier of the outboxes and relays in this process that work on one store object and were given no other. */
+/** The notifier of all outboxes and relays in this process that share a store object and were given no other. */
 export function defaultNotifier(store: object): Notifier {
   const known = defaults.get(store) ?? inProcessNotifier();
   defaults.set(store, known);

@@ -1,8 +1,8 @@
 import { PostboxError } from "./errors.js";
 
 /**
- * Guards one delivery: the first call passes, any later one throws `delivery-settled`. The argument is the verb by
- * which the delivery is settled, for the text of the error.
+ * Guards one delivery: the first call passes, any later one throws `delivery-settled`. The argument is the verb of the
+ * settlement, for the error's text.
  */
 export function settleOnce(id: string): (verb: string) => void {
   let by: string | undefined;
@@ -12,7 +12,7 @@ export function settleOnce(id: string): (verb: string) => void {
   };
 }
 
-/** For a delivery that keeps its own state. */
+/** The same error for a delivery that keeps its own state. */
 export function alreadySettled(id: string, verb: string, by: string): PostboxError {
   return new PostboxError(
     "delivery-settled",

@@ -7,11 +7,11 @@ import { loadDriver } from "./load-driver.js";
 import { unsupportedUrl } from "./unsupported-url.js";
 
 export interface ConnectStoreOptions {
-  /** The schema of Postbox's tables, where the database has such. Defaults to "postbox". */
+  /** The schema of Postbox's tables, if the database has schemas. Defaults to "postbox". */
   readonly schema?: string;
 }
 
-/** A store made from a URL, with what it opened: `close` ends it. */
+/** A store made from a URL. `close` ends the connections that it opened. */
 export type ConnectedStore =
   | ({
       readonly kind: "postgres";
@@ -31,13 +31,13 @@ function closing(close: () => Promise<void>): Closes {
 }
 
 /**
- * Makes a store from a URL, and loads only the driver that it needs:
+ * Makes a store from a URL, and loads only the driver that the URL needs:
  *
  * - `postgres://user@host/database`: PostgreSQL, through `pg`
  * - `pglite:` or `pglite:./folder`: PostgreSQL inside of this process, in memory or in a folder, through PGlite
- * - `memory:`: nothing but this process
+ * - `memory:`: in this process only
  *
- * Opens no connection by itself and creates nothing: call `store.migrate()` for the schema.
+ * Opens no connection and creates no tables: call `store.migrate()`.
  */
 export async function connectStore(url: string, options: ConnectStoreOptions = {}): Promise<ConnectedStore> {
   checkOptions("connectStore", options, { schema: text });
@@ -69,7 +69,7 @@ async function connectPglite(folder: string, options: ConnectStoreOptions): Prom
   const { createPgConfig } = await import("@electric-sql/pglite/node-postgres");
   const { postgresStore } = await import("../stores/postgres/postgres-store.js");
   const database = await PGlite.create(folder === "" ? "memory://" : folder);
-  // It has a single connection, which everything takes turns on.
+  // PGlite has a single connection, which everything shares.
   const pool = new pg.Pool({ ...createPgConfig(database), max: 1 } as ConstructorParameters<typeof pg.Pool>[0]);
   return {
     kind: "postgres",

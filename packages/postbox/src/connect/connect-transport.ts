@@ -5,11 +5,11 @@ import type { RabbitmqReceiverOptions, RabbitmqSenderOptions } from "../transpor
 import { loadDriver } from "./load-driver.js";
 import { unsupportedUrl } from "./unsupported-url.js";
 
-/** A broker made from a URL, with what it opened: `close` ends it. */
+/** A broker made from a URL. `close` ends the connections that it opened. */
 export interface ConnectedTransport {
   readonly kind: "memory" | "rabbitmq";
   sender(): Sender;
-  /** A receiver on the queue of this name. */
+  /** A receiver of the queue with this name. */
   receiver(queue: string): Receiver;
   close(): Promise<void>;
   /** The same as `close`, for `await using`. */
@@ -17,12 +17,11 @@ export interface ConnectedTransport {
 }
 
 export interface ConnectTransportOptions {
-  /** Listens to what happens to its connections. Defaults to warnings and errors on the console; `silent` is nobody. */
-  readonly telemetry?: Telemetry;
   /**
-   * For RabbitMQ, beside the URL: what its senders take, and its receivers. Counts for `amqp://` and `amqps://` only.
-   * Defaults to none.
+   * Receives the events of its connections. Defaults to warnings and errors on the console; `silent` turns that off.
    */
+  readonly telemetry?: Telemetry;
+  /** More options of RabbitMQ's senders and receivers, for `amqp://` and `amqps://` only. Defaults to none. */
   readonly rabbitmq?: {
     readonly sender?: Omit<RabbitmqSenderOptions, "url" | "telemetry">;
     readonly receiver?: Omit<RabbitmqReceiverOptions, "url" | "queue" | "telemetry">;
@@ -30,9 +29,9 @@ export interface ConnectTransportOptions {
 }
 
 /**
- * Makes a transport from a URL, and loads only the driver that it needs:
+ * Makes a transport from a URL, and loads only the driver that the URL needs:
  *
- * - `memory:`: a broker inside of this process; each call makes another one
+ * - `memory:`: a broker inside of this process; each call makes a new one
  * - `amqp://` and `amqps://`: RabbitMQ, through `amqplib`
  */
 export async function connectTransport(

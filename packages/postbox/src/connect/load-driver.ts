@@ -1,6 +1,6 @@
 import { ConfigError } from "../errors.js";
 
-/** Imports an optional peer, and says which one to install where it is missing. */
+/** Imports an optional peer dependency, or throws an error that says which one to install. */
 export async function loadDriver<M>(name: string, load: () => Promise<M>): Promise<M> {
   try {
     return await load();

@@ -1,6 +1,6 @@
 import { ConfigError } from "../errors.js";
 
-/** Names the scheme only: the rest of a URL may hold a password. */
+/** Names the scheme only, since the rest of a URL may contain a password. */
 export function unsupportedUrl(what: string, url: unknown, known: string): ConfigError {
   if (typeof url !== "string") {
     return new ConfigError(

@@ -1,15 +1,15 @@
 import type { Telemetry, TelemetryEvent } from "./events.js";
 import { levelOf, lineOf } from "./log.js";
 
-/** After a line, others like it are counted for so long, and not written. */
+/** After a line, similar events are counted for this long instead of written. */
 const pauseMs = 60_000;
 /**
- * So many kinds are told apart within that time. Beyond that, all events of one name are alike: a type is whatever its
- * message says.
+ * How many kinds are distinguished within that time. Beyond it, all events of one name are of one kind, since a type
+ * may be any text.
  */
 const mostKinds = 100;
 
-/** What was written last of one kind, and what came after it. */
+/** The last line of one kind, and what followed it. */
 interface Written {
   at: number;
   leftOut: number;
@@ -17,9 +17,9 @@ interface Written {
 }
 
 /**
- * Where nobody listens: warnings and errors, one line each, on the console. Of those that are alike, one in a minute is
- * written, with how many were left out since. None is left out for good: the latest is written when the minute is over,
- * or when the process ends.
+ * The default telemetry: warnings and errors on the console, one line each. Of similar events it writes one a minute,
+ * with the number left out since. It writes the latest one when the minute is over, or when the process ends, so none
+ * is lost for good.
  */
 export function toConsole(output: Pick<Console, "warn" | "error"> = console): Telemetry {
   const kinds = new Map<string, Written>();
@@ -32,7 +32,7 @@ export function toConsole(output: Pick<Console, "warn" | "error"> = console): Te
     output[levelOf(event) === "warn" ? "warn" : "error"](`postbox: ${lineOf(event)}${more}`);
   }
 
-  /** Those whose pause is over with nothing left out, in the order in which they were written. */
+  /** The kinds whose pause is over with nothing left out, in the order in which they were written. */
   function forget(): void {
     for (const [kind, { at, leftOut }] of kinds) {
       if (performance.now() - at < pauseMs) return;
@@ -69,8 +69,8 @@ export function toConsole(output: Pick<Console, "warn" | "error"> = console): Te
 }
 
 /**
- * What is alike: the same thing that happened in the same place for the same reason, whichever message of its type it
- * was. A broker that is away is one fault, however many connections lead to it.
+ * Events are similar if the same happened in the same place for the same reason, to whichever message of a type. An
+ * unreachable broker is one fault, however many connections lead to it.
  */
 function kindOf(event: TelemetryEvent): string {
   const { box, consumer, whose, place, schedule, type, error } = event as {
@@ -86,8 +86,8 @@ function kindOf(event: TelemetryEvent): string {
   return JSON.stringify([event.name, who, place, type, error?.code ?? error?.name]);
 }
 
-/** One for all, so that what several parts tell is told once. */
+/** Shared by all parts, so that what several parts report is written once. */
 export const consoleTelemetry = toConsole();
 
-/** Listens to nothing, and writes nothing: for whoever does not want warnings and errors on the console. */
+/** Writes nothing: turns off warnings and errors on the console. */
 export const silent: Telemetry = () => {};

@@ -1,10 +1,9 @@
 import type { PostboxError } from "../errors.js";
 
 /**
- * Everything worth knowing that happens inside the library. `relay.failed` with a `retryInMs` of Infinity is its end;
- * `relay.blocked` says that a transaction is open which comes before the rest of a total order. Loggers, metrics,
- * health and tests all listen to these. Names read "noun.past-participle"; a new event or field is not a breaking
- * change.
+ * All events of the library, for loggers, metrics, health and tests. `relay.failed` with a `retryInMs` of Infinity ends
+ * the relay; `relay.blocked` means that an open transaction comes before the rest of a total order. Names read
+ * "noun.past-participle". A new event or field is no breaking change.
  */
 export type TelemetryEvent =
   | { readonly name: "outbox.appended"; readonly box: string; readonly count: number }
@@ -19,9 +18,7 @@ export type TelemetryEvent =
   | { readonly name: "relay.owned"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.lost"; readonly box: string; readonly owner: string; readonly lanes: number }
   | { readonly name: "relay.released"; readonly box: string; readonly owner: string; readonly lanes: number }
-  /**
-   * Another server answers than before, after a failover: the relay has forgotten what it had read, and reads it again.
-   */
+  /** After a failover, another server answers: the relay has forgotten what it had read, and reads it again. */
   | { readonly name: "relay.server-changed"; readonly box: string; readonly server: string }
   | { readonly name: "relay.read"; readonly box: string; readonly count: number }
   | { readonly name: "relay.blocked"; readonly box: string; readonly before: number }
@@ -34,25 +31,25 @@ export type TelemetryEvent =
       readonly name: "relay.cleaned";
       readonly box: string;
       readonly removed: number;
-      /** What else `purge` of the store answered, such as `partitionsDropped` of PostgreSQL. */
+      /** What else the store's `purge` returned, such as `partitionsDropped` of PostgreSQL. */
       readonly figures: Readonly<Record<string, unknown>>;
     }
   | { readonly name: "relay.failed"; readonly box: string; readonly error: PostboxError; readonly retryInMs: number }
   /**
-   * Its tick was claimed, and the messages of these ids published: one, or with `missed: "all"` one for each tick that
-   * was due.
+   * Its tick was claimed, and messages with these ids were published: one, or with `missed: "all"` one for each tick
+   * that was due.
    */
   | {
       readonly name: "schedule.ticked";
       readonly schedule: string;
-      /** The latest of the ticks that were due, as an ISO 8601 timestamp. */
+      /** The latest tick that was due, as an ISO 8601 timestamp. */
       readonly tick: string;
       readonly lateMs: number;
       readonly ids: readonly string[];
     }
-  /** Its tick was missed, and with `missed: "skip"` nothing was published. */
+  /** Its tick was missed, and nothing was published, because of `missed: "skip"`. */
   | { readonly name: "schedule.skipped"; readonly schedule: string; readonly tick: string; readonly lateMs: number }
-  /** An entry failed, and is tried again; with a `retryInMs` of Infinity, and no entry, the schedule has ended. */
+  /** An entry failed, and is retried. With a `retryInMs` of Infinity and no entry, the schedule has ended. */
   | {
       readonly name: "schedule.failed";
       readonly schedule?: string;
@@ -68,7 +65,7 @@ export type TelemetryEvent =
     }
   | { readonly name: "breaker.closed"; readonly box: string; readonly sender: string }
   /**
-   * A part of the broker cannot be reached, such as a partition: what goes there waits until it is tried again after
+   * A part of the broker, such as a partition, cannot be reached. Its messages wait until it is retried after
    * `retryInMs`.
    */
   | {
@@ -89,15 +86,15 @@ export type TelemetryEvent =
       readonly error: Error;
     } & AboutMessage)
   | { readonly name: "message.late"; readonly box: string; readonly id: string; readonly ageMs: number }
-  /** It waits: behind a failed one of its key, or since what it goes to is unavailable. */
+  /** It waits: behind a failed message of its key, or because its destination is unavailable. */
   | { readonly name: "message.held"; readonly box: string; readonly id: string; readonly key?: string }
   | { readonly name: "message.suspected"; readonly box: string; readonly id: string; readonly crashes: number }
   | ({ readonly name: "message.parked"; readonly box: string; readonly error: Error } & AboutMessage)
   | ({ readonly name: "message.dropped"; readonly box: string; readonly error: Error } & AboutMessage)
-  /** A direct publisher's message was not sent, as its sender was told for such messages. */
+  /** A direct publisher did not send the message, as its sender's options ask for. */
   | { readonly name: "publisher.dropped"; readonly sender: string; readonly id: string; readonly error: Error }
   | { readonly name: "delivery.received"; readonly consumer: string; readonly id: string; readonly attempt: number }
-  /** An inbox has stored it, and the broker is done with it: it is received when it comes out of there. */
+  /** An inbox has stored it, and it is acknowledged. `delivery.received` follows when it comes out of the inbox. */
   | { readonly name: "delivery.stored"; readonly consumer: string; readonly id: string }
   | { readonly name: "delivery.skipped"; readonly consumer: string; readonly id: string }
   | { readonly name: "delivery.handled"; readonly consumer: string; readonly id: string; readonly durationMs: number }
@@ -110,25 +107,22 @@ export type TelemetryEvent =
       readonly error: Error;
     } & AboutMessage)
   | ({ readonly name: "delivery.parked"; readonly consumer: string; readonly error: Error } & AboutMessage)
-  /**
-   * Its handler did not end in time: its transaction was rolled back by force, and what it still does is not waited
-   * for.
-   */
+  /** Its handler did not end in time. Its transaction was rolled back by force, and nothing waits for the handler. */
   | ({ readonly name: "delivery.abandoned"; readonly consumer: string; readonly error: Error } & AboutMessage)
   | { readonly name: "delivery.ignored"; readonly consumer: string; readonly id: string; readonly type: string }
   /**
-   * This instance has no handler for a type that its consumer receives, so another one has, or had. Once per type and
+   * This instance has no handler for a type that its consumer receives; another instance has, or had. Once per type and
    * run.
    */
   | {
       readonly name: "consumer.types-differ";
       readonly consumer: string;
-      /** Without a handler here. */
+      /** The type without a handler here. */
       readonly type: string;
-      /** The types with one. */
+      /** The types that have a handler here. */
       readonly handled: readonly string[];
     }
-  /** It has run for longer than `slowAfterMs`, and still runs. Once per handling. */
+  /** Its handler has run for longer than `slowAfterMs`, and still runs. Once per handling. */
   | ({
       readonly name: "delivery.slow";
       readonly consumer: string;
@@ -137,20 +131,20 @@ export type TelemetryEvent =
     } & AboutMessage)
   | { readonly name: "delivery.released"; readonly consumer: string; readonly id: string }
   /**
-   * The broker took it back before it was settled, and delivers it again. If its handler was running, this is reported
-   * when that ends.
+   * The broker revoked it before it was settled, and delivers it again. If its handler was running, this is reported
+   * when the handler ends.
    */
   | { readonly name: "delivery.revoked"; readonly consumer: string; readonly id: string }
   | ({ readonly name: "transport.connected" } & TransportEnd)
   /**
-   * It has no connection: it lost it, or got none. Tried again after `retryInMs`; without that, when it is next needed,
-   * or never.
+   * The connection was lost or could not be opened. It is retried after `retryInMs`; without it, when it is needed
+   * next, or never.
    */
   | ({ readonly name: "transport.lost"; readonly error: PostboxError; readonly retryInMs?: number } & TransportEnd)
-  /** The broker is connected, and takes nothing. */
+  /** The broker is connected, and accepts no messages. */
   | ({ readonly name: "transport.blocked"; readonly reason: string } & TransportEnd)
   | ({ readonly name: "transport.unblocked" } & TransportEnd)
-  /** With `retryInMs`, its message keeps its place, and is handled again then. */
+  /** With `retryInMs`, its message keeps its place, and is handled again after that time. */
   | {
       readonly name: "router.failed";
       readonly consumer: string;
@@ -158,23 +152,23 @@ export type TelemetryEvent =
       readonly retryInMs?: number;
     }
   /**
-   * Handlers of this process may take all connections of their store's pool, so that they wait for each other, and
-   * requests for them. Once per run of a router; not where the database has a single connection.
+   * The handlers of this process may use every connection of their store's pool, so that they wait for each other, and
+   * requests wait for them. Once per run of a router; not if the database has a single connection.
    */
   | {
       readonly name: "router.constrained";
       /** The consumer that has just started. */
       readonly consumer: string;
-      /** All that work on the store, with this one. */
+      /** All consumers of the store, including this one. */
       readonly consumers: readonly string[];
-      /** How many handlers of theirs may run at a time. */
+      /** How many of their handlers may run at a time. */
       readonly concurrency: number;
       readonly maxTransactions: number;
       readonly error: PostboxError;
     }
   /**
-   * At a stop, these handlers had not ended by its deadline. Their messages were given back; what they still do is not
-   * waited for.
+   * These handlers had not ended by the deadline of a stop. Their messages were given back, and nothing waits for the
+   * handlers.
    */
   | {
       readonly name: "router.abandoned";
@@ -183,10 +177,10 @@ export type TelemetryEvent =
       readonly error: PostboxError;
     };
 
-/** Which message it is about, for whoever has to find out what is wrong with it. */
+/** Identifies the message of an event. */
 export interface AboutMessage {
   readonly id: string;
-  /** Absent where it cannot be read. */
+  /** Absent if it cannot be read. */
   readonly type?: string;
   readonly key?: string;
 }
@@ -195,16 +189,16 @@ export function aboutMessage({ id, type, key }: AboutMessage & { readonly type: 
   return key === undefined ? { id, type } : { id, type, key };
 }
 
-/** Which connection it is about. */
+/** Identifies the connection of an event. */
 export interface TransportEnd {
   /** The name of the sender or receiver. */
   readonly transport: string;
   readonly end: "sender" | "receiver";
-  /** Whose connection: its name at the broker, and of a receiver its queue. */
+  /** The connection's name at the broker, and a receiver's queue. */
   readonly whose: string;
-  /** Where it leads, without who somebody is there. */
+  /** The broker's address, without credentials. */
   readonly place: string;
 }
 
-/** Takes telemetry events. Must return quickly; what it throws is swallowed. */
+/** Receives telemetry events. Must return quickly; errors that it throws are ignored. */
 export type Telemetry = (event: TelemetryEvent) => void;

@@ -3,7 +3,7 @@ import { checkOptions, flag } from "../options.js";
 import { inboxOf } from "../store.js";
 import type { Telemetry, TelemetryEvent } from "./events.js";
 
-/** What `console` and most other loggers have. A level that a logger lacks is not logged. */
+/** The methods of `console` and most loggers. A level without a method is not logged. */
 export interface TextLogger {
   trace?(text: string): void;
   debug(text: string): void;
@@ -12,7 +12,7 @@ export interface TextLogger {
   error(text: string): void;
 }
 
-/** What pino and bunyan have: fields first, then the text. */
+/** The methods of pino and bunyan: fields first, then the text. */
 export interface FieldLogger {
   trace?(fields: object, text: string): void;
   debug(fields: object, text: string): void;
@@ -23,15 +23,15 @@ export interface FieldLogger {
 
 export interface LogOptions {
   /**
-   * Whether the logger takes fields, as pino's and bunyan's do: then an event's fields are given as such, and an error
-   * with its stack as `err`. Defaults to whether the logger looks like one of these.
+   * Whether the logger takes fields, as pino and bunyan do: an event's fields are passed as such, and an error with its
+   * stack as `err`. By default, this is detected.
    */
   readonly fields?: boolean;
 }
 
 export type Level = keyof TextLogger;
 
-/** What somebody should look at. Everything else is the ordinary course of things. */
+/** The events that someone should look at. All others are routine. */
 const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "notifier.failed": "warn",
   "relay.listening": "debug",
@@ -47,7 +47,7 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "schedule.ticked": "debug",
   "schedule.skipped": "info",
   "schedule.failed": "error",
-  // Reported with its cause and its delay as relay.failed.
+  // `relay.failed` reports it with its cause and delay.
   "breaker.opened": "debug",
   "breaker.closed": "info",
   "scope.unavailable": "warn",
@@ -57,7 +57,7 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "message.held": "debug",
   "message.suspected": "warn",
   "message.parked": "error",
-  // What its user has chosen for it.
+  // The user chose this for the message.
   "message.dropped": "info",
   "publisher.dropped": "warn",
   "delivery.handled": "debug",
@@ -82,18 +82,16 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
 const inboxes = inboxOf("");
 
 /**
- * How much attention an event deserves. One step of many on the way of a message is for tracing. What a consumer's
- * handler fails with is told twice, as its delivery and as the row in its box, and so is what a stop gives up on: once
- * is enough.
+ * The level of an event. The steps of a message are for tracing. A handler's failure, and what a stop gives up on, are
+ * reported twice, for the delivery and for its row in the box: only one of the two is a warning.
  */
 export function levelOf(event: TelemetryEvent): Level {
   if (event.name === "delivery.abandoned" && codeOf(event.error) === "stop-timeout") return "trace";
-  // A lost connection takes back many deliveries at once, and is reported itself.
+  // A lost connection revokes many deliveries at once, and is reported itself.
   if (event.name === "delivery.abandoned" && codeOf(event.error) === "delivery-revoked") return "debug";
-  // Left to an instance that has its handler: that of each type is reported once, as `consumer.types-differ`.
+  // An instance with a handler gets it: `consumer.types-differ` reports each type once.
   if (event.name === "delivery.retried" && codeOf(event.error) === "no-handler") return "debug";
-  // After a crash, each message that may have been in flight is suspected once: only one that was there twice is worth
-  // a look.
+  // After a crash, every message that may have been in flight is suspected once. Only the second time is of interest.
   if (event.name === "message.suspected" && event.crashes < 2) return "debug";
   const isRow = event.name === "message.failed" || event.name === "message.parked";
   if (isRow && event.box.startsWith(inboxes) && codeOf(event.error) !== "message-suspect") return "trace";
@@ -101,9 +99,9 @@ export function levelOf(event: TelemetryEvent): Level {
 }
 
 /**
- * A telemetry listener that writes one line per event: parked messages and failures as errors, retries as warnings,
- * what became of each message for debugging, and each step on its way for tracing. Passwords and tokens in the text of
- * an error are left out. `createRelay(store, sender, { telemetry: logTo(console) })`
+ * Logs each event as one line: parked messages and failures as errors, retries as warnings, the outcome of each message
+ * at debug level, and its steps at trace level. Passwords and tokens in error texts are removed. `createRelay(store,
+ * sender, { telemetry: logTo(console) })`
  */
 export function logTo(logger: TextLogger | FieldLogger, options: LogOptions = {}): Telemetry {
   checkOptions("logTo", options, { fields: flag });
@@ -111,12 +109,12 @@ export function logTo(logger: TextLogger | FieldLogger, options: LogOptions = {}
   return (event) => {
     const level = levelOf(event);
     if (fields) (logger as FieldLogger)[level]?.(fieldsOf(event), event.name);
-    // What console.trace writes is a stack.
+    // `console.trace` would print a stack.
     else if (level !== "trace" || logger !== console) (logger as TextLogger)[level]?.(lineOf(event));
   };
 }
 
-/** As one line of text. */
+/** The event as one line of text. */
 export function lineOf(event: TelemetryEvent): string {
   const { name, ...details } = event;
   const fields = Object.entries(details).map(([key, value]) => `${key}=${shown(value)}`);
@@ -129,7 +127,7 @@ function fieldsOf({ name, ...details }: TelemetryEvent): object {
   return { event: name, ...rest, err: scrubbed(error) };
 }
 
-/** The same error without secrets, for whoever writes its text, its stack and its code. */
+/** The same error without secrets in its text, stack and code. */
 function scrubbed(error: Error): Error {
   const text = scrub(error.message);
   if (text === error.message) return error;
@@ -138,7 +136,7 @@ function scrubbed(error: Error): Error {
   return copy;
 }
 
-/** pino has `bindings()`, bunyan `fields`; where neither is, a text is what every logger takes. */
+/** pino has `bindings()`, bunyan `fields`. Any other logger takes a text. */
 function takesFields(logger: object): boolean {
   return "bindings" in logger || "fields" in logger;
 }

@@ -3,17 +3,17 @@ import { scrub } from "../internal/scrub.js";
 import type { Telemetry, TransportEnd } from "../telemetry/events.js";
 import type { TransportHealth } from "../transport.js";
 
-/** Knows the state of one connection after the other, and reports every change. */
+/** Tracks the state of successive connections, and reports every change. */
 export interface ConnectionWatch {
   connected(): void;
-  /** The broker takes no messages on it, for this reason. */
+  /** The broker accepts no messages on it, for this reason. */
   blocked(reason: string): void;
   unblocked(): void;
   /** It was lost, or could not be opened. */
   lost(error: PostboxError, retryInMs?: number): void;
-  /** It was ended on purpose. */
+  /** It was closed on purpose. */
   closed(): void;
-  /** Why the broker takes no messages at the moment. */
+  /** Why the broker accepts no messages at the moment. */
   readonly blockedBy: string | undefined;
   health(): TransportHealth;
 }
@@ -26,7 +26,7 @@ export function watchConnection(about: TransportEnd, telemetry: Telemetry): Conn
     const at = new Date();
     const lastFailure = failure ? { code: failure.code, text: scrub(failure.message), at } : health.lastFailure;
     blockedBy = undefined;
-    // A connection that fails again and again has been down since the first failure.
+    // After repeated failures, a connection has been down since the first one.
     const since = status === health.status ? health.since : at;
     health = { status, since, ...(lastFailure && { lastFailure }) };
   }
@@ -61,7 +61,7 @@ export function watchConnection(about: TransportEnd, telemetry: Telemetry): Conn
 
 const badness = ["idle", "connected", "blocked", "down"] as const;
 
-/** The worst of several connections. */
+/** The worst state among several connections. */
 export function worst(all: readonly TransportHealth[]): TransportHealth | undefined {
   return all.toSorted((a, b) => badness.indexOf(b.status) - badness.indexOf(a.status))[0];
 }

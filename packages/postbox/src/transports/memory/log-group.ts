@@ -1,10 +1,10 @@
 import type { LogPartition } from "./log-partition.js";
 
-/** How far a group has come in a partition. It outlives the members that read it. */
+/** How far a group has read a partition. It outlives the group's members. */
 export interface Progress {
-  /** Everything below is done: where the next member begins. */
+  /** Everything below this offset is done; the next member starts here. */
   committed: number;
-  /** Everything below was handed over to a member once. */
+  /** Everything below this offset was delivered to a member once. */
   handedOver: number;
 }
 
@@ -16,8 +16,8 @@ export interface GroupMember {
 }
 
 /**
- * The members that share the partitions of their topics. When one joins or leaves, partitions are revoked and assigned
- * anew: as evenly as possible, and no more of them than necessary.
+ * The members that share the partitions of their topics. When a member joins or leaves, partitions are revoked and
+ * assigned anew, as evenly as possible and with as few moves as possible.
  */
 export class LogGroup {
   readonly #partitionsOf: (topic: string) => readonly LogPartition[];
@@ -34,7 +34,7 @@ export class LogGroup {
     this.#rebalance(member.topics);
   }
 
-  /** What the member had not committed is delivered to others. Does nothing for one that has left. */
+  /** What the member had not committed is delivered to others. Has no effect if it has left. */
   leave(member: GroupMember): void {
     const place = this.#members.indexOf(member);
     if (place === -1) return;
@@ -42,7 +42,7 @@ export class LogGroup {
     this.#rebalance(member.topics);
   }
 
-  /** A group begins at the start of a partition, so that it misses nothing. */
+  /** A group starts at the beginning of a partition, so that it misses nothing. */
   progressOf(partition: LogPartition): Progress {
     const progress = this.#progress.get(partition) ?? { committed: 0, handedOver: 0 };
     this.#progress.set(partition, progress);
@@ -72,7 +72,7 @@ export class LogGroup {
   }
 }
 
-/** Who gets which partition: each member an even share, and what it has already first. */
+/** Assigns partitions: each member gets an even share, beginning with those that it has. */
 function shares(
   partitions: readonly LogPartition[],
   members: readonly GroupMember[],
@@ -80,7 +80,8 @@ function shares(
 ): Map<LogPartition, GroupMember> {
   const next = new Map<LogPartition, GroupMember>();
   const owned = (member: GroupMember) => partitions.filter((partition) => owners.get(partition) === member);
-  // Those that have the most get one more where the division leaves a remainder: then fewer partitions move.
+  // If the division leaves a remainder, the members with the most partitions get one more, so that fewer partitions
+  // move.
   const byOwned = [...members].sort((a, b) => owned(b).length - owned(a).length);
   const share = (place: number) =>
     Math.floor(partitions.length / members.length) + (place < partitions.length % members.length ? 1 : 0);

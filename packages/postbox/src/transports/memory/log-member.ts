@@ -4,14 +4,14 @@ import type { GroupMember, LogGroup, Progress } from "./log-group.js";
 import type { LogPartition } from "./log-partition.js";
 import { LogStream } from "./log-stream.js";
 
-/** One run of a receiver: a member of its group, with a stream for each partition that is assigned to it. */
+/** One run of a receiver: a member of its group, with a stream for each assigned partition. */
 export class LogMember implements GroupMember {
   readonly topics: ReadonlySet<string>;
   readonly #group: LogGroup;
   readonly #limits: RoomLimits;
   readonly #subscription: Subscription;
   readonly #streams = new Map<LogPartition, LogStream>();
-  /** Revoked, while deliveries of them are not settled. */
+  /** Revoked streams with deliveries that are not settled yet. */
   readonly #revoked = new Set<LogStream>();
   #failure: { readonly cause: unknown } | undefined;
   #stopping = false;
@@ -25,7 +25,7 @@ export class LogMember implements GroupMember {
     this.topics = new Set(subscription.events.map(({ topic }) => topic));
   }
 
-  /** Until the signal is aborted and everything that was handed over is settled, or until it crashes. */
+  /** Runs until the signal is aborted and every delivery is settled, or until it crashes. */
   async run(signal: AbortSignal): Promise<void> {
     const stop = () => {
       this.#stopping = true;
@@ -47,7 +47,9 @@ export class LogMember implements GroupMember {
     if (this.#failure !== undefined) throw this.#failure.cause;
   }
 
-  /** As when its process crashes: others get what it had not committed, and what it settles later has no effect. */
+  /**
+   * Acts like a crash of its process: others get what it had not committed, and its later settlements have no effect.
+   */
   crash(): void {
     this.#crashed = true;
     this.#group.leave(this);

@@ -11,24 +11,24 @@ import { copyOf } from "./memory-queue.js";
 
 export interface StreamListener {
   deliver(delivery: Delivery): Promise<void>;
-  /** A delivery was settled or taken. */
+  /** A delivery was settled, or the consumer took it. */
   changed(): void;
   failed(cause: unknown): void;
 }
 
-/** A partition while it is assigned to one member: from the committed offset on, until it is revoked. */
+/** A partition while it is assigned to one member: from the committed offset, until it is revoked. */
 export class LogStream {
   readonly #partition: LogPartition;
   readonly #progress: Progress;
   readonly #room: Room;
   readonly #listener: StreamListener;
   readonly #watermark: Watermark;
-  /** What is below was handed over before this stream began. */
+  /** Messages below this offset were delivered before this stream began. */
   readonly #flaggedBelow: number;
   readonly #revoked = new AbortController();
   readonly #unwatch: () => void;
   #next: number;
-  /** Released offsets in ascending order: they are handed over again before anything later. */
+  /** Released offsets in ascending order. They are delivered again before anything later. */
   readonly #released: number[] = [];
   #handingOver = false;
   #stopped = false;
@@ -46,18 +46,18 @@ export class LogStream {
     queueMicrotask(() => this.#handOver());
   }
 
-  /** Whether something that it handed over is not settled, or not taken. */
+  /** Whether a delivery is not settled, or not taken yet. */
   get busy(): boolean {
     return this.#room.taken > 0 || this.#handingOver;
   }
 
-  /** Hands over nothing more. What is settled from now on still counts. */
+  /** Delivers nothing more. Later settlements still count. */
   stop(): void {
     this.#stopped = true;
     this.#unwatch();
   }
 
-  /** It is another member's: what is settled from now on has no effect. */
+  /** Another member has it: later settlements have no effect. */
   revoke(why: string): void {
     this.stop();
     this.#revoked.abort(new PostboxError("delivery-revoked", why));
@@ -111,7 +111,7 @@ export class LogStream {
     };
   }
 
-  /** Only as far as everything before is done: a commit covers all below it. */
+  /** Only as far as everything before is done, since a commit covers all offsets below it. */
   #commit(offset: number): void {
     this.#watermark.finish(offset);
     this.#progress.committed = this.#watermark.at;

@@ -9,11 +9,11 @@ import { MemoryQueue, type ParkedMessage } from "./memory-queue.js";
 import { memorySender } from "./memory-sender.js";
 
 export interface MemoryBrokerOptions {
-  /** Where delays come from. Defaults to the system's time. */
+  /** The clock of its delays. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
 }
 
-/** What a queue wants: the messages of a topic, or of one type in it. An event definition is one. */
+/** What a queue is bound to: the messages of a topic, or of one type in it. An event definition is a binding. */
 export interface Binding {
   readonly topic: string;
   /** Defaults to every type of the topic. */
@@ -23,46 +23,46 @@ export interface Binding {
 export interface MemoryReceiverOptions {
   /** Receivers of one queue share its messages; every queue gets its own copy. Defaults to the consumer's name. */
   readonly queue?: string;
-  /** Bound to the queue at once, besides what the consumer has handlers for, which is bound when it starts. */
+  /** Bound to the queue at once. The events of the consumer's handlers are bound when it starts. */
   readonly events?: readonly Binding[];
-  /** The most deliveries that are unsettled at a time. Defaults to 100. */
+  /** The most unsettled deliveries at a time. Defaults to 100. */
   readonly prefetch?: number;
-  /** The most bytes that are unsettled at a time; one larger message still comes alone. Defaults to 16 MiB. */
+  /** The most bytes of unsettled deliveries at a time; a larger message is delivered alone. Defaults to 16 MiB. */
   readonly prefetchBytes?: number;
 }
 
 export interface MemorySenderOptions {
   /**
-   * What becomes of a message that no queue takes: `park` it after the relay's attempts, `drop` it, or let it `wait`;
-   * or a function that chooses by message. A direct publisher rejects with `park` and `wait`, and resolves with `drop`.
-   * Defaults to `park`.
+   * What to do with a message that no queue is bound for: `park` it after the relay's attempts, `drop` it, let it
+   * `wait`, or a function that chooses by message. A direct publisher rejects with `park` and `wait`, and resolves with
+   * `drop`. Defaults to `park`.
    */
   readonly onUnroutable?: OnUnroutable;
 }
 
 export interface MemoryReceiver extends Receiver {
   /**
-   * As when the process crashes: every unsettled delivery is delivered to others as `redelivered`, its `signal` is
-   * aborted, what this receiver settles later has no effect, and `receive` returns.
+   * Acts like a crash of the process: every unsettled delivery is redelivered to others, its `signal` is aborted, this
+   * receiver's later settlements have no effect, and `receive` returns.
    */
   crash(): void;
 }
 
-/** A broker in memory, with queues as RabbitMQ has them. Everything in it is gone with the process. */
+/** A broker in memory, with queues like RabbitMQ's. Everything in it is lost with the process. */
 export interface MemoryBroker {
   sender(options?: MemorySenderOptions): Sender;
   receiver(options?: MemoryReceiverOptions): MemoryReceiver;
-  /** Makes a queue and binds it, before anyone receives from it; may be repeated. */
+  /** Makes a queue and binds it, before a consumer receives from it. May be repeated. */
   bind(queue: string, events: readonly Binding[]): void;
-  /** Takes back what `bind` did: the queue stays, with what it has. */
+  /** Removes bindings. The queue stays, with its messages. */
   unbind(queue: string, events: readonly Binding[]): void;
-  /** What was parked from a queue, oldest first. */
+  /** The messages that were parked from a queue, oldest first. */
   parked(queue: string): readonly ParkedMessage[];
-  /** How many messages a queue has, those that are delivered but unsettled or wait for a retry included. */
+  /** How many messages a queue has, including those that are delivered but unsettled, or wait for a retry. */
   depth(queue: string): number;
 }
 
-/** Makes a broker without any queue. */
+/** Makes a broker without queues. */
 export function memoryBroker(options: MemoryBrokerOptions = {}): MemoryBroker {
   checkOptions("memoryBroker", options, { runtime: object });
   const runtime = runtimeWith(options.runtime);

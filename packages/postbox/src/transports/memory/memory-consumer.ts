@@ -7,13 +7,13 @@ import type { Delivery, Subscription } from "../../transport.js";
 import { Room, type RoomLimits } from "../room.js";
 import { copyOf, type MemoryQueue, type QueueEntry } from "./memory-queue.js";
 
-/** One run of a receiver on a queue: what it took and has not settled yet is its own until it crashes. */
+/** One run of a receiver on a queue. Its unsettled deliveries are its own until it crashes. */
 export class MemoryConsumer {
   readonly #queue: MemoryQueue;
   readonly #room: Room;
   readonly #runtime: Runtime;
   readonly #unsettled = new Map<QueueEntry, number>();
-  /** Of every delivery: aborted when they are taken back, all at once. */
+  /** The signal of every delivery: aborted when all of them are revoked. */
   readonly #taken = new AbortController();
   #delivering = false;
   #failure: { readonly cause: unknown } | undefined;
@@ -50,7 +50,7 @@ export class MemoryConsumer {
     throw this.#failure.cause;
   }
 
-  /** As when its process crashes: what it had goes to others, and what it settles later has no effect. */
+  /** Acts like a crash of its process: its deliveries go to others, and its later settlements have no effect. */
   crash(): void {
     this.#crashed = true;
     const lost = [...this.#unsettled.keys()];
@@ -87,7 +87,7 @@ export class MemoryConsumer {
     const settle = async (verb: string, effect: () => void): Promise<void> => {
       once(verb);
       const size = this.#unsettled.get(entry);
-      // After a crash it is another consumer's.
+      // After a crash, it belongs to another consumer.
       if (size === undefined) return;
       this.#unsettled.delete(entry);
       this.#room.free(size);
@@ -120,7 +120,7 @@ export class MemoryConsumer {
     this.#resume();
   }
 
-  /** Resolves at the next `#wake`, or at once when there was one since the last wait. */
+  /** Resolves at the next `#wake`, or at once if there was one since the last wait. */
   async #wait(): Promise<void> {
     if (!this.#woken) {
       await new Promise<void>((resolve) => {

@@ -16,27 +16,27 @@ export interface MemoryLogOptions {
 export interface MemoryLogReceiverOptions {
   /** Receivers of one group share the partitions; every group gets every message. Defaults to the consumer's name. */
   readonly group?: string;
-  /** The most deliveries of a partition that are unsettled at a time. Defaults to 100. */
+  /** The most unsettled deliveries of a partition at a time. Defaults to 100. */
   readonly prefetch?: number;
   /**
-   * The most bytes of a partition that are unsettled at a time; one larger message is still delivered alone. Defaults
-   * to 16 MiB.
+   * The most bytes of unsettled deliveries of a partition at a time; a larger message is delivered alone. Defaults to
+   * 16 MiB.
    */
   readonly prefetchBytes?: number;
 }
 
-/** A partitioned log in memory. Everything in it is gone with the process. */
+/** A partitioned log in memory. Everything in it is lost with the process. */
 export interface MemoryLog {
   sender(): Sender;
   receiver(options?: MemoryLogReceiverOptions): MemoryReceiver;
   /**
-   * Makes a topic with so many partitions. A topic that is used before has the default number. May be repeated with the
-   * same number.
+   * Makes a topic with this many partitions. A topic that is used before gets the default number. May be repeated with
+   * the same number.
    */
   topic(name: string, partitions: number): void;
   /**
-   * Whether senders reach a partition of a topic, by its number. One that they do not reach is as a partition without a
-   * leader: what goes there is `unavailable`, and everything else is sent.
+   * Sets whether senders can reach a partition of a topic, given its number. An unavailable one acts like a partition
+   * without a leader: messages to it are `unavailable`, and all others are sent.
    */
   setAvailable(topic: string, partition: number, available: boolean): void;
   /** How many messages of a topic a group has not committed. */
@@ -44,10 +44,10 @@ export interface MemoryLog {
 }
 
 /**
- * Makes a broker as Kafka is: topics are logs with partitions, and a key always goes to the same one. Receivers of a
- * group share the partitions of a topic; when one joins or leaves, partitions are revoked (`Delivery.signal`) and
+ * Makes a broker like Kafka: topics are partitioned logs, and a key always goes to the same partition. Receivers of a
+ * group share the partitions of a topic. When one joins or leaves, partitions are revoked (`Delivery.signal`) and
  * assigned anew. A group commits the offset below which everything is acknowledged, and continues there; what was
- * handed over before is `redelivered`. It delivers whole topics and cannot retry or park a message, so a router on it
+ * delivered before is `redelivered`. It delivers whole topics, and cannot retry or park a message, so a router on it
  * needs an inbox.
  */
 export function memoryLog(options: MemoryLogOptions = {}): MemoryLog {
@@ -65,7 +65,7 @@ export function memoryLog(options: MemoryLogOptions = {}): MemoryLog {
     const partitions = partitionsOf(topic);
     return key === undefined ? undefined : partitions[partitionOf(key, partitions.length)];
   };
-  /** In turns among those that can be reached; one that cannot, if none can. */
+  /** Takes turns among the partitions that can be reached; if none can, any. */
   const nextAvailable = (topic: string): LogPartition => {
     const partitions = partitionsOf(topic);
     const from = keyless++ % partitions.length;
@@ -112,7 +112,7 @@ export function memoryLog(options: MemoryLogOptions = {}): MemoryLog {
         partition.append(message);
         return { status: "sent" };
       }),
-      // A message without a key goes wherever it can.
+      // A message without a key goes to any partition that can be reached.
       scopeOf: (message) => keyedPartition(message)?.name,
     }),
     receiver(receiverOptions = {}) {

@@ -2,27 +2,27 @@ import type { Message } from "../../message/message.js";
 
 /** A message in a queue. */
 export interface QueueEntry {
-  /** Its place: lower ones are handed over first. */
+  /** Its position: lower ones are delivered first. */
   readonly sequence: number;
   readonly message: Message;
-  /** Of the next delivery; 1 is the first. */
+  /** The attempt of the next delivery, from 1. */
   readonly attempt: number;
-  /** Whether a consumer had it and crashed. Defaults to false. */
+  /** Whether a consumer that had it crashed. Defaults to false. */
   readonly redelivered?: boolean;
 }
 
-/** A message that was set aside, and why. */
+/** A parked message, and why it was parked. */
 export interface ParkedMessage {
   readonly message: Message;
   readonly reason: Error;
   readonly attempt: number;
 }
 
-/** One queue: every message in it goes to one of its consumers. */
+/** One queue: each message goes to one of its consumers. */
 export class MemoryQueue {
   readonly name: string;
   readonly parked: ParkedMessage[] = [];
-  /** Sorted by sequence; those before `#head` have been taken. */
+  /** Sorted by sequence. Those before `#head` have been taken. */
   #ready: QueueEntry[] = [];
   #head = 0;
   #lastSequence = 0;
@@ -33,7 +33,7 @@ export class MemoryQueue {
     this.name = name;
   }
 
-  /** The messages in it, taken ones and those that wait for a retry included. */
+  /** The number of messages, including taken ones and those that wait for a retry. */
   get depth(): number {
     return this.#depth;
   }
@@ -44,13 +44,13 @@ export class MemoryQueue {
     this.append(message, 1);
   }
 
-  /** Puts a message that was taken at the end. */
+  /** Adds a message that was taken at the end. */
   append(message: Message, attempt: number): void {
     this.#ready.push({ sequence: ++this.#lastSequence, message, attempt });
     this.#changed();
   }
 
-  /** Puts a message that was taken back to its old place, before everything that came after it. */
+  /** Puts a message that was taken back in its old position, before all later ones. */
   giveBack(entry: QueueEntry): void {
     let index = this.#head;
     while ((this.#ready[index]?.sequence ?? Number.POSITIVE_INFINITY) < entry.sequence) index++;
@@ -59,12 +59,12 @@ export class MemoryQueue {
     this.#changed();
   }
 
-  /** The first message, if `fits`; it stays in the queue's care until it is given back or removed. */
+  /** Takes the first message, if `fits`. It counts as the queue's until it is given back or removed. */
   take(fits: (entry: QueueEntry) => boolean): QueueEntry | undefined {
     const entry = this.#ready[this.#head];
     if (entry === undefined || !fits(entry)) return undefined;
     this.#head++;
-    // Shifting each time would move all the others each time.
+    // Shifting the array each time would move all others each time.
     if (this.#head > 1024 && this.#head * 2 > this.#ready.length) {
       this.#ready = this.#ready.slice(this.#head);
       this.#head = 0;
@@ -72,12 +72,12 @@ export class MemoryQueue {
     return entry;
   }
 
-  /** A message that was taken is done with. */
+  /** A message that was taken is done. */
   remove(): void {
     this.#depth--;
   }
 
-  /** Calls `watcher` whenever there may be something to take; the result ends that. */
+  /** Calls `watcher` when there may be a message to take, until the returned function is called. */
   watch(watcher: () => void): () => void {
     this.#watchers.add(watcher);
     return () => this.#watchers.delete(watcher);
@@ -86,7 +86,7 @@ export class MemoryQueue {
   #changed(): void {
     const [first] = this.#watchers;
     for (const watcher of this.#watchers) watcher();
-    // In turns, as a broker hands out: else one consumer would get all that it gives back for others.
+    // Takes turns, as a broker does: otherwise one consumer would get everything that it gives back for others.
     if (first !== undefined && this.#watchers.size > 1) {
       this.#watchers.delete(first);
       this.#watchers.add(first);
@@ -94,7 +94,7 @@ export class MemoryQueue {
   }
 }
 
-/** Bytes are the one part of a message that can be written to: each holder gets its own. */
+/** Bytes are the only mutable part of a message, so each holder gets its own copy. */
 export function copyOf(message: Message): Message {
   return Object.freeze({ ...message, data: new Uint8Array(message.data) });
 }

@@ -6,7 +6,7 @@ import { type OnUnroutable, unroutableOutcome } from "../unroutable.js";
 import { copyOf, type MemoryQueue } from "./memory-queue.js";
 import { orderedSender } from "./ordered-sender.js";
 
-/** Routes each message to the queues that want it. */
+/** Routes each message to the queues that are bound for it. */
 export function memorySender(
   queuesFor: (message: Message) => ReadonlySet<MemoryQueue>,
   onUnroutable: OnUnroutable,

@@ -3,8 +3,8 @@ import type { Message } from "../../message/message.js";
 import type { Outcome, Sender } from "../../transport.js";
 
 /**
- * A sender that publishes each message in the same step in which it reports it, so that no later call can overtake a
- * failure. What `publish` throws is that message's rejection: its bytes could not be copied.
+ * A sender that publishes each message and reports it in one synchronous step, so that no later call can overtake a
+ * failure. If `publish` throws, the message is rejected: its bytes could not be copied.
  */
 export function orderedSender(name: string, publish: (message: Message) => Outcome): Sender {
   const outcomeOf = (message: Message): Outcome => {
