@@ -1,13 +1,13 @@
 export interface RoomLimits {
-  /** The most deliveries that are unsettled at a time. */
+  /** The most unsettled deliveries at a time. */
   readonly prefetch: number;
-  /** The most bytes that are unsettled at a time. */
+  /** The most bytes of unsettled deliveries at a time. */
   readonly prefetchBytes: number;
 }
 
 /**
- * How much of a queue, or of a stream, may be handed over and not settled yet. A message that is larger than the bound
- * fits when nothing else is unsettled: otherwise it would never be delivered.
+ * Limits the unsettled deliveries of a queue or stream. A message that is larger than the limit fits if nothing else is
+ * unsettled: otherwise it would never be delivered.
  */
 export class Room {
   readonly #limits: RoomLimits;
@@ -28,7 +28,7 @@ export class Room {
     return this.#taken === 0 || (this.#taken < prefetch && this.#bytes + bytes <= prefetchBytes);
   }
 
-  /** A message of this size was handed over. */
+  /** A message of this size was delivered. */
   take(bytes: number): void {
     this.#taken++;
     this.#bytes += bytes;

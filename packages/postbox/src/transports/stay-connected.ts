@@ -2,29 +2,29 @@ import { type Backoff, reliable } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 
-/** A connection that stood for so long was well: the next loss is the first one again. */
+/** After a connection has lasted this long, the next loss counts as the first. */
 const standsMs = 5000;
 
 export interface StayConnectedOptions {
-  /** The pause after so many failures in a row. */
+  /** The pause after a number of failures in a row. */
   readonly backoff: Backoff;
   readonly runtime: Runtime;
-  /** Hears of each loss once, as soon as it is known. Without `retryInMs`, nothing is tried again. */
+  /** Called once for each loss, as soon as it is known. Without `retryInMs`, there is no retry. */
   lost(error: PostboxError, retryInMs?: number): void;
 }
 
 /** One connection, from the attempt to open it to its end. */
 export interface Attempt {
-  /** It stands. */
+  /** It is connected. */
   ready(): void;
-  /** It was lost. `run` may take until it rejects: what was handed over has to be settled first. */
+  /** It was lost. `run` may reject later, since deliveries have to be settled first. */
   lost(error: Error): void;
 }
 
 /**
- * Runs one connection after the other until the signal is aborted: `run` opens it, works on it and rejects when it is
- * lost. Pauses between two of them grow as long as none has stood for a while. Rejects for a `ConfigError`, which no
- * retry can mend.
+ * Runs one connection after another until the signal is aborted: `run` opens a connection, works on it, and rejects
+ * when it is lost. The pauses in between grow until a connection has lasted for a while. Rejects with a `ConfigError`,
+ * which no retry can resolve.
  */
 export async function stayConnected(
   { backoff, runtime, lost: tell }: StayConnectedOptions,
@@ -38,7 +38,7 @@ export async function stayConnected(
     let readyAt = Number.POSITIVE_INFINITY;
     const lost = (thrown: unknown): number => {
       if (pauseMs === undefined) {
-        // One that ends as soon as it stands would begin anew for ever, and at once.
+        // A connection that ends as soon as it is open would otherwise be retried without a pause, for ever.
         if (runtime.now() - readyAt >= standsMs) failures = 0;
         pauseMs = pauseAfter(++failures, runtime.random);
         tell(PostboxError.from(thrown, "transport-down"), pauseMs);

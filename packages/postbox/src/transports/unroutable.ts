@@ -7,13 +7,13 @@ import type { OptionRule } from "../options.js";
 import type { Outcome } from "../transport.js";
 
 /**
- * What becomes of a message that no queue takes. `park`: it fails, so that a relay tries it again and parks it when its
- * attempts are spent. `drop`: it leaves its box, with an entry in the audit. `wait`: it is tried again until a queue
- * takes it, with delays that grow to a minute, and spends no attempts; later messages of its key wait behind it.
+ * What to do with a message that no queue is bound for. `park`: it fails, so that the relay retries it, and parks it
+ * when its attempts are spent. `drop`: it leaves its box, with an entry in the audit. `wait`: it is retried until a
+ * queue is bound, with delays that grow to a minute, and spends no attempts; later messages of its key wait behind it.
  */
 export type Unroutable = "park" | "drop" | "wait";
 
-/** The same for all messages, or by message. If the function throws, its message is rejected. */
+/** One policy for all messages, or a function of the message. If the function throws, its message is rejected. */
 export type OnUnroutable = Unroutable | ((message: Message) => Unroutable);
 
 const choices: readonly unknown[] = ["park", "drop", "wait"];
@@ -23,7 +23,7 @@ export const onUnroutableRule: OptionRule = {
   test: (value) => choices.includes(value) || typeof value === "function",
 };
 
-/** Makes the outcome of a message that failed with `error`, since no queue takes it. */
+/** The outcome of a message that failed with `error` because no queue is bound for it. */
 export function unroutableOutcome(
   onUnroutable: OnUnroutable,
   message: Message,
@@ -44,12 +44,12 @@ export function unroutableOutcome(
     case "drop":
       return { status: "dropped", error };
     case "wait": {
-      // By its age, which every relay knows: nothing is stored for it, and a restart does not begin anew.
+      // By the message's age, which every relay knows: nothing has to be stored, and a restart changes nothing.
       const ageMs = message.time === undefined ? longestMs : now() - Date.parse(message.time);
       return { status: "failed", error, uncounted: true, retryInMs: delayAfter(backoff, ageMs, random) };
     }
     default:
-      // A promise, where nobody compiles. What it rejects with is nobody's, and would end the process.
+      // An untyped function may return a promise. If it rejects, that must not end the process.
       if (chosen instanceof Promise) chosen.catch(() => {});
       return wrong(message, 'answered neither "park" nor "drop" nor "wait"');
   }

@@ -1,22 +1,21 @@
 /**
- * The progress of a stream whose broker acknowledges by offset: everything below the watermark is done. Offsets are
- * started in ascending order, gaps allowed, and finished in any order. The watermark never passes one that is not
- * finished.
+ * The progress of a stream whose broker acknowledges by offset: everything below the watermark is done. Offsets start
+ * in ascending order, with gaps, and finish in any order. The watermark never passes an unfinished offset.
  */
 export interface Watermark {
-  /** The lowest offset that is not known to be done. What a broker may commit. */
+  /** The lowest offset that is not known to be done, which a broker may commit. */
   readonly at: number;
-  /** How many offsets are started and above the watermark, finished or not. */
+  /** How many offsets above the watermark were started, finished or not. */
   readonly size: number;
-  /** An offset was handed over. It must be above all that were started before. */
+  /** An offset was delivered. It must be above all earlier ones. */
   start(offset: number): void;
-  /** It is done. Unless it was started, and not finished since, this changes nothing. */
+  /** It is done. Has no effect unless it was started and is not finished yet. */
   finish(offset: number): void;
 }
 
-/** `from` is the first offset that is not done. Each call takes O(1) amortised, or O(log n) where offsets have gaps. */
+/** `from` is the first offset that is not done. Each call takes O(1) amortised, or O(log n) if offsets have gaps. */
 export function createWatermark(from: number): Watermark {
-  // A window into what was started: those before `head` are done and below the watermark.
+  // A window of the started offsets: those before `head` are done and below the watermark.
   let started: number[] = [];
   let finished: boolean[] = [];
   let head = 0;
@@ -26,7 +25,7 @@ export function createWatermark(from: number): Watermark {
     const first = started[head];
     if (first === undefined || offset < first) return -1;
     const [dense, last] = [head + offset - first, started.length - 1];
-    // Without gaps, which is the rule, an offset tells its place.
+    // Without gaps, which is the usual case, an offset gives its own index.
     if (started[dense] === offset) return dense;
     let [low, high] = [head, Math.min(dense, last)];
     while (low < high) {
@@ -39,7 +38,7 @@ export function createWatermark(from: number): Watermark {
 
   function advance(): void {
     while (head < started.length && finished[head]) at = (started[head++] as number) + 1;
-    // What is done is let go once it is the greater part: moving the rest each time would cost more.
+    // Finished offsets are removed once they are the larger part: moving the rest each time would cost more.
     if (head > 64 && head * 2 > started.length) {
       started = started.slice(head);
       finished = finished.slice(head);

@@ -1,24 +1,24 @@
 import type { Channel } from "amqplib";
 
 /**
- * The acks of a channel, gathered: those of one turn of the event loop go out together, and as one command where no
- * delivery before them is open. A quorum queue has to store each command, and it keeps only so many under way: of a
- * channel that is closed behind many acks, it forgets the last.
+ * Gathers the acknowledgements of a channel. Those of one turn of the event loop are sent together, and as one command
+ * if no earlier delivery is unsettled. A quorum queue stores each command, and accepts a limited number at a time: if a
+ * channel closes behind many acknowledgements, the last ones are lost.
  */
 export interface Acks {
-  /** A delivery has come. */
+  /** A delivery has arrived. */
   opened(tag: number): void;
-  /** It has ended well. */
+  /** It is to be acknowledged. */
   add(tag: number): void;
-  /** It has ended in another way. */
+  /** It was settled in another way. */
   without(tag: number): void;
-  /** Writes now what was added. */
+  /** Sends what was added now. */
   flush(): void;
 }
 
-/** For a channel with a single consumer, all of whose deliveries begin and end here. */
+/** For a channel with a single consumer, which settles all of its deliveries here. */
 export function gatheredAcks(channel: Channel): Acks {
-  /** In the order of their tags, since they come so. */
+  /** In ascending order, as the deliveries arrive. */
   const open = new Set<number>();
   let added: number[] = [];
 
@@ -38,7 +38,7 @@ export function gatheredAcks(channel: Channel): Acks {
       }
       if (last > 0) ack(last, true);
     } catch {
-      // The channel has ended meanwhile, and whoever uses it hears of that: all of these are delivered again.
+      // The channel has closed, and its user learns of that: all of these are delivered again.
     }
   }
 

@@ -5,9 +5,9 @@ import { createMessage, type Extensions, type ExtensionValue, type Message } fro
 import { brokerHeaders } from "../../message/reserved-headers.js";
 
 /*
- * The AMQP binding of CloudEvents. In binary mode, the default, the body is the data and the attributes are headers
- * with a prefix; in structured mode the body is all of the event, as JSON. What is beside the event travels in headers
- * in both.
+ * The AMQP binding of CloudEvents. In binary mode, the default, the body is the data, and the attributes are headers
+ * with a prefix. In structured mode, the body is the whole event as JSON. Application headers are AMQP headers in both
+ * modes.
  */
 
 export type ContentMode = "binary" | "structured";
@@ -17,14 +17,14 @@ export interface AmqpMessage {
   readonly properties: AmqpProperties;
 }
 
-/** Of everything that is published: it is stored, and comes back if no queue takes it. */
+/** Of every published message: persistent, and returned if no queue takes it. */
 export interface AmqpProperties extends Options.Publish {
   readonly persistent: true;
   readonly mandatory: true;
   readonly headers: Record<string, unknown>;
 }
 
-/** What was received, as far as it matters. */
+/** The parts of a received message that matter here. */
 export interface ReceivedAmqp {
   readonly content: Buffer;
   readonly properties: {
@@ -36,17 +36,17 @@ export interface ReceivedAmqp {
 }
 
 const prefix = "cloudEvents:";
-/** As others may write it, for whom a colon is no part of a name. */
+/** The prefix of publishers that cannot write a colon. */
 const otherPrefix = "cloudEvents_";
 const structuredType = "application/cloudevents+json; charset=utf-8";
 export const topicHeader = "postbox-topic";
 /**
- * Stands before names that would not arrive: a client loses this one when it reads headers into an object, and brokers
- * act upon `control`.
+ * Prefixes header names that would not arrive: a client loses `__proto__` when it reads headers into an object, and
+ * brokers act upon the names that `control` matches.
  */
 const hiddenHeader = "postbox-header-";
 const lostName = "__proto__";
-/** What brokers, this binding and the parking lot write themselves, and what brokers act upon. */
+/** The names that brokers, this binding and the parking lot write, and those that brokers act upon. */
 const control = new RegExp(`^(cloudEvents[:_]|postbox-|${brokerHeaders}|x-opt-|x-received-from$|CC$|BCC$)`, "i");
 const mostHeaderBytes = 1024 * 1024;
 const headerName = /^[A-Za-z0-9._-]{1,128}$/;
@@ -71,12 +71,14 @@ export function toAmqp(message: Message, mode: ContentMode): AmqpMessage {
   };
 }
 
-/** Says of a body that it is all of an event. In binary mode, data of such a type would be taken for that. */
+/**
+ * Whether a content type marks a body as a whole event. Data of such a type would be mistaken for one in binary mode.
+ */
 function isEventType(contentType: string | undefined): boolean {
   return contentType?.toLowerCase().startsWith("application/cloudevents") ?? false;
 }
 
-/** Name by name, here and below: this is done for every message, and copies of objects are what it would cost most. */
+/** Assigned name by name, here and below: this runs for every message, and copying objects would cost most of it. */
 function attributesOf(message: Message): Record<string, unknown> {
   const { specversion, id, source, type, subject, time, dataschema, key, extensions } = message;
   const headers: Record<string, unknown> = {
@@ -91,7 +93,7 @@ function attributesOf(message: Message): Record<string, unknown> {
   if (key !== undefined) headers["cloudEvents:partitionkey"] = key;
   for (const name of Object.keys(extensions)) {
     const value = extensions[name];
-    // A row that was inserted by SQL may have one of these names: the attribute counts.
+    // A row that was inserted by SQL may have a header of the same name: the attribute wins.
     if (value !== undefined && headers[prefix + name] === undefined) headers[prefix + name] = value;
   }
   return headers;
@@ -106,14 +108,14 @@ function withBeside({ topic, headers }: Message, all: Record<string, unknown>): 
 }
 
 export interface FromAmqpOptions {
-  /** The exchange that it was published to, as far as known. */
+  /** The exchange that it was published to, if known. */
   readonly exchange: string;
   /** Extensions are headers without a prefix, and the type is the property of that name. */
   readonly unprefixed: boolean;
   readonly maxMessageBytes: number;
 }
 
-/** Reads what a broker delivered. What is no CloudEvents 1.0 event throws a `PermanentError`. */
+/** Reads what a broker delivered. Throws a `PermanentError` if it is no CloudEvents 1.0 event. */
 export function fromAmqp({ content, properties }: ReceivedAmqp, options: FromAmqpOptions): Message {
   const all = properties.headers ?? {};
   const { attributes, headers } = sorted(all, options.unprefixed);
@@ -126,7 +128,7 @@ export function fromAmqp({ content, properties }: ReceivedAmqp, options: FromAmq
       "that, or send a reference instead";
     throw new PermanentError(text, { code: "message-too-large" });
   }
-  // The bound is one of the body, as a sender's is; attributes and headers are bounded by the protocol.
+  // The limit applies to the body, as a sender's does. The protocol limits attributes and headers.
   const maxMessageBytes = options.maxMessageBytes + mostHeaderBytes;
   const contentType = textOf(properties.contentType);
   if (isEventType(contentType)) {
@@ -161,7 +163,7 @@ export function fromAmqp({ content, properties }: ReceivedAmqp, options: FromAmq
   }
 }
 
-/** Legal names only: what else stands there is some header. */
+/** Only headers with legal names of extensions. */
 function unprefixedExtensions(headers: Readonly<Record<string, unknown>>): Record<string, ExtensionValue> {
   return Object.fromEntries(
     Object.entries(headers).filter(
@@ -170,7 +172,7 @@ function unprefixedExtensions(headers: Readonly<Record<string, unknown>>): Recor
   );
 }
 
-/** What is an attribute, and what is the publisher's own. */
+/** Separates attributes from application headers. */
 function sorted(all: Readonly<Record<string, unknown>>, unprefixed: boolean) {
   const attributes: Record<string, ExtensionValue> = {};
   const own: [string, string][] = [];
@@ -184,7 +186,7 @@ function sorted(all: Readonly<Record<string, unknown>>, unprefixed: boolean) {
       own.push([name, String(value)]);
     }
   }
-  // Not by assignment, which a name could turn into something else.
+  // Not by assignment, which does something else for names such as `__proto__`.
   return { attributes, headers: Object.fromEntries(own) };
 }
 

@@ -15,18 +15,19 @@ import {
 } from "./topology.js";
 
 /**
- * Puts copies of deliveries into the other queues of a consumer. Each resolves when the broker has confirmed it there.
+ * Publishes copies of deliveries to the other queues of a consumer. Each call resolves when the broker has confirmed
+ * the copy.
  */
 export interface Aside {
-  /** Rejects with a `PermanentError` if the client cannot write a copy that reads the same. */
+  /** Rejects with a `PermanentError` if the client cannot write an equivalent copy. */
   wait(raw: ConsumeMessage, delayMs: number, nextAttempt: number): Promise<void>;
-  /** Without an attempt: what nobody could read keeps what it says of it. */
+  /** Without `attempt`, an unreadable message keeps the attempt in its header. */
   park(raw: ConsumeMessage, reason: Error, attempt?: number): Promise<void>;
 }
 
 /**
- * Publishes over `links` and makes queues over `connection`, which is that of the consumer: a broker that is short of
- * memory reads nothing more from whoever publishes, and acks must still reach it.
+ * Publishes over `links`, and makes queues over `connection`, which is the consumer's: a broker that is short of memory
+ * stops reading from publishing connections, and acknowledgements must still reach it.
  */
 export function createAside(
   connection: ChannelModel,
@@ -42,14 +43,14 @@ export function createAside(
       try {
         publishing.publish("", to, { content: raw.content, properties: copyOf(raw, headers) }, resolve);
       } catch (error) {
-        // The client knows that it is closed, or closing, before it says so.
+        // The client knows that it is closed, or closing, before it emits the event.
         if ((error as Error).name === "IllegalOperationError") resolve("lost");
         else reject(error);
       }
     });
   }
 
-  /** Where somebody has deleted the queue, `prepare` makes it anew. */
+  /** If the queue was deleted, `prepare` makes it again. */
   async function copy(
     raw: ConsumeMessage,
     to: string,
@@ -68,7 +69,7 @@ export function createAside(
     if (how !== "routed") throw new PostboxError("publish-failed", `RabbitMQ did not take the message into ${to}`);
   }
 
-  /** Makes the queue to wait in, once. */
+  /** Makes the wait queue, once. */
   async function prepared(wait: WaitQueue): Promise<void> {
     const known = waits.get(wait.name) ?? prepareWait(connection, options, wait);
     waits.set(wait.name, known);
@@ -87,7 +88,7 @@ export function createAside(
       await copy(raw, wait.name, headers, prepare)
         .catch((error) => {
           if (error instanceof PostboxError) throw error;
-          // Its headers hold what the client can read, but not write. No reader looks at those.
+          // The client could read these headers, but cannot write them. No reader uses them.
           return copy(withPlainHeaders(raw), wait.name, headers, prepare);
         })
         .catch((error) => {
@@ -103,7 +104,7 @@ export function createAside(
       const headers = { ...known, [reasonHeader]: storedError(reason.message) };
       return copy(raw, to, headers, prepare).catch((error) => {
         if (error instanceof PostboxError) throw error;
-        // With the reason there is more in its headers than the client can write: without those of others there is not.
+        // With the reason, the headers exceed what the client can write; without other publishers' headers they do not.
         return copy(withoutOthers(raw), to, headers, prepare);
       });
     },

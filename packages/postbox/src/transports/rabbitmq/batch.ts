@@ -5,28 +5,28 @@ import type { Link } from "./link.js";
 import { confirmedOutcome, notTaken, unsendable } from "./outcomes.js";
 import { createOutgoing, type OutgoingOptions, type Ready } from "./outgoing.js";
 
-/** Messages in flight over one link: each is reported once, and after the end only as sent. */
+/** Messages in flight over one link. Each is reported once; after the end, only `sent` is reported. */
 export interface Batch {
   readonly exchanges: ReadonlySet<string>;
-  /** Whether anything was published: what was not has certainly not arrived. */
+  /** Whether anything was published. If not, nothing can have arrived. */
   readonly begun: boolean;
-  /** How many have no outcome yet. */
+  /** How many messages have no outcome yet. */
   readonly unreported: number;
-  /** Publishes everything, as fast as the socket takes it. Resolves when it has, or when the link is lost. */
+  /** Publishes all messages as fast as the socket accepts them. Resolves when done, or when the link is lost. */
   publish(missing: ReadonlySet<string>): Promise<void>;
-  /** Resolves when nothing waits for its confirm, or when the link is lost. */
+  /** Resolves when every publish is confirmed, or when the link is lost. */
   confirmed(): Promise<void>;
   /**
-   * The broker has closed the channel for one exchange: all that have no outcome have failed, and those to it by their
-   * own fault.
+   * The broker has closed the channel because of one exchange: every message without an outcome has failed, and those
+   * to that exchange by their own fault.
    */
   failAt(code: number, reason: string): void;
   /**
-   * The broker has closed the channel for a body larger than this: all that have no outcome have failed, and larger
-   * ones for good.
+   * The broker has closed the channel because of a body larger than this: every message without an outcome has failed,
+   * and larger ones are rejected.
    */
   rejectLarger(maxBytes: number): void;
-  /** The broker has closed the channel for this one message: it will never take it. */
+  /** The broker has closed the channel because of this one message, which it will never accept. */
   rejectOnly(reason: string): void;
   /** Publishes no more. */
   end(): void;
@@ -46,7 +46,7 @@ export function createBatch(
 
   function send(index: number, { message, to, amqp }: Ready): void {
     const confirm = (how: Confirmation) => {
-      // What is lost keeps no outcome.
+      // A lost message keeps no outcome.
       if (how !== "lost") {
         waiting--;
         reports.add(index, confirmedOutcome(how, message, to, options));
@@ -59,9 +59,9 @@ export function createBatch(
       waiting++;
     } catch (cause) {
       const { name, message: why } = cause as Error;
-      // The client knows that it is closed, or closing, before it says so.
+      // The client knows that it is closed, or closing, before it emits the event.
       if (link.lost || name === "IllegalOperationError") link.giveUp("the connection ended");
-      // Headers beyond what the protocol can carry.
+      // Its headers are larger than the protocol allows.
       else reports.add(index, unsendable(message.id, why));
     }
   }
@@ -98,7 +98,7 @@ export function createBatch(
   };
 }
 
-/** Which messages have an outcome. After the end only `sent` counts: it saves sending the message again. */
+/** Tracks which messages have an outcome. After the end only `sent` counts, which saves sending the message again. */
 function createReports(count: number, settled: (index: number, outcome: Outcome) => void) {
   const reported = new Uint8Array(count);
   let missing = count;
@@ -113,7 +113,7 @@ function createReports(count: number, settled: (index: number, outcome: Outcome)
 
   return {
     add,
-    /** An outcome for each message that has none. */
+    /** Sets an outcome for each message that has none. */
     addMissing(outcomeOf: (index: number) => Outcome): void {
       for (const [index, done] of reported.entries()) if (done === 0) add(index, outcomeOf(index));
     },

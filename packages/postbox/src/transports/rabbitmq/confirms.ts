@@ -6,19 +6,19 @@ import type { AmqpMessage } from "./amqp-message.js";
 export type Confirmation = "routed" | "unroutable" | "nacked" | "lost";
 
 /**
- * A channel on which every publish is mandatory and confirmed. A message that no queue takes is confirmed as well, but
- * returned before that: it is told apart by a number, since two on their way may have one id.
+ * A channel on which every publish is mandatory and confirmed. An unroutable message is confirmed too, but returned
+ * before that. A number identifies it, since two messages in flight may have the same id.
  */
 export interface ConfirmedPublishing {
-  /** Whether there is room to publish on without waiting for `drained`. */
+  /** Whether it accepts another publish without waiting for `drained`. */
   readonly room: boolean;
-  /** Takes the message over: it gets its number, and must not be used again. */
+  /** Takes the message over: it writes a number into it, so it must not be used again. */
   publish(exchange: string, routingKey: string, message: AmqpMessage, done: (how: Confirmation) => void): void;
-  /** Resolves when the socket takes more, or is gone. */
+  /** Resolves when the socket accepts more, or is closed. */
   drained(): Promise<void>;
 }
 
-/** Which publish of its channel it was. */
+/** The number of the publish on its channel. */
 const numberHeader = "postbox-publish";
 
 export function confirmedPublishing(channel: ConfirmChannel): ConfirmedPublishing {

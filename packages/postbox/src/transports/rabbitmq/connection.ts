@@ -6,7 +6,7 @@ import { whenAborted } from "../../internal/when-aborted.js";
 import { callback, count, type OptionRule, object, positive, text } from "../../options.js";
 import { keepUndecodable } from "./undecodable.js";
 
-/** Whom to be on the broker. */
+/** The user of a connection. */
 export interface RabbitmqCredentials {
   readonly username: string;
   readonly password: string;
@@ -15,15 +15,18 @@ export interface RabbitmqCredentials {
 export interface RabbitmqConnectionOptions {
   /** `amqp://` or `amqps://`, with host, port and virtual host. */
   readonly url: string;
-  /** Asked for each connection, for passwords that change. Defaults to what the URL says, or else `guest`. */
+  /**
+   * Called for each connection, for passwords that change. Defaults to the user and password of the URL, or else
+   * `guest`.
+   */
   readonly credentials?: () => RabbitmqCredentials | Promise<RabbitmqCredentials>;
-  /** Shown in the broker's management. Defaults to `postbox`. */
+  /** Shown in RabbitMQ's management. Defaults to `postbox`. */
   readonly connectionName?: string;
-  /** A connection without any sign of life for twice as long is dead. Defaults to 10. */
+  /** A connection that is silent for twice as long counts as lost. Defaults to 10. */
   readonly heartbeatSeconds?: number;
   /** Defaults to 10,000. */
   readonly connectTimeoutMs?: number;
-  /** For `amqps://`: as for `tls.connect`, such as `ca`, `cert` and `key`. Defaults to none. */
+  /** For `amqps://`: options of `tls.connect`, such as `ca`, `cert` and `key`. Defaults to none. */
   readonly tls?: Readonly<Record<string, unknown>>;
 }
 
@@ -42,7 +45,7 @@ export const connectionRules = {
   tls: object,
 };
 
-/** Where a URL leads, without who somebody is there. */
+/** The broker's address, without credentials. */
 export function placeOf(url: string): string {
   const { protocol, host, pathname } = new URL(url);
   return `${protocol}//${host}${pathname}`;
@@ -50,8 +53,8 @@ export function placeOf(url: string): string {
 
 /**
  * Opens a connection. Rejects with a `TransportDownError` if the broker cannot be reached, and with a `ConfigError` if
- * it will never let us in. When the signal is aborted before that, it rejects at once, and closes the socket: a broker
- * that says nothing must not keep the process alive.
+ * no retry can succeed, such as for wrong credentials. If the signal is aborted first, it rejects at once and closes
+ * the socket: a broker that does not answer must not keep the process alive.
  */
 export function openConnection(options: RabbitmqConnectionOptions, signal?: AbortSignal): Promise<ChannelModel> {
   if (signal === undefined) return open(options);
@@ -60,7 +63,7 @@ export function openConnection(options: RabbitmqConnectionOptions, signal?: Abor
   return new Promise((resolve, reject) => {
     const cancel = whenAborted(signal, () => {
       giveUp.abort();
-      // The client may never say what became of it.
+      // The client may never settle it.
       opening.then(destroy, () => {});
       reject(signal.reason);
     });
@@ -83,7 +86,7 @@ async function open(options: RabbitmqConnectionOptions, giveUp?: AbortSignal): P
   };
   try {
     const connection = await connect(target.href, socket);
-    // Whoever uses it hears of its end by its channels; without a listener the process would end.
+    // Its user learns of the end through its channels. Without a listener, the error would end the process.
     connection.on("error", () => {});
     gatherWrites(streamOf(connection));
     keepUndecodable(connection);
@@ -93,7 +96,7 @@ async function open(options: RabbitmqConnectionOptions, giveUp?: AbortSignal): P
   }
 }
 
-/** As bounded as the connecting itself. */
+/** Limited by the same timeout as the connection. */
 async function credentialsOf(
   { credentials: ask, url }: RabbitmqConnectionOptions,
   timeoutMs: number,
@@ -114,8 +117,8 @@ async function credentialsOf(
 }
 
 /**
- * Closes a channel, or a connection. Resolves also when the connection dies meanwhile, of which the library does not
- * tell whoever waits for an answer.
+ * Closes a channel or a connection. Also resolves if the connection is lost meanwhile, in which case the client leaves
+ * callers waiting.
  */
 export function close(open: Channel | ChannelModel): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -124,16 +127,15 @@ export function close(open: Channel | ChannelModel): Promise<void> {
   });
 }
 
-/** Ends a connection that gives no answer: to close it in good order would wait for one. */
+/** Ends a connection that does not answer: a graceful close would wait for its answer. */
 export function destroy(connection: ChannelModel): void {
-  // With an error: the client does not notice a stream that ends without one, until its heart has not beaten for a
-  // while.
+  // With an error: without one, the client notices only when heartbeats are missing.
   streamOf(connection).destroy(new Error("given up"));
 }
 
 /**
- * The client writes every frame by itself, and a call of the system costs more than the frame: what is written in one
- * go leaves in one.
+ * The client writes each frame on its own, and a system call costs more than the frame. Frames that are written in one
+ * turn are sent together.
  */
 function gatherWrites(stream: Duplex): void {
   const write = stream.write.bind(stream) as Duplex["write"];
@@ -152,15 +154,18 @@ function gatherWrites(stream: Duplex): void {
   }) as Duplex["write"];
 }
 
-/** It has no call for what is done with it here. */
+/** The client has no public way to reach its stream. */
 function streamOf(connection: ChannelModel): Duplex {
   return (connection.connection as unknown as { readonly stream: Duplex }).stream;
 }
 
-/** What Node.js says of certificates that will not do; one that is out of date may be replaced any moment. */
+/**
+ * Node.js's codes of certificates that stay invalid. An expired one is not among them, since it may be renewed at any
+ * moment.
+ */
 const untrusted = /SELF_SIGNED|UNABLE_TO_(GET_ISSUER|VERIFY_LEAF)|CERT_(UNTRUSTED|REJECTED|REVOKED)|ALTNAME_INVALID/;
 
-/** The library's own texts may hold the URL, and so the password. */
+/** The client's own texts may contain the URL, and so the password. */
 function explained(cause: unknown, { url, credentials: ask }: RabbitmqConnectionOptions): PostboxError {
   const place = placeOf(url);
   const { message, code } = cause as { readonly message?: string; readonly code?: string | number };
@@ -179,7 +184,7 @@ function explained(cause: unknown, { url, credentials: ask }: RabbitmqConnection
         "that it stands for",
     );
   }
-  // Why the broker ends the handshake there, the client does not tell: it may let us in later.
+  // The client does not say why the broker ended the handshake there, and a later attempt may succeed.
   if (/ConnectionClose|NOT[-_]ALLOWED/.test(message ?? "")) {
     const reasons =
       "there is no virtual host of that name, the user has no rights there, or there are too many connections";

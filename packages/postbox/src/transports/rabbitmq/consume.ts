@@ -26,16 +26,16 @@ export interface ConsumeOptions extends RoomLimits {
 }
 
 export interface ConsumeListener {
-  /** Messages come from now on. */
+  /** Messages arrive from now on. */
   ready(): void;
   lost(error: Error): void;
   readonly telemetry: Telemetry;
 }
 
 /**
- * Hands over what the queue has, one after the other, until the signal is aborted and everything is settled. Rejects
- * when the connection is lost, or the queue deleted; what is unsettled then is delivered again. `lost` hears of that at
- * once, but the call rejects only when what was handed over is settled.
+ * Delivers the queue's messages one after another until the signal is aborted and everything is settled. Rejects if the
+ * connection is lost or the queue is deleted; unsettled messages are delivered again. `lost` is called at once, but the
+ * call rejects only when all deliveries are settled.
  */
 export async function consume(
   connection: ChannelModel,
@@ -62,20 +62,22 @@ class QueueConsumer {
   readonly #acks: Acks;
   readonly #returns: Returns;
   readonly #room: Room;
-  /** Absent where messages need not come alone. */
+  /** Absent if messages never need to be delivered alone. */
   readonly #isolation: Isolation | undefined;
   readonly #buffered: Arrival[] = [];
-  /** Of every delivery: aborted when the connection is lost, since the broker takes back all of them at once. */
+  /**
+   * The signal of every delivery: aborted when the connection is lost, since the broker revokes all of them at once.
+   */
   readonly #taken = new AbortController();
   #lost: Error | undefined;
   #over = false;
   #delivering = false;
   #adjusting = false;
   #isReady = false;
-  /** Of our own making: messages may come before the answer that would tell it. */
+  /** Chosen here, since messages may arrive before the answer that contains it. */
   #consumerTag = "";
   #started = 0;
-  /** Wakes the end, which alone waits for anything here. */
+  /** Wakes `run`, which waits for the end. */
   #changed = () => {};
 
   constructor(
@@ -96,14 +98,14 @@ class QueueConsumer {
     this.#room = new Room(options);
     this.#acks = gatheredAcks(channel);
     this.#returns = createReturns(channel, this.#acks, topology, signal, () => this.#lost === undefined && !this.#over);
-    // A single active consumer would lose its turn by starting anew.
+    // A single active consumer that restarts would lose its turn.
     const isolates = queue.queueType === "quorum" && !queue.singleActiveConsumer && prefetch > 1;
     this.#isolation = isolates ? createIsolation(prefetch) : undefined;
     channel.on("error", (error) => this.#lose(`RabbitMQ closed the channel: ${error.message}`));
     channel.on("close", () => this.#lose("the connection to RabbitMQ was lost"));
   }
 
-  /** `hurry` is called when it ends: from then on, what is set aside must not wait for a blocked broker. */
+  /** `hurry` is called when it ends: from then on, setting messages aside must not wait for a blocked broker. */
   async run(hurry: () => void): Promise<void> {
     await this.#start();
     this.#ready();
@@ -120,15 +122,15 @@ class QueueConsumer {
 
   async #end(): Promise<void> {
     if (this.#lost === undefined) {
-      // The next consumer's turn would begin with that, though this one still has earlier messages: until its channel
-      // ends, it keeps what comes.
+      // Cancelling would activate the next consumer while this one still has earlier messages, so it keeps what arrives
+      // until its channel closes.
       if (!this.#options.queue.singleActiveConsumer) await this.#channel.cancel(this.#consumerTag).catch(() => {});
       await this.#until(() => !this.#delivering || this.#lost !== undefined);
     }
-    // A lost connection takes nothing out of the hands of those who work on it.
+    // After a lost connection, handlers still settle their deliveries.
     await this.#until(() => this.#room.taken === 0 && !this.#delivering);
     if (this.#lost !== undefined) throw this.#lost;
-    // Acks are not answered: what comes after them on the channel is.
+    // Acknowledgements have no answer, but what follows them on the channel has.
     this.#acks.flush();
     this.#over = true;
     await close(this.#channel);
@@ -176,13 +178,15 @@ class QueueConsumer {
     this.#buffered.push(arrival);
     if (this.#isolation !== undefined) {
       this.#isolation.arrived(arrival.suspect);
-      // A failure ends the channel, and its events tell of that.
+      // A failure closes the channel, which is noticed by its events.
       if (!this.#adjusting) this.#adjust(this.#isolation).catch(() => {});
     }
     void this.#deliverAll();
   }
 
-  /** Starts one consumer after the other, so that messages stay in order, until the room is the one that is wanted. */
+  /**
+   * Restarts the consumer, one after another so that messages stay in order, until it has the prefetch that is wanted.
+   */
   async #adjust(isolation: Isolation): Promise<void> {
     this.#adjusting = true;
     while (this.#lost === undefined && !this.#signal.aborted && isolation.adjust()) {
@@ -210,7 +214,7 @@ class QueueConsumer {
     this.#changed();
   }
 
-  /** A suspect comes alone: at a crash, nothing else counts as delivered with it. */
+  /** A suspect is delivered alone, so that a crash counts against no other message. */
   #fits({ bytes, suspect }: Arrival): boolean {
     return this.#room.taken === 0 || (!suspect && this.#room.fits(bytes));
   }
@@ -258,7 +262,7 @@ class QueueConsumer {
       ...(raw.fields.redelivered && { redelivered: true }),
       origin: { partition: this.#options.queue.queue, offset: String(deliveryTag) },
       ack: () => settle("ack", ack),
-      // Acked once the broker has the copy: a crash in between leaves both.
+      // Acknowledged once the broker has confirmed the copy. A crash in between leaves both.
       retry: (delayMs, reason) =>
         settle("retry", () =>
           this.#aside
@@ -270,7 +274,7 @@ class QueueConsumer {
     };
   }
 
-  /** For what can never be copied to where it would wait. */
+  /** For messages that can never be copied to a wait queue. */
   #parkInstead(raw: ConsumeMessage, message: Message, error: unknown): void {
     if (!(error instanceof PermanentError)) throw error;
     this.#returns.toBroker(raw);
@@ -286,7 +290,7 @@ class QueueConsumer {
         if (this.#lost !== undefined) throw this.#lost;
         await effect();
       } catch (error) {
-        // While the connection stands, nothing else would give it back.
+        // As long as the connection stands, nothing else would give the message back.
         if (this.#lost === undefined) this.#returns.later(raw);
         throw error;
       } finally {

@@ -2,30 +2,30 @@ import type { GetMessage } from "amqplib";
 import { brokerHeaders } from "../../message/reserved-headers.js";
 import { type AmqpProperties, topicHeader } from "./amqp-message.js";
 
-/** Which attempt the next delivery is; and why it was parked. */
+/** The number of the next delivery's attempt, and the reason for parking. */
 export const attemptHeader = "postbox-attempt";
 export const reasonHeader = "postbox-reason";
-/** Of one delivery, and not of the message: it would grow with every turn, or send the copy to others. */
+/** Headers of one delivery rather than the message. A copy would accumulate them, or be routed to others by them. */
 const passing = new RegExp(`^(${brokerHeaders}|postbox-publish$|CC$|BCC$)`, "i");
 
 type Received = Pick<GetMessage, "properties"> & { readonly fields: { readonly exchange: string } };
 
-/** For errors: of others', nobody knows whether they have one. */
+/** For errors. Messages of other publishers may have no id. */
 export function idOf({ properties }: Pick<GetMessage, "properties">): string {
   return properties.messageId === undefined ? "(without an id)" : String(properties.messageId);
 }
 
-/** The same message for another queue of ours, with these headers; one that is undefined is left out. */
+/** The same message for another queue of the consumer, with these headers; undefined ones are left out. */
 export function copyOf({ fields, properties }: Received, headers: Readonly<Record<string, unknown>>): AmqpProperties {
   const { contentType, contentEncoding, priority, correlationId, replyTo, messageId, timestamp, type, appId } =
     properties;
   const kept = { contentType, contentEncoding, priority, correlationId, replyTo, messageId, type, appId };
   const own = Object.entries(properties.headers ?? {}).filter(([name]) => !passing.test(name));
-  // On its way back it comes from no exchange.
+  // A message that returns from a wait queue was published to no exchange.
   const topic = fields.exchange === "" ? {} : { [topicHeader]: fields.exchange };
   return {
     ...defined(kept),
-    // The protocol has room for larger ones than the client can write.
+    // The protocol allows larger timestamps than the client can write.
     ...(Number.isSafeInteger(timestamp) && { timestamp }),
     persistent: true,
     mandatory: true,
@@ -34,7 +34,7 @@ export function copyOf({ fields, properties }: Received, headers: Readonly<Recor
 }
 
 /**
- * With headers that every client can write: no tables, no arrays, no numbers beyond what is finite. Readers see the
+ * With headers that every client can write: no tables, no arrays, no numbers that are not finite. Consumers read the
  * same message.
  */
 export function withPlainHeaders<R extends Pick<GetMessage, "properties">>(raw: R): R {
@@ -46,7 +46,7 @@ export function withPlainHeaders<R extends Pick<GetMessage, "properties">>(raw: 
   return { ...raw, properties: { ...raw.properties, headers: Object.fromEntries(plain) } };
 }
 
-/** With nothing but its attributes in its headers. */
+/** With no headers but its attributes. */
 export function withoutOthers<R extends Pick<GetMessage, "properties">>(raw: R): R {
   const plain = withPlainHeaders(raw);
   const own = Object.entries(plain.properties.headers ?? {}).filter(([name]) =>

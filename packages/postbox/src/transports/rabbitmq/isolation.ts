@@ -1,28 +1,28 @@
 /**
- * Takes one message at a time where one of them may crash its consumer. A quorum queue gives a message up after so many
- * deliveries without an outcome, and a crash counts for everything that the consumer had prefetched: only a message
- * that was alone is counted alone.
+ * Limits deliveries to one at a time while a message may be crashing its consumer. A quorum queue gives up a message
+ * after a number of deliveries without an outcome, and a crash counts against everything that the consumer had
+ * prefetched: only a message that was delivered alone is counted alone.
  */
 export interface Isolation {
-  /** How many messages the broker may send at a time. */
+  /** How many messages the broker may deliver at a time. */
   readonly room: number;
-  /** Nothing is handed over until everything that is buffered was given back. */
+  /** Nothing is passed on until everything in the buffer was given back. */
   readonly narrowing: boolean;
   /**
-   * A message came. After a suspect, as many others as were prefetched with it come alone as well: they were returned
-   * together.
+   * A message arrived. After a suspect, as many others as were prefetched with it are delivered alone too: they were
+   * returned together.
    */
   arrived(suspect: boolean): void;
-  /** Changes the room to what the messages that came ask for. False: it is that already. */
+  /** Sets the limit that the messages seen so far call for. Returns false if it is unchanged. */
   adjust(): boolean;
-  /** Everything that was buffered was given back. */
+  /** Everything in the buffer was given back. */
   emptied(): void;
 }
 
-/** For a consumer of `prefetch` messages, or of one at a time. */
+/** For a consumer that prefetches `prefetch` messages, or one at a time. */
 export function createIsolation(prefetch: number): Isolation {
   let room = 1;
-  /** How many more that are not suspect have to come one at a time. */
+  /** How many more messages, even without suspicion, have to be delivered one at a time. */
   let alone = 1;
   let narrowing = false;
   return {

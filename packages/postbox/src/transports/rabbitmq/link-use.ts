@@ -1,17 +1,17 @@
 import type { Runtime } from "../../internal/runtime.js";
 import type { Links } from "./link.js";
 
-/** How long a connection that was made after `close` waits for more messages. */
+/** How long a connection that was opened after `close` waits for more messages. */
 const lingerMs = 1000;
 
 /** Counts the sends that use a link, so that `close` ends it when none does. */
 export interface LinkUse {
-  /** A run connects: from now on the link stays open until the next `close`. */
+  /** A run connects: the link stays open until the next `close`. */
   reopen(): void;
-  /** Resolves or rejects as `send` does; the link stays open until then. */
+  /** Settles as `send` does; the link stays open until then. */
   during(send: () => Promise<void>): Promise<void>;
   /**
-   * Waits for the sends in progress, and closes the link. A send after it opens a link that ends when no other one
+   * Waits for the sends in progress, and closes the link. A later send opens a link, which closes if no other send
    * follows.
    */
   close(): Promise<void>;
@@ -23,7 +23,7 @@ export function createLinkUse(links: Pick<Links, "close">, runtime: Runtime): Li
   let cancelEnd = () => {};
   const idlers: (() => void)[] = [];
 
-  /** A link that was opened after `close` ends by itself, so that it keeps no process alive. */
+  /** A link that was opened after `close` closes by itself, so that it keeps no process alive. */
   function ended(): void {
     if (--sending > 0) return;
     for (const idle of idlers.splice(0)) idle();

@@ -5,32 +5,33 @@ import { close, destroy, openConnection, placeOf, type RabbitmqConnectionOptions
 import { exchangeExists } from "./topology.js";
 import type { Watch } from "./watch.js";
 
-/** A connection with a channel for nothing but publishing. */
+/** A connection with a channel for publishing only. */
 export interface Link {
   readonly connection: ChannelModel;
   readonly publishing: ConfirmedPublishing;
   readonly lost: boolean;
-  /** What the broker said when it closed the channel. */
+  /** Why the broker closed the channel. */
   readonly reason?: { readonly code?: number; readonly message: string };
-  /** Which of these exchanges are not there. Asks once for each that is. */
+  /** Which of these exchanges do not exist. Asks once for each that exists. */
   missing(exchanges: Iterable<string>): Promise<ReadonlySet<string>>;
-  /** Ends it at once: whatever is still on its way, nobody waits for its confirm any more. */
+  /** Closes it at once, without waiting for confirms in flight. */
   giveUp(why: string): void;
   /**
-   * From now on it ends at once if its broker is blocked: nobody has the time to wait until that takes messages again.
+   * From now on it closes at once if its broker is blocked, since the caller cannot wait until the broker accepts
+   * messages again.
    */
   hurry(): void;
-  /** Ends it in good order, but in a hurry. */
+  /** Closes it gracefully, within a short limit. */
   close(): Promise<void>;
 }
 
-/** The link of whoever publishes: opened when it is first needed, and another one when it was lost. */
+/** The publisher's link: opened when it is first needed, and opened again after it was lost. */
 export interface Links {
-  /** The one there is. */
+  /** The open link. */
   readonly current: Link | undefined;
-  /** The one there is, or a new one: one for all who ask at once. */
+  /** The open link, or a new one; concurrent calls share it. */
   get(): Promise<Link>;
-  /** The one there is, and every new one, is in a hurry from now on. */
+  /** Applies `hurry` to the open link and to every new one. */
   hurry(): void;
   close(): Promise<void>;
 }
@@ -46,7 +47,7 @@ export function createLinks(
   let hurried = false;
 
   function forget(link: Link, why: string | undefined): void {
-    // One that is lost before it was ours is told of by whoever opens it.
+    // If it is lost while it is opened, the caller that opens it reports that.
     if (current !== link) return;
     current = opening = undefined;
     if (why === undefined) watch.closed();
@@ -92,7 +93,7 @@ export function createLinks(
       current?.hurry();
     },
     async close() {
-      // What is open ends in good order; what is being opened is not waited for.
+      // An open link closes gracefully; one that is being opened is not waited for.
       if (current === undefined) {
         giveUp.abort(new TransportDownError("connect", `the connection to ${place} was closed while it was opened`));
         giveUp = new AbortController();
@@ -103,7 +104,7 @@ export function createLinks(
   };
 }
 
-/** `lost` hears once of its end, and why, unless it was closed. */
+/** `lost` is called once with the reason of its end, unless it was closed. */
 async function linkOn(
   connection: ChannelModel,
   place: string,

@@ -4,7 +4,7 @@ import type { Outcome } from "../../transport.js";
 import { type Confirmation, unroutable } from "./confirms.js";
 import type { Route } from "./route.js";
 
-/** The outcome of a message that no queue takes. */
+/** The outcome of an unroutable message. */
 export type Unrouted = (message: Message, error: PostboxError) => Outcome;
 
 const sent: Outcome = { status: "sent" };
@@ -17,7 +17,7 @@ export function rejected(error: PostboxError): Outcome {
   return { status: "rejected", error };
 }
 
-/** The outcome of a message that the broker has answered. */
+/** The outcome of a message that the broker has confirmed, returned or refused. */
 export function confirmedOutcome(
   how: Exclude<Confirmation, "lost">,
   message: Message,

@@ -6,7 +6,7 @@ import { failed, noExchange, rejected, tooLarge, type Unrouted, uncharged } from
 import { checkedRoute, type Route } from "./route.js";
 
 export interface OutgoingOptions {
-  /** Where the broker is, for errors. */
+  /** The broker's address, for errors. */
   readonly place: string;
   readonly route: (message: Pick<Message, "topic" | "type">) => Route;
   readonly mode: ContentMode;
@@ -14,7 +14,7 @@ export interface OutgoingOptions {
   readonly unrouted: Unrouted;
 }
 
-/** A message as it is published. */
+/** A message, encoded and routed. */
 export interface Ready {
   readonly message: Message;
   readonly to: Route;
@@ -26,18 +26,15 @@ interface Refused {
   readonly refused: Outcome;
 }
 
-/**
- * The messages of one batch as RabbitMQ takes them. What is wrong with one message is the outcome of that message
- * alone.
- */
+/** The messages of one batch as RabbitMQ takes them. A fault of one message is that message's outcome only. */
 export interface Outgoing {
-  /** The exchanges that they go to. */
+  /** The exchanges that they are published to. */
   readonly exchanges: ReadonlySet<string>;
-  /** Encodes one of them, or tells why it is not published. */
+  /** Encodes one message, or says why it is not published. */
   ready(index: number, missing: ReadonlySet<string>): Ready | Refused;
-  /** Its outcome when the broker has closed the channel because of one exchange. */
+  /** Its outcome if the broker has closed the channel because of one exchange. */
   failedAt(index: number, code: number, reason: string): Outcome;
-  /** Its outcome when the broker has closed the channel because of a body larger than this. */
+  /** Its outcome if the broker has closed the channel because of a body larger than this. */
   failedAsLarger(index: number, maxBytes: number): Outcome;
 }
 
@@ -49,7 +46,7 @@ export function createOutgoing(
   const routeOf = (index: number) => routes[index] as Route | Refused;
   const messageOf = (index: number) => messages[index] as Message;
 
-  /** Why a message is not published, known before it is. */
+  /** Why a message is not published, if that is known before. */
   function refusal({ message, to: { exchange }, amqp: { content } }: Ready, missing: ReadonlySet<string>) {
     if (missing.has(exchange)) return unrouted(message, noExchange(message.id, exchange));
     return content.length > maxMessageBytes ? tooLarge(message.id, content.length, maxMessageBytes, place) : undefined;
@@ -82,7 +79,7 @@ export function createOutgoing(
   };
 }
 
-/** What is thrown for a message here is that message's own fault: the others go on. */
+/** If this throws, only this message is rejected, and the others are sent. */
 function prepare<R>(message: Message, work: () => R): R | Refused {
   try {
     return work();
@@ -102,7 +99,7 @@ function atExchange(
   unrouted: Unrouted,
 ): Outcome {
   const { id } = message;
-  // A right to a topic covers one routing key, so messages of the exchange with other keys are not charged.
+  // A topic permission covers one routing key, so messages with other keys are not charged.
   const topic = /access to topic '(.*)' in exchange '/.exec(reason)?.[1];
   if (reason.includes(`exchange '${exchange}'`) && (topic === undefined || topic === routingKey)) {
     if (code === 404) return unrouted(message, noExchange(id, exchange));

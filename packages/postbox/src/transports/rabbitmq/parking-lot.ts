@@ -31,15 +31,15 @@ export interface RabbitmqParked {
   readonly reason: string;
 }
 
-/** What a queue's consumers have parked, and what the broker itself has given up. */
+/** The messages that a queue's consumers have parked, and those that the broker itself has given up. */
 export interface RabbitmqParkingLot {
   count(): Promise<number>;
-  /** Reads the messages that were parked first, with their reasons, and leaves them where they are. */
+  /** Reads the oldest parked messages with their reasons, and leaves them in place. */
   list(options: ListParkedOptions): Promise<readonly RabbitmqParked[]>;
   /**
-   * Moves the messages that were parked first back to the queue, as if they had never been tried; answers how many.
-   * What is parked meanwhile stays, and so does a message whose headers cannot be decoded. A crash in the middle leaves
-   * a message in both places: it is delivered twice, and an inbox skips the second.
+   * Moves the oldest parked messages back to the queue, without their attempts, and returns how many it moved. It skips
+   * messages that are parked meanwhile, and those whose headers cannot be decoded. A crash may leave a message in both
+   * places: it is then delivered twice, and an inbox skips the second delivery.
    */
   replay(options: ReplayParkedOptions): Promise<number>;
 }
@@ -83,7 +83,7 @@ export function rabbitmqParkingLot(options: RabbitmqParkingLotOptions): Rabbitmq
           const { messageId } = raw.properties;
           parked.push({ ...(messageId !== undefined && { id: String(messageId) }), reason: reasonOf(raw) });
         }
-        // What was not acked stays.
+        // What is not acknowledged stays.
         await close(channel);
         return parked;
       });
@@ -108,10 +108,10 @@ export function rabbitmqParkingLot(options: RabbitmqParkingLotOptions): Rabbitmq
           while (page.length < Math.min(pageSize, most - moved)) {
             const raw = await channel.get(parkedQueue(queue));
             if (raw === false) break;
-            // It cannot be copied. Unsettled until the channel is closed, it is not in the way of others.
+            // It cannot be copied. It stays unsettled until the channel closes, so that the next ones can be read.
             if (undecodable(raw.properties) !== undefined) continue;
             const confirmed = publish(raw);
-            // Whoever waits for an earlier one does not hear of it yet.
+            // Awaited later; until then it must not end the process as an unhandled rejection.
             confirmed.catch(() => {});
             page.push({ raw, confirmed });
           }
@@ -125,7 +125,7 @@ export function rabbitmqParkingLot(options: RabbitmqParkingLotOptions): Rabbitmq
           moved += page.length;
           more = page.length === pageSize && moved < most;
         }
-        // Acks are not answered, but what comes after them is.
+        // Acknowledgements have no answer, but what follows them has.
         await close(channel);
         return moved;
       });
@@ -133,7 +133,9 @@ export function rabbitmqParkingLot(options: RabbitmqParkingLotOptions): Rabbitmq
   };
 }
 
-/** A consumer writes its reason into a header; of what the broker gives up, it tells only what kind of end that was. */
+/**
+ * A consumer writes its reason into a header. For what it gives up itself, the broker only names the kind of reason.
+ */
 function reasonOf({ properties }: GetMessage): string {
   const unread = undecodable(properties);
   if (unread !== undefined) return `its headers cannot be decoded: ${unread}`;
@@ -151,5 +153,5 @@ const brokerReasons: Readonly<Record<string, string>> = {
   maxlen: "the queue was full",
 };
 
-/** How many are on their way at a time. */
+/** How many are in flight at a time. */
 const pageSize = 100;

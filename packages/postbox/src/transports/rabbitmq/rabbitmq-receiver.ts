@@ -21,39 +21,41 @@ export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   readonly queue?: string;
   /** Defaults to `quorum`. */
   readonly queueType?: "quorum" | "classic";
-  /** The most deliveries that are unsettled at a time. Defaults to 100. */
+  /** The most unsettled deliveries at a time. Defaults to 100. */
   readonly prefetch?: number;
   /**
-   * The most bytes that are unsettled at a time; one larger message still comes alone. The broker counts messages only:
-   * up to `prefetch` of them are in memory, whatever their size, and wait here for their turn. Defaults to 16 MiB.
+   * The most bytes of unsettled deliveries at a time; a larger message is delivered alone. The broker counts messages
+   * only: up to `prefetch` of them are in memory, whatever their size, and wait here. Defaults to 16 MiB.
    */
   readonly prefetchBytes?: number;
-  /** Whether to make the queues, only to look for them, or to leave them alone. Defaults to `declare`. */
+  /** Whether to make the queues, to check that they exist, or neither. Defaults to `declare`. */
   readonly topology?: Topology;
   /**
-   * Whether to bind the queue to what the consumer has handlers for, and to make the exchanges for that. Defaults to
+   * Whether to bind the queue to the events of the consumer's handlers, and to make the exchanges for that. Defaults to
    * true.
    */
   readonly bindings?: boolean;
-  /** Where the events of the bindings go. Defaults to what a sender does by default. */
+  /** Where the events of the bindings are published. Defaults to the default of the sender's `route`. */
   readonly route?: (event: Pick<Message, "topic" | "type">) => Route;
   /**
-   * Of all who receive from the queue, one gets messages, and when it is gone the next one does: so a key stays in
-   * order over several processes. An argument of the queue, the same for all of its receivers. Defaults to false.
+   * Only one receiver of the queue gets messages; when it ends, another one takes over. This keeps a key in order over
+   * several processes. An argument of the queue, so all of its receivers need the same value. Defaults to false.
    */
   readonly singleActiveConsumer?: boolean;
   /** Reads extensions from headers without a prefix, as older publishers write them. Defaults to false. */
   readonly unprefixed?: boolean;
   /** A message with a larger body is parked. Defaults to 16 MiB. */
   readonly maxMessageBytes?: number;
-  /** The pause before it connects again. Defaults to one that grows to 30 s, with jitter. */
+  /** The pause before it reconnects. Defaults to one that grows to 30 s, with jitter. */
   readonly backoff?: Backoff;
   /**
-   * How long after it was made a message may still be delivered again; an inbox checks its own retention against it.
-   * Defaults to unknown.
+   * How long after its creation a message may still be redelivered; an inbox compares its retention with this. Defaults
+   * to unknown.
    */
   readonly redeliveryWindowMs?: number;
-  /** Listens to what happens to its connections. Defaults to warnings and errors on the console; `silent` is nobody. */
+  /**
+   * Receives the events of its connections. Defaults to warnings and errors on the console; `silent` turns that off.
+   */
   readonly telemetry?: Telemetry;
 }
 
@@ -79,9 +81,9 @@ const rules = {
 };
 
 /**
- * Receives from a queue of RabbitMQ. What is retried waits in `<queue>.wait.<ms>`, what is parked goes to
- * `<queue>.parked`, each confirmed before it is acked. When the connection is lost, or the queue deleted, it begins
- * anew.
+ * Receives from a queue of RabbitMQ. A retried message waits in `<queue>.wait.<ms>`, a parked one goes to
+ * `<queue>.parked`; the broker confirms each before the original is acknowledged. If the connection is lost or the
+ * queue is deleted, it starts again.
  */
 export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqReceiver {
   checkOptions("rabbitmqReceiver", options, rules, ["url"]);
@@ -94,7 +96,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
   const watches = new Set<Watch>();
   let atRest: TransportHealth = { status: "idle", since: new Date() };
 
-  /** The queues of a consumer: what they are, and how to make them, bound to its events. */
+  /** The queues of a consumer, and how to make them, bound to its events. */
   function queuesOf({ consumer, events }: Pick<Subscription, "consumer" | "events">) {
     const queue = { queue: options.queue ?? consumer, queueType, singleActiveConsumer };
     const wanted = bindings ? events.map((event) => bound(route, event)) : [];
@@ -105,7 +107,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
     return { queue, make };
   }
 
-  /** One connection: what it needs at the broker, and consuming, until it is lost or the signal is aborted. */
+  /** One connection: prepares the queues and consumes, until the connection is lost or the signal is aborted. */
   async function receiveOnce(
     { queue, make }: ReturnType<typeof queuesOf>,
     watch: Watch,
@@ -134,7 +136,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
 
   return {
     name: "rabbitmq",
-    // A quorum queue has a limit of deliveries, at which it parks a message.
+    // A quorum queue limits deliveries, and parks a message at the limit.
     redelivery: queueType === "quorum" ? "counted" : "flagged",
     ...(redeliveryWindowMs !== undefined && { redeliveryWindowMs }),
     async prepare(subscription) {
@@ -149,7 +151,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
     async receive(subscription, signal) {
       const whose = `${options.connectionName ?? "postbox"} on ${options.queue ?? subscription.consumer}`;
       const watch = createWatch({ end: "receiver", whose, place: placeOf(options.url) }, telemetry);
-      // What 'route' throws is no loss of a connection.
+      // If `route` throws, the connection is not lost.
       const queues = queuesOf(subscription);
       watches.add(watch);
       try {
@@ -166,7 +168,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
   };
 }
 
-/** Where an event is bound. What 'route' throws is for good, not a failure of the connection. */
+/** Where an event is bound. If `route` throws, no retry succeeds, and the connection is not at fault. */
 function bound(route: NonNullable<RabbitmqReceiverOptions["route"]>, event: Pick<Message, "topic" | "type">): Route {
   try {
     return checkedRoute(route, event);

@@ -19,35 +19,34 @@ import { within } from "./within.js";
 
 export interface RabbitmqSenderOptions extends RabbitmqConnectionOptions {
   /**
-   * Where a message goes. Defaults to the exchange of its topic's name, with the last part of its type as the routing
-   * key.
+   * Where to publish a message. Defaults to the exchange with the name of its topic, and the last part of its type as
+   * the routing key.
    */
   readonly route?: (message: Pick<Message, "topic" | "type">) => Route;
   /**
-   * What becomes of a message that no queue takes, or whose exchange is missing: `park` it after the relay's attempts,
-   * `drop` it, or let it `wait`; or a function that chooses by message. A direct publisher rejects with `park` and
-   * `wait`, and resolves with `drop`. Defaults to `park`.
+   * What to do with a message that no queue is bound for, or whose exchange is missing: `park` it after the relay's
+   * attempts, `drop` it, let it `wait`, or a function that chooses by message. A direct publisher rejects with `park`
+   * and `wait`, and resolves with `drop`. Defaults to `park`.
    */
   readonly onUnroutable?: OnUnroutable;
-  /** How an event is written: its attributes as headers, or all of it as JSON. Defaults to `binary`. */
+  /** How to encode an event: attributes as headers, or all of it as JSON. Defaults to `binary`. */
   readonly mode?: ContentMode;
   /**
-   * How long the broker has to confirm what goes there in one call. After that its connection is given up. Defaults to
+   * How long the broker may take to confirm the messages of one call. After that, the connection is closed. Defaults to
    * 30,000.
    */
   readonly publishTimeoutMs?: number;
   /**
-   * The broker's `max_message_size`, which is 16 MiB in RabbitMQ 4 and 128 MiB in RabbitMQ 3: a larger body is rejected
-   * before it is sent. If the broker takes less, the sender learns its limit from the first body that is refused.
-   * Defaults to 16 MiB.
+   * The broker's `max_message_size`, which is 16 MiB in RabbitMQ 4 and 128 MiB in RabbitMQ 3. A larger body is rejected
+   * before it is sent. If the broker's limit is lower, the sender learns it from the first refusal. Defaults to 16 MiB.
    */
   readonly maxMessageBytes?: number;
-  /** Listens to what happens to the connection. Defaults to warnings and errors on the console; `silent` is nobody. */
+  /** Receives the events of its connection. Defaults to warnings and errors on the console; `silent` turns that off. */
   readonly telemetry?: Telemetry;
 }
 
 export interface RabbitmqSender extends Sender {
-  /** Makes the exchanges of these events, durable, of type `topic`. */
+  /** Makes the exchanges of these events: durable, of type `topic`. */
   setup(events: readonly Pick<EventDefinition, "topic" | "type">[]): Promise<void>;
   health(): TransportHealth;
   close(): Promise<void>;
@@ -66,16 +65,16 @@ const rules = {
 };
 
 /**
- * Sends to RabbitMQ: persistent, mandatory and confirmed. A message is `sent` when the broker has confirmed that it is
- * in at least one queue; `onUnroutable` decides about one that no queue takes. It connects with the first message, and
- * again when the connection is lost.
+ * Sends to RabbitMQ: persistent, mandatory and confirmed. A message is `sent` when the broker has confirmed that at
+ * least one queue has it; `onUnroutable` decides about one without a queue. It connects with the first message, and
+ * reconnects after the connection was lost.
  */
 export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
   checkOptions("rabbitmqSender", options, rules, ["url"]);
   const { route = routeOf, mode = "binary", publishTimeoutMs = 30_000, maxMessageBytes = 16 * 1024 * 1024 } = options;
   const { onUnroutable = "park" } = options;
   const place = placeOf(options.url);
-  /** Lower than asked for, once the broker has told its own limit. */
+  /** Lower than the option if the broker's own limit is lower. */
   let mostBytes = maxMessageBytes;
   const runtime = runtimeWith();
   const watch = createWatch(
@@ -100,8 +99,8 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
     try {
       await within(runtime, signal, publishAll(link, batch), publishTimeoutMs);
       if (batch.unreported === 0) return;
-      // A blocked broker tells when it takes messages again. A new connection would not know, and take the same
-      // messages again.
+      // A blocked broker tells this connection when it accepts messages again. A new connection would not learn of it,
+      // and would send the same messages again.
       const isLate = !link.lost;
       if (isLate && watch.blockedBy === undefined) link.giveUp("it did not answer in time");
       const limit = limitToldBy(link);
@@ -109,7 +108,7 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
       if (explainedByClose(link, batch, messages.length, mostBytes)) return;
       const why = watch.blockedBy ?? link.reason?.message ?? "no answer";
       const text = `${place} has not confirmed ${batch.unreported} of ${messages.length} messages: ${why}`;
-      // A slow or blocked broker is no crash: the messages in flight are not suspected of it.
+      // A slow or blocked broker is no crash, so the messages in flight are not suspected.
       if (watch.blockedBy !== undefined) throw new TransportDownError("connect", text);
       if (isLate && batch.begun) throw new PostboxError("publish-timeout", `${text} within ${publishTimeoutMs} ms`);
       throw new TransportDownError(batch.begun ? "send" : "connect", text);
@@ -146,13 +145,13 @@ export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
   };
 }
 
-/** Asks for the exchanges first: a publish to a missing one closes the channel for every message in flight on it. */
+/** Checks the exchanges first: a publish to a missing one closes the channel for every message in flight on it. */
 async function publishAll(link: Link, batch: Batch): Promise<void> {
   await batch.publish(await link.missing(batch.exchanges));
   await batch.confirmed();
 }
 
-/** The most bytes that the broker takes, if it has closed the channel because of a larger body. */
+/** The broker's limit, if it closed the channel because of a larger body. */
 function limitToldBy({ reason }: Link): number | undefined {
   if (reason?.code !== 406) return undefined;
   const limit = /larger than (?:configured )?max size (\d+)/.exec(reason.message)?.[1];
@@ -160,8 +159,8 @@ function limitToldBy({ reason }: Link): number | undefined {
 }
 
 /**
- * Gives each message its outcome if the broker is healthy and has closed the channel only: for an exchange that was
- * deleted or may not be written to, or for a message that it does not take. Returns whether that is so.
+ * Sets each message's outcome if the broker has only closed the channel: for an exchange that was deleted or may not be
+ * written to, or for a message that it does not accept. Returns whether that was the case.
  */
 function explainedByClose(link: Link, batch: Batch, count: number, mostBytes: number): boolean {
   const { code, message: said = "" } = link.reason ?? {};

@@ -8,19 +8,19 @@ export interface Returns {
   /** At once. */
   now(raw: ConsumeMessage): void;
   /**
-   * After a pause, for what cannot be set aside now: given back at once it would come, and fail, at once. Older brokers
-   * count this as a delivery without an outcome: with growing pauses, the limit of those outlasts an outage of a
+   * After a pause, for a message that cannot be set aside now: given back at once, it would arrive and fail at once.
+   * Older brokers count this as a delivery without an outcome; with growing pauses, their limit outlasts an outage of a
    * quarter of an hour.
    */
   later(raw: ConsumeMessage): void;
   /**
-   * Has the broker park it, for what this client cannot copy: nothing of it gets lost. Only a queue that was declared
-   * here is known to dead-letter; any other one gets it back, counted, and decides by its own limit.
+   * Lets the broker park what this client cannot copy, so that nothing is lost. Only a queue that was declared here is
+   * known to dead-letter; any other queue gets the message back and applies its own limit.
    */
   toBroker(raw: ConsumeMessage): void;
 }
 
-/** `isOpen` tells whether the channel can still settle anything. */
+/** `isOpen` says whether the channel can still settle messages. */
 export function createReturns(
   channel: Channel,
   acks: Acks,
@@ -33,17 +33,17 @@ export function createReturns(
     try {
       effect();
     } catch {
-      // The client knows that the channel has ended before it says so, and with that it is given back. This would end
-      // the process.
+      // The client knows that the channel has closed before it emits the event, and then the message is given back
+      // anyway. Throwing would end the process.
     }
   };
   /**
-   * After a stop it stays open, and goes back with the channel: that gives back everything at once and in its order,
-   * and the turn of a single active consumer only then. Of many that are given back one by one, a quorum queue forgets
-   * the order.
+   * After a stop, the message stays unsettled until the channel closes: that gives back everything at once and in
+   * order, and only then activates the next single active consumer. A quorum queue loses the order of messages that are
+   * given back one by one.
    */
   const now = (raw: ConsumeMessage) => {
-    // The caller may hear of a stop before the signal of this run is aborted.
+    // The caller may learn of a stop before this run's signal is aborted.
     process.nextTick(() => {
       if (!signal.aborted) settle(raw, () => channel.nack(raw, false, true));
     });

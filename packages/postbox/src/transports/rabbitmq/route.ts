@@ -1,16 +1,16 @@
 import { PostboxError } from "../../errors.js";
 import type { Message } from "../../message/message.js";
 
-/** Where a message goes on the broker. */
+/** Where a message is published. */
 export interface Route {
-  /** An exchange of type `topic`, or the empty name for the one that leads to a queue by its name. */
+  /** An exchange of type `topic`, or the empty name for the default exchange. */
   readonly exchange: string;
   readonly routingKey: string;
 }
 
 /**
- * What a function of the user answers for this message. If it throws, or answers what is no route, that is the
- * message's fault and not the broker's: it throws `message-invalid`.
+ * The result of the user's `route` for this message. If it throws or returns no route, this throws `message-invalid`:
+ * the message is at fault, not the broker.
  */
 export function checkedRoute<M extends Pick<Message, "topic" | "type">>(
   route: (message: M) => Route,
@@ -37,7 +37,7 @@ function isShort(value: unknown): value is string {
   return typeof value === "string" && Buffer.byteLength(value) <= 255;
 }
 
-/** The exchange of the topic's name, and the last part of the type. */
+/** The exchange with the topic's name, and the last part of the type as the routing key. */
 export function routeOf({ topic, type }: Pick<Message, "topic" | "type">): Route {
   return { exchange: topic, routingKey: type.slice(type.lastIndexOf(".") + 1) };
 }

@@ -3,17 +3,18 @@ import { ConfigError } from "../../errors.js";
 import { close } from "./connection.js";
 
 /*
- * The queues of a consumer, all of them durable:
+ * The queues of a consumer. All are durable:
  *
- *   <queue>              its messages; quorum unless told otherwise. What the broker itself gives up goes to
- *   <queue>.parked <queue>.wait.<ms>    what is tried again after that long: it expires there, back to <queue>. One for
- *   each delay, since only what is first in a queue can expire <queue>.parked       what was given up, with its reason
+ * - `<queue>`: its messages; a quorum queue by default. What the broker itself gives up goes to `<queue>.parked`.
+ * - `<queue>.wait.<ms>`: retried messages. They expire there after this long, and return to `<queue>`. One queue for
+ *   each delay, since only the first message of a queue can expire.
+ * - `<queue>.parked`: messages that were given up, with the reason.
  *
- * None of them drops a message to make room, unless a policy says so: a full one refuses what is published, and the
- * publisher learns of it.
+ * None of them drops a message to make room, unless a policy says so: a full queue refuses a publish, and the publisher
+ * learns of it.
  */
 
-/** Whether queues and exchanges are made, only looked for, or left to somebody else. */
+/** Whether to make queues and exchanges, to check that they exist, or neither. */
 export type Topology = "declare" | "check" | "none";
 
 export interface QueueOptions {
@@ -30,14 +31,14 @@ export interface Wanted {
 export const parkedQueue = (queue: string): string => `${queue}.parked`;
 
 /**
- * How often a quorum queue delivers a message without learning an outcome before it gives the message up, to
- * `<queue>.parked`. Attempts are not counted by it: it is the last resort against a message that crashes every
- * consumer. The default of RabbitMQ 4.
+ * How often a quorum queue delivers a message without learning an outcome before it moves the message to
+ * `<queue>.parked`. It does not count attempts: it is the last resort against a message that crashes every consumer.
+ * The default of RabbitMQ 4.
  */
 const deliveryLimit = 20;
 /**
- * For queues from which nothing may ever be dropped. RabbitMQ 3 has no other way to say "never", and RabbitMQ 4 drops
- * at 20 if told nothing.
+ * For queues that must never drop a message. RabbitMQ 3 has no other way to say "never", and RabbitMQ 4 drops at 20 by
+ * default.
  */
 const noDeliveryLimit = 1_000_000;
 
@@ -46,9 +47,7 @@ export interface WaitQueue {
   readonly ttlMs: number;
 }
 
-/**
- * Delays grow by the factor of two: there are few queues, and a message waits at most twice as long as it was asked to.
- */
+/** Delays grow by a factor of two, so there are few queues, and a message waits at most twice as long as requested. */
 export function waitQueue(queue: string, delayMs: number): WaitQueue {
   const ttlMs = 2 ** Math.ceil(Math.log2(Math.max(shortestMs, Math.min(delayMs, longestMs))));
   return { name: `${queue}.wait.${ttlMs}`, ttlMs };
@@ -56,7 +55,7 @@ export function waitQueue(queue: string, delayMs: number): WaitQueue {
 const shortestMs = 64;
 const longestMs = 2 ** 30;
 
-/** Makes what a consumer needs, or makes sure that it is there. */
+/** Makes what a consumer needs, or checks that it exists. */
 export async function prepareQueue(connection: ChannelModel, options: QueueOptions, topology: Topology): Promise<void> {
   if (topology === "none") return;
   const { queue, singleActiveConsumer } = options;
@@ -66,7 +65,7 @@ export async function prepareQueue(connection: ChannelModel, options: QueueOptio
     return;
   }
   await onChannel(connection, async (channel) => {
-    // First, since the other one leads to it.
+    // First, since the other queue dead-letters to it.
     await channel.assertQueue(parkedQueue(queue), queueArguments(options, noDeliveryLimit));
     await channel.assertQueue(
       queue,
@@ -78,7 +77,7 @@ export async function prepareQueue(connection: ChannelModel, options: QueueOptio
   });
 }
 
-/** Makes a queue that messages wait in, unless it is there. */
+/** Makes a wait queue, unless it exists. */
 export async function prepareWait(connection: ChannelModel, options: QueueOptions, wait: WaitQueue): Promise<void> {
   const { name, ttlMs } = wait;
   await onChannel(connection, (channel) =>
@@ -113,8 +112,8 @@ export async function declareExchanges(connection: ChannelModel, names: Iterable
 }
 
 /**
- * What leaves the queue by the broker's doing goes to queue `to`. A quorum queue does not let go of it before it is
- * there.
+ * Messages that the broker itself removes from the queue go to queue `to`. A quorum queue keeps each until it has
+ * arrived there.
  */
 function deadLetters({ queueType }: QueueOptions, to: string): Record<string, unknown> {
   const safely = queueType === "quorum" ? { "x-dead-letter-strategy": "at-least-once" } : {};
@@ -123,12 +122,12 @@ function deadLetters({ queueType }: QueueOptions, to: string): Record<string, un
 
 function queueArguments({ queueType }: QueueOptions, limit: number, more: Record<string, unknown> = {}) {
   const limited = queueType === "quorum" ? { "x-delivery-limit": limit } : {};
-  // Also for a limit of length that an operator sets later, by a policy.
+  // Also effective for a length limit that an operator sets later by a policy.
   const overflow = { "x-overflow": "reject-publish" };
   return { durable: true, arguments: { "x-queue-type": queueType, ...limited, ...overflow, ...more } };
 }
 
-/** A channel of its own: one that asks for what is not there is closed by the broker. */
+/** A channel of its own: the broker closes a channel that asks for something that does not exist. */
 async function onChannel<R>(connection: ChannelModel, work: (channel: Channel) => Promise<R>): Promise<R> {
   const channel = await connection.createChannel();
   channel.on("error", () => {});
@@ -141,7 +140,7 @@ async function onChannel<R>(connection: ChannelModel, work: (channel: Channel) =
   }
 }
 
-/** Whether an exchange is there. */
+/** Whether an exchange exists. */
 export async function exchangeExists(connection: ChannelModel, name: string): Promise<boolean> {
   if (name === "") return true;
   try {
@@ -170,7 +169,7 @@ export function missing(what: string): ConfigError {
   return new ConfigError("topology-missing", `there is no ${what}; make it, or choose topology: "declare"`);
 }
 
-/** What the broker refuses, as an error that says what to do. Others pass. */
+/** Turns a refusal of the broker into an error that says what to do. Other errors pass. */
 function explained(cause: unknown): unknown {
   const { code, message } = cause as { readonly code?: number; readonly message: string };
   const said = message.replace(/^.*?(PRECONDITION_FAILED|ACCESS_REFUSED) - /, "").replace(/"$/, "");

@@ -1,8 +1,8 @@
 import type { ChannelModel } from "amqplib";
 
 /**
- * Stands in the properties of a message in place of those that the client could not decode. A symbol: no publisher can
- * write it.
+ * Marks the properties of a message whose headers the client could not decode. A symbol, so that no publisher can write
+ * it.
  */
 const reason = Symbol("why the properties cannot be decoded");
 
@@ -11,19 +11,19 @@ export function undecodable(properties: object): string | undefined {
   return (properties as { readonly [reason]?: string })[reason];
 }
 
-/** The client's connection below the one that it documents. */
+/** The client's connection, below its documented one. */
 interface FrameReader {
-  /** The bytes that are not parsed yet. It moves on before a frame is decoded, so what fails is skipped. */
+  /** The bytes that are not parsed yet. It advances before a frame is decoded, so a frame that fails is skipped. */
   readonly rest: Buffer;
-  /** The next frame, or false if it has not arrived completely. */
+  /** The next frame, or false if it is incomplete. */
   recvFrame(): object | false;
 }
 
 /**
- * Keeps the connection when a message's headers cannot be decoded, because they are nested too deeply for the client's
- * recursive decoder or have a type that it does not know. Such a message arrives without properties, and `undecodable`
- * tells why. By itself the client ends the connection; the broker then delivers the same message again, and the
- * consumer never gets past it.
+ * Keeps the connection if a message's headers cannot be decoded, because they are nested too deeply for the client's
+ * recursive decoder or have a type that it does not know. The message then arrives without properties, and
+ * `undecodable` returns the reason. By itself, the client would close the connection; the broker would deliver the same
+ * message again, and the consumer would never get past it.
  */
 export function keepUndecodable(connection: ChannelModel): void {
   const reader = connection.connection as unknown as FrameReader;
@@ -33,7 +33,7 @@ export function keepUndecodable(connection: ChannelModel): void {
     try {
       return receive();
     } catch (error) {
-      // The frame itself is broken, or it is another one: only the client can say what to do.
+      // The frame itself is broken, or of another kind: that is for the client to handle.
       if (reader.rest === unread || !beginsWithProperties(unread)) throw error;
       return {
         id: unread.readUInt16BE(7),
@@ -46,8 +46,8 @@ export function keepUndecodable(connection: ChannelModel): void {
 }
 
 /**
- * Whether a whole frame with properties is there: type 2, channel, size; class, weight, the size of the body,
- * properties; an end.
+ * Whether the bytes begin with a complete frame of properties: type 2, channel, size; class, weight, body size,
+ * properties; end.
  */
 function beginsWithProperties(bytes: Buffer): boolean {
   return bytes.length >= 20 && bytes[0] === 2 && bytes.length >= 8 + bytes.readUInt32BE(3);

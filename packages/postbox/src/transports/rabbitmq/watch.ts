@@ -2,11 +2,11 @@ import type { ChannelModel } from "amqplib";
 import type { Telemetry, TransportEnd } from "../../telemetry/events.js";
 import { type ConnectionWatch, watchConnection } from "../connection-watch.js";
 
-/** The state of one connection after the other. Each tells by events of its own whether its broker blocks it. */
+/** The state of successive connections. The broker blocks each one by an event of its own. */
 export interface Watch extends Pick<ConnectionWatch, "lost" | "closed" | "blockedBy" | "health"> {
-  /** It stands. From now on its broker may block it. */
+  /** It is connected. From now on its broker may block it. */
   connected(connection: ChannelModel): void;
-  /** There is another one beside it, whose broker may block that. */
+  /** There is a second connection, which its broker may block too. */
   beside(connection: ChannelModel): void;
 }
 

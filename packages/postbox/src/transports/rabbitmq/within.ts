@@ -14,8 +14,8 @@ export function within<R>(
   work: Promise<R>,
   ms = longestTimerMs,
 ): Promise<R | undefined> {
-  // By hand, since this is done for every batch, and batches may be of one message: an aborted controller would cost
-  // most of it.
+  // By hand, since this runs for every batch, and a batch may be one message: an aborted controller would cost most of
+  // it.
   return new Promise((resolve, reject) => {
     const end = () => {
       cancel();
