@@ -5,23 +5,23 @@ import { checkOptions, type OptionRule, positive } from "./options.js";
 const number: OptionRule = { expected: "a number", test: (value) => Number.isFinite(value) };
 
 /**
- * How long to wait after the failed attempt number `attempt` (1 is the first), in milliseconds.
- * `random` is in [0, 1) and injected, so that a delay can be replayed.
+ * The delay after the failed attempt number `attempt`, counted from 1, in milliseconds. `random` returns numbers in [0,
+ * 1); it is a parameter so that a delay can be replayed.
  */
 export type Backoff = (attempt: number, random: () => number) => number;
 
 export interface ExponentialOptions {
   /** The delay after the first failure. Defaults to 200. */
   readonly initialMs?: number;
-  /** No delay is longer, jitter included. Defaults to 60,000. */
+  /** The longest delay, including jitter. Defaults to 60,000. */
   readonly maxMs?: number;
-  /** Each delay is this many times the one before. Defaults to 2. */
+  /** The ratio of each delay to the one before. Defaults to 2. */
   readonly factor?: number;
-  /** The share of the delay that is left to chance, 0 to 1. Defaults to 0.5. */
+  /** The share of the delay that is random, 0 to 1. Defaults to 0.5. */
   readonly jitter?: number;
 }
 
-/** Growing delays with jitter *inside* the cap, so that many clients that failed together do not come back together. */
+/** Growing delays with jitter *inside* the cap, so that clients which failed together do not retry together. */
 export function exponential(options: ExponentialOptions = {}): Backoff {
   checkOptions("exponential", options, { initialMs: positive, maxMs: positive, factor: number, jitter: number });
   const { initialMs = 200, maxMs = 60_000, factor = 2, jitter = 0.5 } = options;
@@ -47,7 +47,7 @@ export function constant(ms: number): Backoff {
 }
 
 /**
- * The delay for something that has waited for `waitedMs` and whose tries are not counted: the one that doubling delays
+ * The delay for something that has waited for `waitedMs`, if its tries are not counted: the one that doubling delays
  * would have reached by then.
  */
 export function delayAfter(backoff: Backoff, waitedMs: number, random: () => number): number {
@@ -59,9 +59,8 @@ export function delayAfter(backoff: Backoff, waitedMs: number, random: () => num
 }
 
 /**
- * The same delays, but what a user's function should not do (throw, or answer no number) gets a second and is told.
- * None is longer than the 25 days that a timer can hold, so that no database or broker sees a time that it has no type
- * for.
+ * Guards a user's function: if it throws or returns no number, the delay is a second, and this is reported. No delay
+ * exceeds the 25 days that a timer can hold, so that no database or broker gets a time that it cannot store.
  */
 export function reliable(backoff: Backoff, report: (error: unknown) => void): Backoff {
   return (attempt, random) => {

@@ -4,7 +4,7 @@
  * operator does about them.
  */
 export type ErrorCode =
-  // Wrong use, found when something is made or registered.
+  // Wrong use, detected when something is made or registered.
   | "option-unknown"
   | "option-invalid"
   | "event-invalid"
@@ -62,21 +62,19 @@ export type ErrorCode =
   | "publish-timeout"
   | "url-unsupported"
   | "driver-missing"
-  // Tests of one's own service, by the testkit.
+  // Tests of your own service, with the testkit.
   | "not-settled"
-  // Anything that was not an error of ours.
+  // Any error that is not Postbox's own.
   | "unknown";
 
 export interface ErrorDetails {
-  /** What led to this error; kept, never flattened into the text. */
+  /** What caused this error; never flattened into the text. */
   readonly cause?: unknown;
-  /** Where in the input the fault lies, for example `data.items[2].price`. */
+  /** The faulty part of the input, for example `data.items[2].price`. */
   readonly path?: string;
 }
 
-/**
- * The base of every error that Postbox throws. The text reads "what: why; what to do", prefixed by the code.
- */
+/** The base of every error that Postbox throws. The text reads "what: why; what to do", prefixed with the code. */
 export class PostboxError extends Error {
   override readonly name: string = "PostboxError";
   readonly code: ErrorCode;
@@ -88,7 +86,7 @@ export class PostboxError extends Error {
     this.path = details.path;
   }
 
-  /** The error itself where it is one of ours; otherwise one of ours with the thrown value as its cause. */
+  /** The error itself if it is one of Postbox's; otherwise a new one with the thrown value as its cause. */
   static from(thrown: unknown, code: ErrorCode = "unknown"): PostboxError {
     try {
       if (thrown instanceof PostboxError) return thrown;
@@ -105,8 +103,8 @@ export class ConfigError extends PostboxError {
 }
 
 /**
- * This message can never succeed, so it is parked at once instead of being retried.
- * Throw it from a handler, or let a Sender report it as `rejected`.
+ * This message can never succeed, so it is parked at once instead of being retried. Throw it from a handler, or let a
+ * Sender report it as `rejected`.
  */
 export class PermanentError extends PostboxError {
   override readonly name = "PermanentError";
@@ -117,8 +115,8 @@ export class PermanentError extends PostboxError {
 }
 
 /**
- * The transport cannot be reached, or was lost in the middle. It is no fault of any message: none spends an attempt.
- * `during: "send"` says that messages in flight may or may not have arrived.
+ * The transport cannot be reached, or its connection was lost. No message spends an attempt. With `during: "send"`,
+ * messages in flight may or may not have arrived.
  */
 export class TransportDownError extends PostboxError {
   override readonly name = "TransportDownError";
@@ -130,7 +128,7 @@ export class TransportDownError extends PostboxError {
   }
 }
 
-/** Some messages of a direct publish did not arrive. `failures` says which and why; the others were sent. */
+/** Some messages of a direct publish were not sent; `failures` says which and why. The others were sent. */
 export class PublishError extends PostboxError {
   override readonly name = "PublishError";
   readonly failures: readonly { readonly index: number; readonly id: string; readonly error: Error }[];

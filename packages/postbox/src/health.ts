@@ -1,45 +1,45 @@
 /*
- * The seam for those who watch: what is wrong with a box, by name, with its figures and with what to do about it.
+ * The seam for monitoring: the problems of a box, each with a code, its figures, and what to do.
  */
 
-/** The limits of every store; some have options beside these. */
+/** The limits of every store; some stores have more. */
 export interface HealthOptions {
-  /** Defaults to all of them. */
+  /** Defaults to all boxes. */
   readonly box?: string;
-  /** How old what is to be sent may get, and how late what is scheduled. Defaults to 60,000. */
+  /** How old a message that is due may get, and how late a scheduled one. Defaults to 60,000. */
   readonly unsentAgeMs?: number;
-  /** For how long a message may be tried again and again. Defaults to 900,000. */
+  /** How long a message may be retried. Defaults to 900,000. */
   readonly retriedForMs?: number;
   /** How many messages may be parked. At most 1,000,000. Defaults to 0. */
   readonly parked?: number;
-  /** How long to look at most; then that is the problem. Defaults to 5,000. */
+  /** How long the checks may take; taking longer is a problem of its own. Defaults to 5,000. */
   readonly timeoutMs?: number;
 }
 
-/** What every problem says, whatever the store. */
+/** What every problem has, for every store. */
 export interface AnyProblem {
-  /** Stable: one of `HealthProblem`, or of those that only this store has. */
+  /** Stable: one of `HealthProblem`'s codes, or of the store's own. */
   readonly code: string;
-  /** With an error, the store is not healthy. */
+  /** The store is not healthy if it has an error. */
   readonly severity: "error" | "warning";
   /** What is wrong, why, and what to do. It may name messages, sessions and users of the database. */
   readonly text: string;
-  /** Which box it is about. Absent where it is about more than one. */
+  /** The box of the problem. Absent if it affects several. */
   readonly box?: string;
 }
 
-/** What can be wrong with any store, or with the connections to a broker. */
+/** The problems of any store, and of the connections to a broker. */
 export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
   (
     | {
         readonly code: "unreachable";
         readonly severity: "error";
-        /** The look took longer than `timeoutMs`. What it had found by then is told, too. */
+        /** The checks took longer than `timeoutMs`. Problems that were found by then are reported too. */
         readonly timedOut: boolean;
       }
-    /** The server does not know the user, the password or the database. */
+    /** The server refuses the user, the password or the database. */
     | { readonly code: "store-refused"; readonly severity: "error" }
-    /** The database answers, but not to this: the role lacks a right, say. */
+    /** The database answers other statements but not this one: the role lacks a right, for example. */
     | { readonly code: "unreadable"; readonly severity: "error" }
     | { readonly code: "schema-missing"; readonly severity: "error" }
     | {
@@ -51,7 +51,9 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
     | {
         readonly code: "unsent-too-old";
         readonly severity: "error";
-        /** For how long it could have been sent: since it was appended or, of a waiting one, since its hold was due. */
+        /**
+         * How long it could have been sent: since it was appended or, for a waiting message, since its hold was due.
+         */
         readonly ageMs: number;
         readonly status: "pending" | "waiting";
         readonly id: string;
@@ -59,11 +61,11 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
       }
     | {
         /**
-         * It fails each time, or waits for a queue (told after `unsentAgeMs` already). What waits behind it, of its
-         * key, is not told by itself.
+         * It fails each time, or waits for a queue, which is reported after `unsentAgeMs` already. Messages of its key
+         * behind it are not reported.
          */
         readonly code: "retried-too-long";
-        /** An error where it has waited for a queue for longer than `retriedForMs`. */
+        /** An error if it has waited for a queue for longer than `retriedForMs`. */
         readonly severity: "error" | "warning";
         /** How long ago it was appended. */
         readonly ageMs: number;
@@ -81,10 +83,10 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
       }
     | {
         readonly code: "lanes-unowned";
-        /** An error where there is something to send in one of them. */
+        /** An error if one of them has messages to send. */
         readonly severity: "error" | "warning";
         readonly lanes: number;
-        /** Relays that live. */
+        /** Running relays. */
         readonly relays: number;
       }
     | {
@@ -92,7 +94,7 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
         readonly severity: "warning";
         readonly relays: number;
         readonly idle: number;
-        /** The first ten of the idle ones, by name. */
+        /** The first ten idle relays, by name. */
         readonly owners: readonly string[];
       }
     | { readonly code: "paused"; readonly severity: "warning"; readonly since: Date }
@@ -108,29 +110,29 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
         readonly severity: "warning";
         readonly count: number;
         readonly more: boolean;
-        /** Ten of them. */
+        /** The first ten. */
         readonly keys: readonly string[];
       }
-    /** A sender or receiver of `createMessaging` has no connection, or one on which the broker takes nothing. */
+    /** A sender or receiver of `createMessaging` has no connection, or its broker accepts nothing on it. */
     | {
         readonly code: "transport-down" | "transport-blocked";
         readonly severity: "error";
         readonly transport: string;
         readonly end: "sender" | "receiver";
         readonly since: Date;
-        /** Of a receiver: whose it is. */
+        /** The consumer of a receiver. */
         readonly consumer?: string;
       }
     /** Handlers of a consumer of `createMessaging` have run for longer than its `slowAfterMs`. */
     | {
         readonly code: "handlers-slow";
-        /** An error where no other message is handled any more. */
+        /** An error if this process handles no other message of the consumer. */
         readonly severity: "error" | "warning";
         readonly consumer: string;
         readonly count: number;
         /** How many handlers of the consumer may run at a time in this process. */
         readonly concurrency: number;
-        /** For how long the oldest has run, and with which message. */
+        /** How long the oldest of them has run, and its message. */
         readonly runningMs: number;
         readonly id: string;
         readonly type?: string;
@@ -138,7 +140,7 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
   );
 
 export interface Health<Problem extends AnyProblem = HealthProblem> {
-  /** There is no error among the problems. */
+  /** Whether none of the problems is an error. */
   readonly healthy: boolean;
   /** Errors first. */
   readonly problems: readonly Problem[];

@@ -1,10 +1,10 @@
 import { ConfigError } from "./errors.js";
 import { scrub } from "./internal/scrub.js";
 
-/** One rule per option: what a good value looks like, in words for the error, and as a test. */
+/** The rule of an option: a good value in words, for the error, and as a test. */
 export interface OptionRule {
   readonly expected: string;
-  /** Its values may hold a secret: no error shows them. Defaults to false. */
+  /** Its values may contain a secret, so no error shows them. Defaults to false. */
   readonly secret?: boolean;
   test(value: unknown): boolean;
 }
@@ -42,8 +42,8 @@ export function oneOf(...values: readonly string[]): OptionRule {
 }
 
 /**
- * Checks an options object once, where it is handed over: every key must have a rule and every given value must pass
- * it. An unknown key is answered with the nearest known one, also of the options `nested` in it.
+ * Checks an options object once, where it is passed in: every key must have a rule, and every value must pass it. For
+ * an unknown key, the error suggests the nearest known one, including the options `nested` in it.
  */
 export function checkOptions(
   owner: string,
@@ -93,7 +93,7 @@ function nearestNested(key: string, nested: Readonly<Record<string, object>>): s
   return undefined;
 }
 
-/** Both by name; for what `b` leaves undefined, that of `a`. */
+/** Merges two objects; where `b` leaves a field undefined, that of `a` stays. */
 export function given<A extends object, B extends object>(a: A | undefined, b?: B): A & B {
   const values = [a, b].flatMap((each) => Object.entries(each ?? {}).filter(([, value]) => value !== undefined));
   return Object.fromEntries(values) as A & B;
@@ -101,14 +101,14 @@ export function given<A extends object, B extends object>(a: A | undefined, b?: 
 
 function show(value: unknown): string {
   if (typeof value === "string") {
-    // A URL in the wrong place may hold a password.
+    // A URL in the wrong place may contain a password.
     const clean = scrub(value);
     return JSON.stringify(clean.length > 100 ? `${clean.slice(0, 100)}…` : clean);
   }
   return typeof value === "object" && value !== null ? Object.prototype.toString.call(value) : String(value);
 }
 
-/** The one of `known` that was most likely meant; undefined where none is like it. */
+/** The name among `known` that was most likely meant; undefined if none is similar. */
 export function nearestName(name: string, known: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;

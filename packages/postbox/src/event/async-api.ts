@@ -4,7 +4,7 @@ import type { EventDefinition } from "./define-event.js";
 import { embedded, type JsonSchemaOptions, jsonSchemaOf, jsonSchemaRules } from "./json-schema.js";
 import type { JsonSchema } from "./standard-schema.js";
 
-/** A payload in a language of its own, such as the text of a `.proto` file. */
+/** A payload in another schema language, such as the text of a `.proto` file. */
 export interface AsyncApiPayload {
   /** For example `application/vnd.google.protobuf;version=3`. */
   readonly schemaFormat: string;
@@ -12,20 +12,20 @@ export interface AsyncApiPayload {
 }
 
 export interface AsyncApiOptions<Type extends string = string> extends JsonSchemaOptions {
-  /** As AsyncAPI has it: title and version of the application, and whatever else it takes there. */
+  /** AsyncAPI's `info`: title and version of the application, and any of its other fields. */
   readonly info: { readonly title: string; readonly version: string; readonly [more: string]: unknown };
-  /** As AsyncAPI has them. Defaults to none. */
+  /** AsyncAPI's `servers`. Defaults to none. */
   readonly servers?: Readonly<Record<string, unknown>>;
-  /** What this application publishes. Defaults to all, or to nothing where `receives` is given. */
+  /** What this application publishes. Defaults to all events, or to none if `receives` is given. */
   readonly sends?: readonly Type[];
-  /** What this application handles. Defaults to nothing. */
+  /** What this application handles. Defaults to none. */
   readonly receives?: readonly Type[];
   /**
-   * How the transport spells the attributes of CloudEvents in headers: `ce_` on Kafka, `ce-` on HTTP. Defaults to
+   * The prefix of CloudEvents attributes in the transport's headers: `ce_` on Kafka, `ce-` on HTTP. Defaults to
    * `cloudEvents:`, that of AMQP.
    */
   readonly attributePrefix?: string;
-  /** Describes data that are not JSON; undefined leaves an event as it is. Defaults to no description. */
+  /** Describes data that is not JSON; undefined leaves an event as it is. Defaults to no description. */
   readonly payload?: (event: EventDefinition) => AsyncApiPayload | undefined;
 }
 
@@ -50,8 +50,8 @@ const rules = {
 };
 
 /**
- * Describes events, which are sorted by type: a channel for each topic, an operation for each channel that is sent to
- * or received from.
+ * Describes events, sorted by type: a channel for each topic, and an operation for each channel that is sent to or
+ * received from.
  */
 export function asyncApi(events: readonly EventDefinition[], options: AsyncApiOptions): AsyncApiDocument {
   checkOptions("asyncApi", options, rules, ["info"]);
@@ -91,7 +91,7 @@ function channelObject({ topic, events }: Channel, ids: Ids): JsonSchema {
   return { address: topic, messages: Object.fromEntries(messages) };
 }
 
-/** None where nothing of the channel is sent, or received. */
+/** Undefined if no message of the channel is sent, or received. */
 function operation(
   action: "send" | "receive",
   { topic, events }: Channel,
@@ -118,7 +118,7 @@ function components(
   for (const event of events) {
     const id = ids(event.type);
     let payload: AsyncApiPayload | JsonSchema | undefined = options.payload?.(event);
-    // What is sent is what the schema returned; what is only received is whatever it takes.
+    // A sent message has what the schema returned; a message that is only received, what it takes.
     const wanted = { target: "draft-07", of: onlyReceived(event.type) ? "input" : "output" } as const;
     const schema = payload === undefined ? jsonSchemaOf(event, wanted, options) : undefined;
     if (schema !== undefined) {
@@ -142,14 +142,14 @@ function message(
     name: type,
     ...docs,
     contentType,
-    // All of them: where a trait is merged in, its list gives way to this one.
+    // Lists all of them, since this list replaces that of a trait.
     headers: { type: "object", properties, required: [...new Set([...required(prefix), ...Object.keys(properties)])] },
     ...(payload && { payload }),
     traits: [ref("components", "messageTraits", "CloudEvent")],
   };
 }
 
-/** What all messages have: the attributes of CloudEvents as headers, with those extensions that Postbox knows. */
+/** What all messages share: the attributes of CloudEvents as headers, and the extensions that Postbox knows. */
 function cloudEvent(prefix: string): JsonSchema {
   const string = { type: "string", minLength: 1 };
   const time = { type: "string", format: "date-time" };
@@ -190,9 +190,7 @@ function ref(...path: readonly string[]): { readonly $ref: string } {
   return { $ref: `#/${path.join("/")}` };
 }
 
-/**
- * The names by which a document refers to types and topics: of letters, digits, `.`, `-` and `_` only, each for one.
- */
+/** The unique names by which a document refers to types and topics: letters, digits, `.`, `-` and `_` only. */
 function uniqueIds(names: readonly string[]): Ids {
   const ids = new Map<string, string>();
   const taken = new Set<string>();
@@ -206,7 +204,7 @@ function uniqueIds(names: readonly string[]): Ids {
   return (name) => ids.get(name) as string;
 }
 
-/** What is thrown for a type that no event has. */
+/** The error for a type that no event has. */
 export function unlisted(type: string, events: readonly EventDefinition[]): ConfigError {
   const nearest = nearestName(
     type,

@@ -5,7 +5,7 @@ import type { DataIn, EventDefinition, MessageOptions, Published } from "./defin
 import { embedded, type JsonSchemaOptions, jsonSchemaOf, jsonSchemaRules } from "./json-schema.js";
 import type { JsonSchema } from "./standard-schema.js";
 
-/** An event, or a list of them under the name `events`, as generated code has it. */
+/** An event, or a list of events under the name `events`, as in generated code. */
 export type CatalogEntry = EventDefinition | { readonly events: readonly EventDefinition[] };
 
 type EventsOf<Entry> = Entry extends { readonly events: readonly (infer E extends EventDefinition)[] }
@@ -14,7 +14,7 @@ type EventsOf<Entry> = Entry extends { readonly events: readonly (infer E extend
 
 type EventOf<E extends EventDefinition, Type extends string> = Extract<E, { readonly type: Type }>;
 
-/** Whatever takes events: a publisher, an outbox, or an outbox in a transaction. */
+/** A publisher, an outbox, or an outbox in a transaction. */
 export interface TakesEvents {
   publish<E extends EventDefinition>(event: E, data: DataIn<E>, options?: MessageOptions): Promise<Published>;
 }
@@ -43,20 +43,20 @@ export interface Catalog<E extends EventDefinition = EventDefinition> {
   readonly events: readonly E[];
   /** `router.on(catalog.byType["shop.orders.v1.OrderPlaced"], handler)`. */
   readonly byType: { readonly [Type in E["type"]]: EventOf<E, Type> };
-  /** Publishes by type, to wherever `to` does. */
+  /** A publisher by type, to the given publisher or outbox. */
   publisher(to: TakesEvents): CatalogPublisher<E>;
-  /** The events as an AsyncAPI 3.0 document: the same for the same events, in whatever order they were given. */
+  /** The events as an AsyncAPI 3.0 document. The order in which events were given does not matter. */
   asyncApi(options: AsyncApiOptions<E["type"]>): AsyncApiDocument;
   /**
-   * The schemas of all data as one JSON Schema 2020-12 document, by type in `$defs`. Events of which there is none,
-   * since their data are not JSON, are named in its `$comment`.
+   * The schemas of all data as one JSON Schema 2020-12 document, by type in `$defs`. Its `$comment` names events that
+   * have no JSON Schema because their data is not JSON.
    */
   jsonSchema(options?: JsonSchemaDocumentOptions): JsonSchema;
 }
 
 /**
- * Collects events, and lists of events from generated code. One that is given twice is listed once. Throws
- * `event-invalid` where two definitions have the same type.
+ * Collects events, and lists of events from generated code. An event that is given twice is listed once. Throws
+ * `event-invalid` if two definitions have the same type.
  */
 export function defineCatalog<const Entries extends readonly CatalogEntry[]>(
   entries: Entries,
@@ -67,7 +67,7 @@ export function defineCatalog<const Entries extends readonly CatalogEntry[]>(
     if (typeof event?.validate !== "function") {
       throw new ConfigError("event-invalid", "defineCatalog takes an array of events, or of lists with 'events'");
     }
-    // The same event in two lists is one event.
+    // Two lists may contain the same event.
     if ((found.get(event.type) ?? event) !== event) {
       throw new ConfigError(
         "event-invalid",
@@ -118,7 +118,7 @@ function jsonSchemaDocument(events: readonly EventDefinition[], options: JsonSch
   };
 }
 
-/** A step of a JSON Pointer, inside of a URI. */
+/** A step of a JSON Pointer in a URI. */
 function pointerTo(name: string): string {
   return encodeURIComponent(name.replaceAll("~", "~0").replaceAll("/", "~1"));
 }

@@ -3,9 +3,8 @@ import type { Message } from "../message/message.js";
 import type { DataOut, EventDefinition } from "./define-event.js";
 
 /**
- * The data of a message, decoded and validated as the handler of its event gets them. Rejects with
- * `content-type-unknown` or `data-invalid`. `codecs` are those of the publisher, beside the event's own and the
- * built-in ones.
+ * The data of a message, decoded and validated as for the handler of its event. Rejects with `content-type-unknown` or
+ * `data-invalid`. Pass the publisher's `codecs`; those of the event and the built-in ones are known.
  */
 export async function dataOf<E extends EventDefinition>(
   event: E,

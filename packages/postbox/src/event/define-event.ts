@@ -16,15 +16,15 @@ import {
 } from "./standard-schema.js";
 import { type OlderType, olderTypes, type Upcaster } from "./upcast.js";
 
-/** What a single message may set beside its data. */
+/** What a single message may set in addition to its data. */
 export type MessageOptions = MessageAttributes & Delivery;
 
-/** When a message may be sent. A schedule key needs a schedule: without `deliverAt` it does not compile. */
+/** When a message is sent. A schedule key without `deliverAt` does not compile. */
 type Delivery =
   | {
       /**
-       * Not to be sent before this moment, by the database's clock. Only an outbox can wait. Until then it holds up
-       * nothing of its key, and it takes its place in their order only then. Defaults to at once.
+       * The message is not sent before this moment, by the database's clock. Only an outbox can wait. Until then it
+       * delays no other message of its key; it takes its place in their order only then. Defaults to at once.
        */
       readonly deliverAt?: Date | string;
       readonly scheduleKey?: never;
@@ -32,17 +32,17 @@ type Delivery =
   | {
       readonly deliverAt: Date | string;
       /**
-       * Names what is scheduled: a later message of the same event and schedule key replaces this one, and
-       * `outbox.in(tx).cancel(event, scheduleKey)` removes it, until a relay has appended it to the outbox. Such a
-       * message is always appended by a relay, even if `deliverAt` has passed. Defaults to none: nothing replaces it.
+       * Identifies what is scheduled: a later message of the same event and schedule key replaces this one, and
+       * `outbox.in(tx).cancel(event, scheduleKey)` removes it, until a relay has appended it to the outbox. A relay
+       * always appends such a message, even if `deliverAt` has passed. Defaults to none: nothing replaces it.
        */
       readonly scheduleKey?: string;
     };
 
 interface MessageAttributes {
   /**
-   * Defaults to a new UUIDv7. A consumer's inbox handles an id once, whoever sent it: one of your own must be unique
-   * among all sources, and published twice it is sent twice, but handled once.
+   * Defaults to a new UUIDv7. A consumer's inbox handles an id once, whoever sent it. An id of your own must therefore
+   * be unique among all sources; if it is published twice, it is sent twice and handled once.
    */
   readonly id?: string;
   /** Defaults to what the event's `key` returns. */
@@ -52,14 +52,14 @@ interface MessageAttributes {
   readonly time?: Date | string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly extensions?: Extensions;
-  /** Defaults to the event's. */
+  /** Defaults to the event's content type. */
   readonly contentType?: string;
 }
 
-/** Those of a message that sets nothing. */
+/** The options of a message that sets none. */
 export const noOptions: MessageOptions = Object.freeze({});
 
-/** A message without source and id: the publisher or outbox that takes it completes it. */
+/** A message without source and id, which the publisher or outbox adds. */
 export interface Draft<Type extends string = string> {
   readonly type: Type;
   readonly event: EventDefinition<Type>;
@@ -72,7 +72,7 @@ export interface Published {
   readonly id: string;
 }
 
-/** A kind of message, defined once: its name on the wire, the shape of its data, and where it goes. */
+/** A kind of message, defined once: its type on the wire, the schema of its data, and its topic. */
 export interface EventDefinition<
   Type extends string = string,
   In = unknown,
@@ -83,25 +83,22 @@ export interface EventDefinition<
   readonly topic: string;
   readonly version: string | undefined;
   readonly contentType: string;
-  /** Its own, which publishers and routers prefer to theirs. */
+  /** Its own codecs, which publishers and routers prefer to theirs. */
   readonly codecs: readonly Codec[];
   readonly dataschema: string | undefined;
-  /** The older types that its handler takes too; nothing is published as one of them. */
+  /** The older types that its handler takes too. They are never published. */
   readonly upcasts: readonly OlderType<Out>[];
   readonly schema: StandardSchema;
-  /** Goes before what the schema says of itself, in documents. */
+  /** Replaces the schema's own JSON Schema in documents. */
   readonly jsonSchema: JsonSchemaSource | undefined;
   readonly docs: EventDocs;
-  /** A draft of this event, to be returned from a handler or given to `publishAll`. */
+  /** A draft of this event, to return from a handler or to pass to `publishAll`. */
   message(data: In, options?: MessageOptions): Draft<Type>;
-  /** What the schema makes of `data`. Throws `data-invalid` with the path; never changes `data`. */
+  /** The result of the schema for `data`. Throws `data-invalid` with the path; never changes `data`. */
   validate(data: unknown): Promise<Out>;
-  /** The same, without a promise where the schema needs none. */
+  /** The same, without a promise if the schema is synchronous. */
   readonly "~validate": (data: unknown) => Out | Promise<Out>;
-  /**
-   * The key of already validated data, or undefined where this event has none. Throws `message-invalid` where it is
-   * empty.
-   */
+  /** The key of validated data, or undefined if this event has none. Throws `message-invalid` if the key is empty. */
   keyOf(data: Out): string | undefined;
   /** Carries the types only. */
   readonly "~types"?: { readonly in: In; readonly out: Out; readonly older: (type: Older) => void };
@@ -109,12 +106,12 @@ export interface EventDefinition<
 
 export type DataIn<E> = E extends EventDefinition<string, infer In, unknown> ? In : never;
 export type DataOut<E> = E extends EventDefinition<string, unknown, infer Out> ? Out : never;
-/** The older types that an event takes beside its own. */
+/** The older types that an event takes in addition to its own. */
 export type OlderTypesOf<E extends EventDefinition> = Parameters<NonNullable<E["~types"]>["older"]>[0];
-/** Everything that the handler of an event takes. */
+/** All types that the handler of an event takes. */
 export type TypesOf<E extends EventDefinition> = E["type"] | OlderTypesOf<E>;
 
-/** What documents say of an event beside its schema; copied into them as it is. */
+/** What documents say of an event in addition to its schema; copied as it is. */
 export interface EventDocs {
   readonly title?: string;
   readonly summary?: string;
@@ -133,29 +130,29 @@ export interface EventOptions<
   readonly type: Type;
   /** Any Standard Schema (Zod, Valibot, ArkType …) whose output survives the wire. */
   readonly schema: CarriedBy<Carried, S>;
-  /** Messages with the same key keep their order; what has none, has no order to keep. Defaults to none. */
+  /** Messages with the same key keep their order; messages without a key have no order. Defaults to none. */
   readonly key?: (data: SchemaOutput<S>) => string | undefined;
   /** Defaults to the type before its last dot. */
   readonly topic?: string;
-  /** Travels as `dataversion`. Defaults to none. */
+  /** Published as the extension `dataversion`. Defaults to none. */
   readonly version?: string;
   /** Defaults to that of the first of `codecs`, or to `application/json`. */
   readonly contentType?: string;
   /**
-   * How the data of this event travel, whoever publishes and handles it: looked up before the codecs of publishers and
-   * routers. What the schema returns is then what they must carry, instead of JSON. Defaults to none.
+   * The encodings of this event's data, preferred to the codecs of publishers and routers. They, instead of JSON, must
+   * be able to carry what the schema returns. Defaults to none.
    */
   readonly codecs?: readonly Codec<Carried>[];
   /** A URI that describes the data. Defaults to none. */
   readonly dataschema?: string;
   /**
-   * From older types to this one, by `upcastFrom`: the handler of this event then takes them too. Their data are
+   * Conversions from older types, made by `upcastFrom`: the handler of this event takes those types too. Their data is
    * decoded, upcast, and validated as data of this event; `context.message` stays what arrived. Defaults to none.
    */
   readonly upcast?: readonly Upcaster<Older, SchemaInput<S>>[];
-  /** For the documents of a catalog, where the schema cannot say it itself. Defaults to what the schema says. */
+  /** The JSON Schema for a catalog's documents, if the schema cannot provide one. Defaults to the schema's own. */
   readonly jsonSchema?: JsonSchemaSource;
-  /** For the documents of a catalog. Defaults to nothing. */
+  /** More for a catalog's documents. Defaults to nothing. */
   readonly docs?: EventDocs;
 }
 
@@ -185,9 +182,9 @@ const rules = {
 };
 
 /**
- * Defines an event. What is published is what the schema *returned* (defaults filled in, unknown keys gone), and the
- * handler's side validates again: a schema whose output is not valid input after JSON, or after the event's own codecs,
- * does not compile, and where nobody compiles, publishing a message that shows it throws `event-invalid`.
+ * Defines an event. A publisher sends what the schema *returned* (with defaults filled in and unknown keys removed),
+ * and the handler's side validates it again. A schema whose output is not valid input after JSON, or after the event's
+ * own codecs, does not compile; untyped callers get `event-invalid` when they publish a message that shows it.
  */
 export function defineEvent<
   const Type extends string,
@@ -197,7 +194,7 @@ export function defineEvent<
 >(options: EventOptions<Type, S, Carried, Older>): EventDefinition<Type, SchemaInput<S>, SchemaOutput<S>, Older> {
   checkOptions("defineEvent", options, rules);
   const { type, key, topic, version, dataschema } = options;
-  // A list of its own: publishers and routers remember what they made of it.
+  // A copy, since publishers and routers cache by its identity.
   const codecs = Object.freeze([...(options.codecs ?? [])]) as readonly Codec[];
   const contentType = options.contentType ?? codecs[0]?.contentType ?? "application/json";
   const schema = options.schema as unknown as StandardSchema<SchemaInput<S>, SchemaOutput<S>>;

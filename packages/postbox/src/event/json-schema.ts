@@ -4,22 +4,22 @@ import { callback, oneOf } from "../options.js";
 import type { EventDefinition } from "./define-event.js";
 import type { JsonSchema, JsonSchemaWanted, StandardSchema } from "./standard-schema.js";
 
-/** What to do about schemas that cannot say their JSON Schema themselves. */
+/** What to do about schemas that provide no JSON Schema themselves. */
 export interface JsonSchemaOptions {
   /**
-   * Makes it of an event's schema, for example with `@valibot/to-json-schema`; where it returns undefined, the schema
-   * itself is asked. Defaults to asking the schema.
+   * Converts an event's schema, for example with `@valibot/to-json-schema`. If it returns undefined, the schema's own
+   * JSON Schema is used. Defaults to that.
    */
   readonly toJsonSchema?: (schema: StandardSchema, wanted: JsonSchemaWanted) => JsonSchema | undefined;
-  /** Where none is to be had for JSON data: `error`, or `any`, a schema that takes anything. Defaults to `error`. */
+  /** If JSON data has no JSON Schema: `error`, or `any`, a schema that accepts anything. Defaults to `error`. */
   readonly missing?: "error" | "any";
 }
 
 export const jsonSchemaRules = { toJsonSchema: callback, missing: oneOf("error", "any") };
 
 /**
- * The JSON Schema of an event's data: what the event was given, or `options.toJsonSchema` makes, or the schema says
- * itself. Undefined where nobody can tell and the data are not JSON; throws `json-schema-missing` where they are.
+ * The JSON Schema of an event's data: the event's `jsonSchema`, the result of `options.toJsonSchema`, or the schema's
+ * own. If there is none, undefined for data that is not JSON; for JSON data it throws `json-schema-missing`.
  */
 export function jsonSchemaOf(
   event: EventDefinition,
@@ -55,17 +55,14 @@ function said({ schema }: EventDefinition, { target, of }: JsonSchemaWanted): Js
 const holdingSchemasByName = new Set(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"]);
 const holdingData = new Set(["const", "enum", "default", "examples"]);
 
-/**
- * The schema as a part of another document, where `pointer` finds it: what it refers to inside of itself, it finds
- * there.
- */
+/** The schema as a part of another document, at `pointer`: its internal references are adjusted. */
 export function embedded({ $schema: _, ...schema }: JsonSchema, pointer: string): JsonSchema {
   return moved(schema, pointer) as JsonSchema;
 }
 
 function moved(value: unknown, pointer: string): unknown {
   if (Array.isArray(value)) return value.map((each) => moved(each, pointer));
-  // What has an address of its own is its own document wherever it stands.
+  // A part with its own `$id` is a document of its own wherever it stands.
   if (typeof value !== "object" || value === null || "$id" in value) return value;
   return mapped(value, (inner, key) => {
     if (key === "$ref" && typeof inner === "string" && /^#(\/|$)/.test(inner)) return pointer + inner.slice(1);

@@ -1,8 +1,8 @@
 import { shortened } from "../internal/shortened.js";
 
 /**
- * The part of the Standard Schema specification that Postbox uses, so that Zod, Valibot, ArkType and all others that
- * implement it fit without a dependency on any of them.
+ * The part of the Standard Schema specification that Postbox uses. Zod, Valibot, ArkType and others implement it, so
+ * Postbox depends on none of them.
  */
 export interface StandardSchema<Input = unknown, Output = Input> {
   readonly "~standard": {
@@ -10,7 +10,7 @@ export interface StandardSchema<Input = unknown, Output = Input> {
     readonly vendor: string;
     readonly validate: (value: unknown) => StandardResult<Output> | Promise<StandardResult<Output>>;
     readonly types?: { readonly input: Input; readonly output: Output } | undefined;
-    /** Standard JSON Schema, of those who implement it. */
+    /** Standard JSON Schema, if the library implements it. */
     readonly jsonSchema?:
       | {
           readonly input: (options: { readonly target: JsonSchemaTarget }) => object;
@@ -25,13 +25,13 @@ export type JsonSchemaTarget = "draft-07" | "draft-2020-12";
 
 export type JsonSchema = Readonly<Record<string, unknown>>;
 
-/** Which JSON Schema of an event is wanted: in which dialect; and of what the schema takes, or of what it returns. */
+/** Which JSON Schema of an event is wanted: its dialect, and whether of the schema's input or output. */
 export interface JsonSchemaWanted {
   readonly target: JsonSchemaTarget;
   readonly of: "input" | "output";
 }
 
-/** A JSON Schema that is right however it is wanted, or a function that makes it. */
+/** A JSON Schema for every dialect and side, or a function that makes one. */
 export type JsonSchemaSource = JsonSchema | ((wanted: JsonSchemaWanted) => JsonSchema);
 
 export type StandardResult<Output> =
@@ -43,17 +43,17 @@ export interface StandardIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }
 
-/** What the schema takes. */
+/** The schema's input. */
 export type SchemaInput<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["input"];
-/** What the schema returns. */
+/** The schema's output. */
 export type SchemaOutput<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["output"];
 
-/** Stands for what JSON cannot carry: no schema takes it. */
+/** Stands for what JSON cannot carry. No schema takes it. */
 interface LostOnTheWire {
   readonly "~lost": never;
 }
 
-/** What arrives on the other side when JSON has carried a value. */
+/** The type of a value after a round trip through JSON. */
 type Wire<T> = T extends string | number | boolean | null | undefined
   ? T
   : T extends Date
@@ -66,13 +66,13 @@ type Wire<T> = T extends string | number | boolean | null | undefined
           ? { [K in keyof T]: Wire<T[K]> }
           : T;
 
-/** What the compiler says, and a publisher that was not asked by one. */
+/** The compiler's message, and a publisher's for untyped callers. */
 export const doesNotSurvive =
   "this schema does not survive the wire: what it returns must be valid input again after JSON; validate the wire form (z.iso.datetime(), z.string()) and convert in the handler";
 
 /**
- * The schema itself where what it returns is valid input again once JSON has carried it; else a sentence.
- * The handler validates what the publisher's validation returned, so the one must be able to read the other.
+ * The schema itself if its output is valid input after a round trip through JSON, else a sentence. The handler
+ * validates what the publisher's validation returned.
  */
 type SurvivesTheWire<S extends StandardSchema> = [Wire<SchemaOutput<S>>] extends [SchemaInput<S>]
   ? S
@@ -81,11 +81,11 @@ type SurvivesTheWire<S extends StandardSchema> = [Wire<SchemaOutput<S>>] extends
     ? S
     : typeof doesNotSurvive;
 
-/** The same where an event has codecs of its own. */
+/** The same for an event with codecs of its own. */
 export const notCarried =
   "the codecs of this event do not carry this schema's data: they must take what it returns, and give back what it takes";
 
-/** The same rule where not JSON but an event's own codecs carry the data, which is then `Carried`. */
+/** The same rule if an event's own codecs, instead of JSON, carry the data, which is then `Carried`. */
 export type CarriedBy<Carried, S extends StandardSchema> = [Carried] extends [never]
   ? SurvivesTheWire<S>
   : [SchemaOutput<S>] extends [Carried]
@@ -99,8 +99,8 @@ const issueLength = 300;
 const pathLength = 200;
 
 /**
- * `data.items[2].price: must be positive`, one issue after the other: the first few of them, since a message can have
- * as many as it has items, and whoever stores or logs the error must not be flooded by it.
+ * Lists the first issues, as in `data.items[2].price: must be positive`. Limited, since a message can have as many
+ * issues as it has items, and the text is stored and logged.
  */
 export function describeIssues(issues: readonly StandardIssue[]): string {
   const named = issues

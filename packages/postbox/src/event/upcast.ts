@@ -4,15 +4,15 @@ import { topicOfType } from "../message/topic.js";
 import { checkOptions, text } from "../options.js";
 import type { DataOut, EventDefinition, TypesOf } from "./define-event.js";
 
-/** How data of an older type become data of the event whose `upcast` lists this; `upcastFrom` makes it. */
+/** Converts data of older types into data of the event whose `upcast` lists it. Made by `upcastFrom`. */
 export interface Upcaster<Old extends string = string, To = unknown> {
-  /** What it takes: the type that it was made from, and what that one upcasts itself. */
+  /** The type that it was made from, and those which that one upcasts itself. */
   readonly types: readonly Old[];
   readonly "~older": readonly OlderType[];
   readonly "~upcast": (old: unknown) => To;
 }
 
-/** What an upcaster returns, as data of the event; where it is a promise, a sentence that fits no event. */
+/** An upcaster's result as data of the event; for a promise, a sentence that fits no event. */
 type Returned<To> = unknown extends To
   ? To
   : To extends PromiseLike<unknown>
@@ -20,8 +20,8 @@ type Returned<To> = unknown extends To
     : Mutable<To>;
 
 /**
- * The type of a constant without its readonly: it was inferred as one so that "EUR" is no mere string, not for its
- * arrays' sake.
+ * Removes `readonly` from the type of a constant. It is inferred as a constant so that "EUR" is no mere string, not to
+ * make its arrays readonly.
  */
 type Mutable<To> = unknown extends To
   ? To
@@ -29,27 +29,27 @@ type Mutable<To> = unknown extends To
     ? To
     : { -readonly [K in keyof To]: Mutable<To[K]> };
 
-/** An older type that an event takes in the place of its own. */
+/** An older type that an event takes instead of its own. */
 export interface OlderType<Out = unknown> {
   readonly type: string;
   readonly topic: string;
-  /** Its own, which routers prefer to theirs. */
+  /** Its own codecs, which routers prefer to theirs. */
   readonly codecs: readonly Codec[];
-  /** From decoded data of this type to validated data of the event. */
+  /** Converts decoded data of this type to validated data of the event. */
   readonly "~read": (decoded: unknown) => Promise<Out>;
 }
 
 export interface UpcastFromOptions {
-  /** Where messages of the old type go. Defaults to the type before its last dot. */
+  /** The topic of messages of the old type. Defaults to the type before its last dot. */
   readonly topic?: string;
-  /** How their data travel. Defaults to the codecs of the router. */
+  /** The encodings of their data. Defaults to the codecs of the router. */
   readonly codecs?: readonly Codec[];
 }
 
 /**
- * Takes data of an older type: of an event, whose schema validates them before and gives them their type, and with it
- * everything that this event upcasts itself; or, by its name alone, of whatever was decoded. `upcast` must not depend
- * on anything but its argument: what it throws is thrown for good, and the message is parked with `upcast-failed`.
+ * Upcasts from an older event, or from a type. From an event, its schema first validates the data and gives it a type,
+ * and everything that it upcasts itself is included. From a type, `upcast` gets whatever was decoded. `upcast` must
+ * depend on nothing but its argument: if it throws, the message is parked with `upcast-failed`.
  */
 export function upcastFrom<E extends EventDefinition, const To>(
   old: E,
@@ -82,7 +82,7 @@ export function upcastFrom(
   return { types: older.map(({ type }) => type), "~older": older, "~upcast": upcast as (old: unknown) => unknown };
 }
 
-/** Every type that `upcasters` lead from to this one. A way of its own goes before one through another type. */
+/** Every type from which `upcasters` lead to this one. A direct way is preferred to one through another type. */
 export function olderTypes<Out>(
   type: string,
   upcasters: readonly Upcaster[],
@@ -130,7 +130,7 @@ function reader<Out>(
     } catch (cause) {
       throw failed(cause instanceof Error ? cause.message : String(cause), cause);
     }
-    // Types forbid it; a schema that takes any object would take it.
+    // Types exclude this, but a schema that takes any object would accept it.
     if (isThenable(data)) throw failed("it returned a promise, but must need nothing to wait for", data);
     try {
       return await validate(data);
@@ -142,7 +142,7 @@ function reader<Out>(
   };
 }
 
-/** A promise, or the like of one from elsewhere. */
+/** Whether it is a promise, of whatever library. */
 function isThenable(value: unknown): boolean {
   return typeof (value as { readonly then?: unknown } | null | undefined)?.then === "function";
 }

@@ -3,8 +3,8 @@ import type { DataIn, DataOut, EventDefinition, OlderTypesOf } from "./define-ev
 import { olderTypes, type Upcaster } from "./upcast.js";
 
 /**
- * The same event with `upcast`, for a definition that is not yours to change: generated code, or a package that is
- * shared. Its handler takes the older types too, beside those that it took before; publishing is the same with either.
+ * The same event with `upcast`, for a definition that you cannot change: generated code, or a shared package. Its
+ * handler takes the older types in addition to those that it took before. Publishing either event is the same.
  */
 export function withUpcast<E extends EventDefinition, const Older extends string>(
   event: E,

@@ -5,7 +5,7 @@ import type { Arrival } from "../store.js";
 import type { Origin } from "../transport.js";
 import type { CheckedInbox } from "./inbox-options.js";
 
-/** Where a message came from, and who handles it. */
+/** A message with its origin and its consumer. */
 export interface Came {
   readonly message: Message;
   readonly consumer: string;
@@ -13,14 +13,14 @@ export interface Came {
   readonly handler?: string;
 }
 
-/** Makes what is remembered of a message. Throws `message-id-missing` where it has nothing to be known by. */
+/** What an inbox remembers of a message. Throws `message-id-missing` if the message has nothing to identify it. */
 export function arrivalOf(came: Came, { id, detectMismatch, storePayload }: CheckedInbox): Arrival {
   const { message, consumer, origin, handler } = came;
   const known = knownBy(message, consumer, id);
   return {
     consumer,
     message,
-    // No index takes any length, and no database any character.
+    // Shortened and encoded, since indexes limit lengths, and databases limit characters.
     id:
       known.length <= longestId && !unstorable.test(known) ? known : `sha256:${digest(Buffer.from(known, "utf16le"))}`,
     ...(detectMismatch && { hash: digest(message.data) }),
@@ -30,7 +30,7 @@ export function arrivalOf(came: Came, { id, detectMismatch, storePayload }: Chec
   };
 }
 
-/** For a message without an id: known by its place at the broker, if that has one that does not change. */
+/** Identifies a message without an id by its place at the broker, if that is stable. */
 export function arrivalByPlace({ message, consumer, origin }: Came): Arrival | undefined {
   if (origin?.offset === undefined) return undefined;
   const id = `sha256:${digest(JSON.stringify([origin.partition, origin.offset]))}`;
@@ -60,7 +60,7 @@ function digest(data: string | Uint8Array): string {
   return createHash("sha256").update(data).digest("base64url");
 }
 
-/** Why one that is known with other data, or too old to be known, is not handled. */
+/** Why a message is not handled that is known with other data, or is older than the inbox remembers. */
 export function refusalOf(remembered: "differs" | "too-old", { consumer, id }: Arrival): PermanentError {
   if (remembered === "differs") {
     return new PermanentError(

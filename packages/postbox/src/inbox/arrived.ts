@@ -11,19 +11,19 @@ import type { CheckedInbox } from "./inbox-options.js";
 
 export interface ArrivedOptions extends CheckedInbox, KeeperOptions {
   readonly inbox: Keeping;
-  /** Whether the broker can park a message, and deliver it later. */
+  /** Whether the broker can park a message, and redeliver it later. */
   readonly brokerParks: boolean;
 }
 
 /** A delivery, and what to store of it. */
 export interface Sorted {
-  /** Absent: nothing is stored, and `settle` knows why already. */
+  /** Absent: nothing is stored, and `settle` knows the reason. */
   readonly arrival?: Arrival;
-  /** Settles the delivery, once the store has answered what it knew of the arrival. Never rejects. */
+  /** Settles the delivery, once the store has answered what it knew of the message. Never rejects. */
   settle(found: Remembered, giveUp: AbortSignal): Promise<void>;
 }
 
-/** Settles what has arrived, and reports it. None of these rejects. */
+/** Settles and reports deliveries. Its methods never reject. */
 export class Arrived {
   readonly #options: ArrivedOptions;
 
@@ -31,7 +31,7 @@ export class Arrived {
     this.#options = options;
   }
 
-  /** Tells what to store of a batch, in its order, each id once. */
+  /** What to store of a batch, in its order, each id once. */
   sort(batch: readonly Delivery[]): Sorted[] {
     const first = new Map<string, Arrival>();
     return batch.map((delivery) => this.#sortOne(delivery, first));
@@ -39,13 +39,13 @@ export class Arrived {
 
   #sortOne(delivery: Delivery, first: Map<string, Arrival>): Sorted {
     const { consumer, brokerParks } = this.#options;
-    // Another process may have it by now, or will: what comes behind it in its stream was taken back as well.
+    // Another process may have it by now, or will: what follows it in its stream was revoked as well.
     if (delivery.signal?.aborted) return { settle: () => endRevoked(delivery, this.#options) };
     try {
       const arrival = arrivalOf({ ...delivery, consumer }, this.#options);
       const before = first.get(arrival.id);
       if (before !== undefined) {
-        // Twice in one batch: known without asking.
+        // Twice in one batch: known without asking the store.
         const found = before.hash === arrival.hash ? "duplicate" : "differs";
         return { settle: (_, giveUp) => this.#settle(delivery, arrival, found, giveUp) };
       }
@@ -72,13 +72,13 @@ export class Arrived {
       await delivery.ack();
       telemetry({ name: told, consumer, id: delivery.message.id });
     } catch (error) {
-      // It is delivered again, and known by then.
+      // It is delivered again, and is known then.
       await this.#notSettled(delivery, error);
     }
   }
 
   /**
-   * What can never be stored as it is, is parked: in the box, where that is possible. What could not be parked comes
+   * Parks a message that can never be stored as it is: in the box, if possible. If it cannot be parked, it is delivered
    * again.
    */
   async park(delivery: Delivery, error: Error, giveUp: AbortSignal, arrival?: Arrival): Promise<void> {
@@ -96,7 +96,7 @@ export class Arrived {
     }
   }
 
-  /** Another process handles it right now: let others pass. */
+  /** Another process is handling it: let other messages pass. */
   async later(delivery: Delivery, error: PostboxError): Promise<void> {
     const { backoff, consumer, runtime, telemetry } = this.#options;
     const retryInMs = backoff(1, runtime.random);
@@ -114,7 +114,7 @@ export class Arrived {
     await delivery.release().catch(() => {});
   }
 
-  /** A settlement that failed: of a delivery that the broker has taken back, that is no news. */
+  /** Reports a failed settlement, unless the broker has revoked the delivery. */
   #tell({ signal, message }: Delivery, error: unknown): void {
     const { consumer, telemetry } = this.#options;
     if (signal?.aborted) telemetry({ name: "delivery.revoked", consumer, id: message.id });

@@ -3,12 +3,12 @@ import type { Runtime } from "../internal/runtime.js";
 import { withTimeout } from "../internal/with-timeout.js";
 import type { Inbox } from "../store.js";
 
-/** What is not in a handler's transaction, but in one of its own. */
+/** The inbox's verbs that use a transaction of their own instead of the handler's. */
 export type Keeping = Pick<Inbox<never>, "keep" | "setAside">;
 
 /**
- * The same, but no call takes longer than `limitMs`, or than its signal allows: a connection that was cut without a
- * word would stop a consumer for ever. A call that was given up may still have happened; then the message is known.
+ * Limits each call to `limitMs`, and to its signal: a connection that was cut silently would stop a consumer for ever.
+ * A call that was given up may still take effect; then the message is known.
  */
 export function boundedInbox(inbox: Keeping, limitMs: number, runtime: Runtime): Keeping {
   const late = () =>

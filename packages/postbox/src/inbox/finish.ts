@@ -4,14 +4,14 @@ import type { Claim } from "../relay/sending/source.js";
 import type { BaseContext, Outputs } from "../router/context.js";
 import { type Arrival, type Inbox, inboxOf } from "../store.js";
 
-/** The row that a message came from, if that was the box of its own consumer. */
+/** The row that a message came from, if it came from its own consumer's box. */
 export function claimOf({ kept, consumer }: BaseContext): Claim | undefined {
   return kept?.box === inboxOf(consumer) ? (kept as Claim) : undefined;
 }
 
 /**
- * Handles what came out of the box, and takes it out in the same transaction. Last of all: until then its lane may be
- * lost, and whoever has it would wait for this handler.
+ * Handles a message from the box, and removes it in the same transaction. Last, since the removal locks its lane, and
+ * another relay that takes the lane over would wait for this handler.
  */
 export async function finish<Tx>(
   inbox: Inbox<Tx>,

@@ -5,37 +5,37 @@ import type { RememberOptions } from "../store.js";
 
 export interface InboxOptions {
   /**
-   * What a message is known by; two of one consumer with the same are one message. Without an answer it is parked.
-   * Defaults to its id; where ids are unique per source only, give `({ source, id }) => source + " " + id`.
+   * Identifies a message: a consumer treats two messages with the same result as one. If it returns undefined, the
+   * message is parked. Defaults to the message's id. If ids are unique per source only, use `({ source, id }) => source
+   * + " " + id`.
    */
   readonly id?: (message: Message) => string | undefined;
   /**
-   * Keeps a hash of the data: a message that comes with a known id and other data is parked and told. Defaults to
-   * false.
+   * Stores a hash of the data. A message with a known id and other data is then parked and reported. Defaults to false.
    */
   readonly detectMismatch?: boolean;
-  /** Remembers the data, too. Defaults to false. */
+  /** Stores the data, too. Defaults to false. */
   readonly storePayload?: boolean;
   /**
-   * How long an id is remembered: from its arrival, or from the message's own `time` where that is later. A message
-   * whose `time` is further back, and whose id is not remembered, is parked: it may have been handled. Must be longer
-   * than the broker may redeliver. Defaults to 30 days.
+   * How long to remember an id, counted from its arrival, or from the message's own `time` if that is later. A message
+   * whose `time` is older than this, and whose id is not remembered, is parked, since it may have been handled. Must be
+   * longer than the broker's redelivery window. Defaults to 30 days.
    */
   readonly retentionMs?: number;
-  /** How often to forget what is older than that. Defaults to 3,600,000. */
+  /** How often to delete ids that are older than that. Defaults to 3,600,000. */
   readonly cleanIntervalMs?: number;
-  /** How long a message waits for the end of another handling of the same one. Defaults to 5,000. */
+  /** How long a message waits while another delivery of it is handled. Defaults to 5,000. */
   readonly lockTimeoutMs?: number;
-  /** The longest pause between two looks at the consumer's box. Defaults to 1,000; for `durableInbox`, 100. */
+  /** The longest pause between two polls of the consumer's box. Defaults to 1,000; for `durableInbox`, 100. */
   readonly pollIntervalMs?: number;
-  /** How long what was taken from the box stays this process's without a renewal. Defaults to 15,000. */
+  /** How long this process owns lanes of the box without renewing its lease. Defaults to 15,000. */
   readonly leaseMs?: number;
-  /** What a parked message does to its key in the box: `continue` or `hold`. Defaults to `continue`. */
+  /** Whether the key of a parked message continues in the box: `continue` or `hold`. Defaults to `continue`. */
   readonly onPark?: "continue" | "hold";
 }
 
 export interface DurableInboxOptions extends InboxOptions {
-  /** How many messages are stored at once, at most. Defaults to 200. */
+  /** The most messages to store at once. Defaults to 200. */
   readonly batchSize?: number;
 }
 
@@ -61,7 +61,7 @@ const rules = {
   onPark: oneOf("continue", "hold"),
 };
 
-/** Everything decided. */
+/** The options with their defaults. */
 export type CheckedInbox = Required<DurableInboxOptions> & { readonly remember: RememberOptions };
 
 export function checkInbox(

@@ -5,13 +5,13 @@ import type { Delivery } from "../transport.js";
 import { Arrived, type ArrivedOptions } from "./arrived.js";
 
 export interface IntakeOptions extends ArrivedOptions {
-  /** Whether nothing may be stored before what came earlier. */
+  /** Whether nothing may be stored before what arrived earlier. */
   readonly inOrder: boolean;
-  /** Something was stored. */
+  /** Called when something was stored. */
   kept(): void;
 }
 
-/** Stores deliveries in the box of their consumer, in the order in which they come, and acks them then. */
+/** Stores deliveries in the box of their consumer, in order of arrival, and then acknowledges them. */
 export class Intake {
   readonly #options: IntakeOptions;
   readonly #arrived: Arrived;
@@ -26,7 +26,7 @@ export class Intake {
     this.#wake = createWake(options.runtime);
   }
 
-  /** Resolves when there is room for another. */
+  /** Resolves when there is room for another delivery. */
   async take(delivery: Delivery): Promise<void> {
     if (this.#ended) return this.#arrived.release([delivery]);
     this.#queue.push(delivery);
@@ -37,8 +37,8 @@ export class Intake {
   }
 
   /**
-   * Until `end`; what is not stored by then is given back, and from `stop` on what cannot be stored at once. A call to
-   * the store that takes until `giveUp` is given up: a stop does not wait for a store that gives no answer.
+   * Runs until `end`, and then gives back what is not stored. From `stop` on, it gives back what cannot be stored at
+   * once. It gives up on calls to the store at `giveUp`, so that a stop does not wait for a store that does not answer.
    */
   async run(stop: AbortSignal, end: AbortSignal, giveUp: AbortSignal): Promise<void> {
     const { batchSize, backoff, runtime } = this.#options;
@@ -47,7 +47,8 @@ export class Intake {
         await this.#wake.wait(end);
         continue;
       }
-      // After a failure one at a time: if one of them can never be stored, it is parked, and the others get through.
+      // After a failure one at a time, so that a message which can never be stored is parked, and the others are
+      // stored.
       const batch = this.#queue.splice(0, failures === 0 ? batchSize : 1);
       this.#makeRoom();
       const failed = await this.#store(batch, giveUp);
@@ -63,7 +64,7 @@ export class Intake {
   }
 
   /**
-   * Stores a batch and settles it. If that fails, the batch is back in the queue, to be stored `at-once` or `later`, or
+   * Stores a batch and settles it. If that fails, the batch returns to the queue, to be stored `at-once` or `later`; or
    * `over`: its only delivery was settled in another way.
    */
   async #store(
@@ -77,7 +78,7 @@ export class Intake {
     } catch (error) {
       const alone = batch.length === 1 ? (batch[0] as Delivery) : undefined;
       if (alone === undefined && error instanceof PermanentError) {
-        // One of them is the reason, and no pause mends that.
+        // One of them is the cause, and no pause would help.
         this.#queue.unshift(...batch);
         return { again: "at-once" };
       }
@@ -90,13 +91,13 @@ export class Intake {
         return { again: "over" };
       }
       telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
-      // As long as the store does not answer, they wait here, and the broker with them.
+      // While the store does not answer, they wait here, and the broker waits too.
       this.#queue.unshift(...batch);
       return { again: "later" };
     }
   }
 
-  /** Stores all of these, and settles each; or throws, and then none is settled. */
+  /** Stores all of these and settles each, or throws and settles none. */
   async #keep(batch: readonly Delivery[], giveUp: AbortSignal): Promise<void> {
     const { inbox, remember, runtime, kept } = this.#options;
     const sorted = this.#arrived.sort(batch);
@@ -113,7 +114,7 @@ export class Intake {
     for (const resolve of this.#waiters.splice(0)) resolve();
   }
 
-  /** The receiver ends when what it is handing over was taken. */
+  /** The receiver ends once its pending delivery was taken. */
   async #giveBack(): Promise<void> {
     const left = this.#queue.splice(0);
     this.#makeRoom();

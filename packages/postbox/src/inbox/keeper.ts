@@ -14,9 +14,8 @@ import { Intake, type IntakeOptions } from "./intake.js";
 import { receiveKept } from "./kept-receiver.js";
 
 /**
- * Keeps in the box of a consumer what is not handled at once, and hands it over from there. `first` says which
- * deliveries are kept before they are handled: all, or those that came before, since one of them may have ended a
- * process.
+ * Stores deliveries in the consumer's box that are not handled at once, and delivers them from there. `first` says
+ * which are stored before they are handled: all, or only redelivered ones, which may have crashed a process.
  */
 export function createKeeper<Tx>(
   store: Store<Tx>,
@@ -39,13 +38,13 @@ export function createKeeper<Tx>(
     kept: () => drainLoop.notified(),
   };
 
-  /** Of a whole topic, the types that this consumer ignores are not worth a row each. */
+  /** With a receiver of whole topics, types that this consumer ignores are not worth a row each. */
   const isIgnored = ({ message }: Delivery, handled: ReadonlySet<string>) =>
     options.onUnknownType === "ignore" && !handled.has(message.type);
 
-  /** Whether what fails is stored already. */
+  /** Whether failures are stored where the deliveries come from. */
   let stores = false;
-  /** Whether the broker can park a message that this box cannot take. */
+  /** Whether the broker can park a message that this box cannot store. */
   let brokerParks = true;
 
   return {
@@ -73,7 +72,7 @@ export function createKeeper<Tx>(
       try {
         arrival = arrivalOf({ ...delivery, consumer }, inbox);
       } catch {
-        // It has no id to be known by. The broker parks it; if it cannot, it is known by its place.
+        // It has no id. The broker parks it, or if it cannot, the message is identified by its place.
         const byPlace = brokerParks ? undefined : arrivalByPlace({ ...delivery, consumer });
         if (byPlace === undefined) return undefined;
         arrival = byPlace;
@@ -82,7 +81,7 @@ export function createKeeper<Tx>(
         try {
           return await setAside({ bounded, remember: inbox.remember, drainLoop }, arrival, verdict);
         } catch (error) {
-          // No store takes it: the broker has to.
+          // No store accepts it, so the broker has to keep it.
           if (error instanceof PermanentError) return undefined;
           telemetry({ name: "router.failed", consumer, error: PostboxError.from(error, "store-failed") });
           if (signal.aborted) throw error;
@@ -99,7 +98,7 @@ interface SettingAside extends Pick<CheckedInbox, "remember"> {
   readonly drainLoop: DrainLoop;
 }
 
-/** Sets a message aside in the box, as its verdict says; what is known already is not set aside again. */
+/** Sets a message aside in the box, as its verdict says, unless the box knows it already. */
 async function setAside(
   { bounded, remember, drainLoop }: SettingAside,
   arrival: Arrival,
@@ -112,14 +111,14 @@ async function setAside(
     return verdict;
   }
   if (remembered === "duplicate") return "known";
-  // It is not what is known, or has become too old while it was tried: nobody else has it.
+  // It differs from what is known, or has become too old while it was tried: no other process has it.
   const refusal = refusalOf(remembered, arrival);
   const text = `${refusal.message}; it had failed with: ${verdict.error.message}`;
   await bounded.setAside(arrival, { to: "parked", attempts: 1, error: storedError(text), anyway: true }, remember);
   return { to: "park", error: refusal };
 }
 
-/** Drains the box of the consumer. */
+/** Drains the consumer's box. */
 function drainLoopOf<Tx>(store: Store<Tx>, inbox: CheckedInbox, options: KeeperOptions): DrainLoop {
   const { consumer, runtime, telemetry } = options;
   const { retentionMs, cleanIntervalMs, pollIntervalMs, leaseMs } = inbox;
@@ -145,14 +144,14 @@ function drainLoopOf<Tx>(store: Store<Tx>, inbox: CheckedInbox, options: KeeperO
   });
 }
 
-/** Whatever became of it then: it may have ended a process. */
+/** Whether it was delivered before: it may have crashed a process. */
 function cameBefore({ attempt, redelivered }: Delivery): boolean {
   return redelivered === true || attempt > 1;
 }
 
 /**
- * The message is known already, or cannot be: refused for that, or its handler has committed its id with a COMMIT of
- * its own.
+ * The message is known already, or never can be: it was refused for that, or its handler committed its id with a COMMIT
+ * of its own.
  */
 const known: ReadonlySet<string> = new Set([
   "message-differs",

@@ -10,18 +10,18 @@ import type { Intake } from "./intake.js";
 const storeMs = answerMs - 1_000;
 
 export interface KeptReceiverOptions {
-  /** What arrives. */
+  /** Delivers what arrives. */
   readonly receiver: Receiver;
-  /** What is in the box of the consumer. */
+  /** Delivers what is in the consumer's box. */
   readonly source: Pick<Receiver, "receive">;
   /** Makes the intake of a run. */
   intake(): Intake;
-  /** Whether a delivery is stored before it is handled, by a consumer that handles these types. */
+  /** Whether a delivery is stored before a consumer with these handlers handles it. */
   isFirstKept(delivery: Delivery, handled: ReadonlySet<string>): boolean;
   readonly runtime: Runtime;
 }
 
-/** Receives what arrives, stores what is to be kept first, and hands over the rest with what is in the box. */
+/** Receives what arrives, stores what must be stored first, and delivers the rest together with what is in the box. */
 export async function receiveKept(
   { receiver, source, intake: makeIntake, isFirstKept, runtime }: KeptReceiverOptions,
   subscription: Subscription,
@@ -31,9 +31,9 @@ export async function receiveKept(
   const handled = new Set(subscription.events.map(({ type }) => type));
   const arrive: Subscription["deliver"] = (delivery) =>
     isFirstKept(delivery, handled) ? intake.take(delivery) : subscription.deliver(delivery);
-  // What arrives is stored as long as the receiver waits for it to be settled.
+  // Messages are stored as long as the receiver waits for their settlement.
   const [stop, end, giveUp] = [following(signal), new AbortController(), new AbortController()];
-  // As many listen as messages are stored at once: no sign of a leak.
+  // One listener for each message that is stored: Node.js would warn about a leak.
   setMaxListeners(0, giveUp.signal);
   let cancel = () => {};
   stop.signal.addEventListener("abort", () => {
@@ -55,7 +55,7 @@ export async function receiveKept(
   }
 }
 
-/** Two callbacks: as soon as both have been called, each call calls `then`. */
+/** Two callbacks: once both have been called, each further call calls `then`. */
 function bothOf(then: () => void): readonly [() => void, () => void] {
   const called = [false, false];
   const heard = (index: number) => () => {

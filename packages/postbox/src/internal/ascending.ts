@@ -1,4 +1,4 @@
-/** Puts an item into an ascending list. What mostly comes in order is put at the end, or in front of a few others. */
+/** Inserts an item into an ascending list. Efficient if items arrive mostly in order. */
 export function insertAscending<T>(list: T[], item: T, rank: (item: T) => number): void {
   let [low, high] = [0, list.length];
   const own = rank(item);

@@ -1,8 +1,8 @@
 import { type Runtime, sleep } from "./runtime.js";
 
 /**
- * Runs `task` for any number of calls: at once for the first, and once more for all that come while it runs or within
- * `restMs` of its start. Never twice at a time. `task` must not reject.
+ * Runs `task` at once for the first call, and once more for all calls that follow while it runs or within `restMs` of
+ * its start. Never twice at a time. `task` must not reject.
  */
 export function coalesced(task: () => Promise<void>, restMs: number, runtime: Runtime): () => void {
   let wanted = false;

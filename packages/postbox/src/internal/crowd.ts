@@ -1,17 +1,17 @@
-/** Where something is in its crowd, which sets it; -1 in none. */
+/** A member knows its place in its crowd, which sets it; -1 if it is in none. */
 export interface Member {
   place: number;
 }
 
 /**
- * Things that come and go by the thousand, each in one crowd at a time. A Set or Map would do, but not for the garbage
- * collector: each time that one has grown over what was deleted from it, its old table keeps alive what it held until
- * the next full collection.
+ * A set of members that come and go by the thousand, each in one crowd at a time. A Set or Map would burden the garbage
+ * collector: each time it grows beyond its deleted entries, the old table keeps its contents alive until the next full
+ * collection.
  */
 export interface Crowd<T extends Member> extends Iterable<T> {
   readonly size: number;
   add(member: T): void;
-  /** A member, once. */
+  /** Removes a member, once. */
   remove(member: T): void;
 }
 

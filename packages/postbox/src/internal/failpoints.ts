@@ -1,6 +1,6 @@
 /**
- * Places where a crash is interesting, each named after what has just happened.
- * Crash tests walk through the whole list, so a new entry is tested from the day it is written.
+ * Places where a crash is interesting, each named after what has just happened. Crash tests go through the whole list,
+ * so a new entry is tested from the start.
  */
 export const failpoints = [
   "outbox.appended",

@@ -1,5 +1,6 @@
 /**
- * A signal that is aborted when another one is, or before. Abort it in the end: until then the other one knows of it.
+ * A signal that is aborted together with another one, or earlier. Abort it when done: until then the other signal
+ * refers to it.
  */
 export interface Following {
   readonly signal: AbortSignal;

@@ -4,9 +4,9 @@ import * as crypto from "node:crypto";
 export const laneCount = 64;
 
 /**
- * The lane of a message: the first byte of SHA-256 of its key, or of its id where it has no key, modulo the
- * number of lanes. It must never change, and whoever appends by other means (SQL) must follow it: the rows of one key
- * keep their order only within one lane.
+ * The lane of a message: the first byte of the SHA-256 of its key, or of its id if it has no key, modulo the number of
+ * lanes. It must never change, and other ways to append (SQL) must compute the same: the rows of a key keep their order
+ * only within one lane.
  */
 export function laneOf(keyOrId: string): number {
   const known = lanes.get(keyOrId);
@@ -17,15 +17,15 @@ export function laneOf(keyOrId: string): number {
   return lane;
 }
 
-/** Hashing is the most expensive step of an append on this side, and keys come again. */
+/** A cache: hashing is the most expensive step of an append in this process, and keys repeat. */
 const lanes = new Map<string, number>();
 const mostKnown = 4096;
 
-/** In one call where there is one (Node 20.12): each message needs it. */
+/** In one call, if Node.js has it (20.12): each message needs it. */
 const sha256: (text: string) => Buffer =
   typeof crypto.hash === "function"
     ? (text) => crypto.hash("sha256", text, "buffer")
     : (text) => crypto.createHash("sha256").update(text, "utf8").digest();
 
-/** How often a relay renews its lease before that would expire. */
+/** How many times a relay renews its lease before the lease would expire. */
 export const renewalsPerLease = 3;

@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 
-/** Where a message comes from: what every message published meanwhile carries on. */
+/** The origin of a message, which every message that it leads to carries on. */
 export type Lineage = {
   readonly correlationid: string;
   readonly causationid: string;
@@ -9,8 +9,8 @@ export type Lineage = {
 const scopes = new AsyncLocalStorage<{ lineage: Lineage | undefined }>();
 
 /**
- * `lineage` is current as long as `work` runs, and not in what outlives it: a timer, or a connection that is made on
- * first use and kept, has little to do with the message that happened to start it.
+ * Sets `lineage` while `work` runs. It does not apply to what outlives `work`, such as a timer or a connection that is
+ * opened on first use: that has little to do with the message that started it.
  */
 export async function withLineage<R>(lineage: Lineage, work: () => Promise<R>): Promise<R> {
   const scope: { lineage: Lineage | undefined } = { lineage };

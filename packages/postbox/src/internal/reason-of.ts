@@ -1,8 +1,8 @@
 import { soundError } from "./sound-error.js";
 
 /**
- * What was thrown, for a text of ours: without the code `unknown`, which says nothing. A connection that several
- * addresses refused has no text.
+ * The text of whatever was thrown, without the code `unknown`, which says nothing. An error of a connection that
+ * several addresses refused has no text, so its code is used.
  */
 export function reasonOf(thrown: unknown): string {
   const error = soundError(thrown);

@@ -1,11 +1,11 @@
 import type { Failpoint } from "./failpoints.js";
 
 /**
- * Time, chance and failpoints: everything outside the program that a decision of the library depends on.
- * Whoever passes another one (the simulation, tests) decides every interleaving.
+ * Time, randomness and failpoints: everything outside of the program that the library's decisions depend on. The
+ * simulation and tests replace it, to control every interleaving.
  */
 export interface Runtime {
-  /** Wall clock in milliseconds since 1970. Never used for leases or due times: those are the database's. */
+  /** Wall clock in milliseconds since 1970. Never used for leases or due times, which use the database's clock. */
   now(): number;
   /** A clock that never goes back, in milliseconds from an arbitrary start. */
   monotonic(): number;
@@ -15,11 +15,11 @@ export interface Runtime {
   randomBytes(count: number): Uint8Array;
   /** Runs `task` once after `ms`; the result cancels it. */
   schedule(task: () => void, ms: number): () => void;
-  /** Called right after what its name says has happened, where a crash would be interesting. Absent in production. */
+  /** Called right after the named step, where a crash would be interesting. Absent in production. */
   failpoint?(name: Failpoint): Promise<void> | void;
 }
 
-/** Timers hold at most 2^31 - 1 ms and fire at once beyond that; a later time is as good as never for a process. */
+/** Timers hold at most 2^31 - 1 ms, and fire at once beyond that. For a process, a later time is as good as never. */
 export const longestTimerMs = 0x7fffffff;
 
 const systemRuntime: Runtime = {
@@ -33,12 +33,12 @@ const systemRuntime: Runtime = {
   },
 };
 
-/** The system's time and chance, with whatever `own` puts in their place. */
+/** The system's time and randomness, with the replacements in `own`. */
 export function runtimeWith(own: Partial<Runtime> = {}): Runtime {
   return { ...systemRuntime, ...own };
 }
 
-/** Resolves after `ms`, or at once when the signal is aborted; stopping is not a failure. */
+/** Resolves after `ms`, or at once when the signal is aborted: a stop is no failure. */
 export function sleep(runtime: Runtime, ms: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted) return Promise.resolve();
   return new Promise((resolve) => {

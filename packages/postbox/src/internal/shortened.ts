@@ -1,4 +1,4 @@
-/** A text of at most so many characters, with an ellipsis for what is cut off; never half of a surrogate pair. */
+/** Cuts a text to a number of characters, with an ellipsis; never within a surrogate pair. */
 export function shortened(text: string, length: number): string {
   if (text.length <= length) return text;
   const cut = text.slice(0, length - 1);

@@ -1,16 +1,17 @@
 import { ConfigError } from "../errors.js";
 
-/** `start` and `stop` for something that has `run(signal)`: at most one run at a time, and `stop` waits for its end. */
+/** Implements `start` and `stop` with `run(signal)`: at most one run at a time; `stop` waits for its end. */
 export interface StartStop<Args extends readonly unknown[]> {
   /**
-   * Resolves to true when it runs, and to false if it was stopped before it did. Rejects if the run fails before that;
-   * if nobody awaits it, telemetry reports the failure and the process goes on. Throws at once if it runs already.
+   * Resolves to true when it runs, and to false if it was stopped first. Rejects if the run fails before that; if the
+   * caller does not await it, telemetry reports the failure, and the process goes on. Throws at once if it runs
+   * already.
    */
   start(...args: Args): Promise<boolean>;
   stop(): Promise<void>;
 }
 
-/** `run` calls `ready` as soon as it does what it is for. */
+/** `run` calls `ready` once it works. */
 export function startStop<Args extends readonly unknown[]>(
   name: string,
   run: (signal: AbortSignal, ready: () => void, ...args: Args) => Promise<void>,
@@ -27,7 +28,7 @@ export function startStop<Args extends readonly unknown[]>(
         ready = () => resolve(!controller.signal.aborted);
       });
       const started = { controller, ended: run(controller.signal, ready, ...args), over: false };
-      // A run that fails tells telemetry, and whoever waits for its start or calls stop(); it must not end the process.
+      // Telemetry, an awaited start and `stop()` report a failed run; it must not end the process.
       const over = () => {
         started.over = true;
       };

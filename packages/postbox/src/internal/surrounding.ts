@@ -6,13 +6,16 @@ interface Scope {
   readonly outer: Scope | undefined;
 }
 
-/** One for all: before Node.js 24, each that was ever used makes every promise of the process dearer, for good. */
+/**
+ * One for all: before Node.js 24, each AsyncLocalStorage that was ever used slows down every promise of the process for
+ * good.
+ */
 const scopes = new AsyncLocalStorage<Scope>();
 
-/** A value that surrounds everything that a function awaits or starts. */
+/** A value that is visible to everything that a function awaits or starts. */
 export interface Surrounding<T> {
   run<R>(value: T, work: () => R): R;
-  /** The innermost one; undefined outside of any. */
+  /** The innermost value; undefined outside of any. */
   get(): T | undefined;
 }
 

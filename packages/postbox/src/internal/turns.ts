@@ -1,6 +1,6 @@
-/** One at a time, in the order of asking. */
+/** Lets callers in one at a time, in order of arrival. */
 export interface Turns {
-  /** Resolves when it is the caller's turn, with what ends it; to end it again does nothing. */
+  /** Resolves when it is the caller's turn, to a function that ends the turn. Ending it again has no effect. */
   enter(): Promise<() => void>;
 }
 

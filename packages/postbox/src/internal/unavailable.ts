@@ -1,7 +1,7 @@
 import { PostboxError } from "../errors.js";
 import { reasonOf } from "./reason-of.js";
 
-/** The error for a database that cannot be reached: nothing is wrong with any message, and no attempt is counted. */
+/** The error for an unreachable database. No message is at fault, and no attempt is counted. */
 export function unavailable(storeName: string, error: unknown): PostboxError {
   if (error instanceof PostboxError) return error;
   const text =

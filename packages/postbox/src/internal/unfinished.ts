@@ -1,44 +1,44 @@
 import { PostboxError } from "../errors.js";
 
-/** What is under way in a transaction. */
+/** What is in progress in a transaction. */
 interface UnderWay<Tx = unknown> {
   readonly tx: Tx;
   readonly publishes: Set<Promise<unknown>>;
   readonly library: Noticing<Tx> | undefined;
 }
 
-/** What is needed of a `TransactionLibrary`. */
+/** The part of a `TransactionLibrary` that is needed here. */
 interface Noticing<Tx> {
   refuseUnawaited?(tx: Tx): Promise<void> | undefined;
 }
 
-/** Of each transaction that `withAllFinished` runs, by its handle. */
+/** The transactions that `withAllFinished` runs, by their handles. */
 const transactions = new WeakMap<object, UnderWay>();
 
 /**
- * Runs a publish into a transaction, which must not end before it. In a transaction that its user has opened, nothing
- * can wait for it: if it is not awaited and fails, that is an unhandled rejection, which Node.js tells.
+ * Runs a publish into a transaction, which must not end before it. In a transaction that the user opened, nothing can
+ * wait for it: if it is not awaited and fails, Node.js reports an unhandled rejection.
  */
 export function unfinishedIn<R>(tx: unknown, work: () => Promise<R>): Promise<R> {
   const running = transactions.get(tx as object)?.publishes;
   if (running === undefined) return work();
-  // Its rejection is not handled here: if the user does not await it, Node.js must report it, or the message would be
-  // lost silently.
+  // Not handled here: if the user does not await it, Node.js must report its failure, or the message would be lost
+  // silently.
   const publishing: Promise<R> = work().finally(() => void running.delete(publishing));
   running.add(publishing);
   return publishing;
 }
 
 /**
- * Runs the function of a transaction. Publishes that it did not wait for are waited for here, so that none is written
- * behind its ROLLBACK; and if there were any, it fails with `not-awaited`.
+ * Runs the function of a transaction. If publishes are still in progress when it returns, it waits for them, so that
+ * none is written after the ROLLBACK, and fails with `not-awaited`.
  */
 export function withAllFinished<Tx, R>(tx: Tx, work: (tx: Tx) => Promise<R>, library?: Noticing<Tx>): Promise<R> {
   const underWay: UnderWay<Tx> = { tx, publishes: new Set(), library };
   transactions.set(tx as object, underWay as UnderWay);
-  // A handle may be used again, as a client of a pool is, for a transaction that its user opens.
+  // A handle, such as a client of a pool, may be used again for a transaction that its user opens.
   const over = () => void transactions.delete(tx as object);
-  // By hand, since this is done for every message that is handled, and each promise costs more than all else here.
+  // By hand, since this runs for every message that is handled, and each promise costs more than all else here.
   return work(tx).then(
     (result) => {
       if (underWay.publishes.size > 0) return refuse(underWay).finally(over);
@@ -54,8 +54,8 @@ export function withAllFinished<Tx, R>(tx: Tx, work: (tx: Tx) => Promise<R>, lib
 }
 
 /**
- * Rejects with `not-awaited` if a publish into the transaction, or a statement of it, is still under way; undefined if
- * nothing is.
+ * Rejects with `not-awaited` if a publish into the transaction, or a statement of it, is still in progress; undefined
+ * if none is.
  */
 export function refuseUnfinished(tx: unknown): Promise<void> | undefined {
   const underWay = typeof tx === "object" && tx !== null ? transactions.get(tx) : undefined;

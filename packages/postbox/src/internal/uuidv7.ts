@@ -1,13 +1,13 @@
 import type { Runtime } from "./runtime.js";
 
-/** Of each id: two bytes for where to start counting, and eight that make it unique. */
+/** Random digits per id: two bytes for the start of the counter, and eight that make it unique. */
 const randomDigits = 20;
-/** Asking for a few bytes costs as much as asking for many. */
+/** Few random bytes cost as much as many. */
 const idsAtOnce = 256;
 
 /**
- * A generator of UUIDv7 strings that strictly increase within it, even when the wall clock stands still or steps back:
- * the 12 bits after the timestamp count within a millisecond, and run over into the timestamp.
+ * A generator of UUIDv7 strings that strictly increase, even if the wall clock stands still or steps back: the 12 bits
+ * after the timestamp count within a millisecond, and overflow into the timestamp.
  */
 export function uuidv7Generator(runtime: Runtime): () => string {
   let lastMs = 0;
@@ -24,7 +24,7 @@ export function uuidv7Generator(runtime: Runtime): () => string {
     const now = runtime.now();
     if (now > lastMs) {
       lastMs = now;
-      // Half the range is left for counting up, so that ids of several processes still differ in their first bits.
+      // Half of the range is left for counting, so that ids of several processes still differ in their first bits.
       sequence = Number.parseInt(digits.slice(0, 4), 16) & 0x7ff;
     } else if (++sequence > 0xfff) {
       lastMs++;

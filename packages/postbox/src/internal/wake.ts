@@ -1,13 +1,19 @@
 import type { Runtime } from "./runtime.js";
 
-/** Lets a loop sleep until it is woken, or until its time is up. A call that comes before the sleep is not lost. */
+/** Lets a loop sleep until it is woken, or for a time. A wake-up before the sleep is not lost. */
 export interface Wake {
   wake(): void;
-  /** Resolves when woken since the last wait, after `ms` where given, or when the signal is aborted. One at a time. */
+  /**
+   * Resolves when it was woken since the last wait, after `ms` if given, or when the signal is aborted. One wait at a
+   * time.
+   */
   wait(signal: AbortSignal, ms?: number): Promise<void>;
 }
 
-/** Without a controller for each sleep: aborting one makes an exception with its stack, thousands of times a second. */
+/**
+ * Without an AbortController for each sleep: aborting one creates an exception with its stack, thousands of times a
+ * second.
+ */
 export function createWake(runtime: Runtime): Wake {
   let woken = false;
   let rouse: (() => void) | undefined;

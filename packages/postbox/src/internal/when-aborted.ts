@@ -4,13 +4,12 @@ interface Waiting extends Member {
   task(): void;
 }
 
-/** Who waits for each signal. */
+/** The tasks that wait for each signal. */
 const crowds = new WeakMap<AbortSignal, Crowd<Waiting>>();
 
 /**
- * Calls `task` when the signal is aborted, or at once if it is, unless the function that it returns is called before.
- * For signals that outlive many waits: to add and remove a listener for each costs more, and leaves more to the garbage
- * collector.
+ * Calls `task` when the signal is aborted, or at once if it is already, unless the returned function is called first.
+ * For signals that outlive many waits: a listener for each would cost more, and leave more to the garbage collector.
  */
 export function whenAborted(signal: AbortSignal, task: () => void): () => void {
   if (signal.aborted) {
@@ -21,7 +20,7 @@ export function whenAborted(signal: AbortSignal, task: () => void): () => void {
   const waiting = { place: -1, task };
   crowd.add(waiting);
   return () => {
-    // The signal has been aborted meanwhile, or this was called before.
+    // False if the signal has been aborted meanwhile, or this was called before.
     if (waiting.place !== -1) crowd.remove(waiting);
   };
 }
@@ -31,7 +30,7 @@ function crowdOf(signal: AbortSignal): Crowd<Waiting> {
   crowds.set(signal, crowd);
   const abort = () => {
     for (const waiting of crowd) {
-      // One task may have canceled another.
+      // One task may have cancelled another.
       if (waiting.place === -1) continue;
       crowd.remove(waiting);
       waiting.task();

@@ -1,8 +1,8 @@
 import type { Runtime } from "./runtime.js";
 
 /**
- * The result of `work`, unless `ms` pass first: then it rejects with `late()`, and what `work` does afterwards is
- * ignored. `work` is told through its signal, which is also aborted when `outer` is, with that one's reason.
+ * The result of `work`, unless `ms` pass first: then it rejects with `late()`, and the result is ignored. The signal
+ * that `work` gets is aborted then, and when `outer` is aborted, with its reason.
  */
 export async function withTimeout<R>(
   runtime: Runtime,
@@ -21,7 +21,7 @@ export async function withTimeout<R>(
   outer?.addEventListener("abort", follow, { once: true });
   if (outer?.aborted) follow();
   try {
-    // Also work that throws at once must take part in the race: whoever loses it is listened to, and ends no process.
+    // Work that throws synchronously must take part in the race too, so that its error is handled.
     return await Promise.race([aborted, (async () => work(signal))()]);
   } finally {
     cancelTimer();

@@ -15,7 +15,10 @@ const contextAttributes = new Set([
   "data_base64",
 ]);
 
-/** Legal names of extensions, which others may use; in ours they are more likely a field in the wrong place. */
+/**
+ * Legal names of extensions, which other producers may use. In our own messages they are more likely fields in the
+ * wrong place.
+ */
 const fieldsBesideTheEvent = new Set(["topic", "key", "headers"]);
 
 const reservedHeader = new RegExp(reservedHeaders, "i");
@@ -30,10 +33,10 @@ const controlCharacter = /[\u0000-\u001f\u007f-\u009f\ufdd0-\ufdef\ufffe\uffff]/
 const loneSurrogate = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 
 const isoLength = "2026-01-31T12:00:00.000Z".length;
-/** Nearly all texts match this, and then need no other check of their characters. */
+/** Nearly all texts match this, and need no other check of their characters. */
 const printableAscii = /^[ -~]+$/;
 
-/** In bytes of UTF-8. Broker and index limits with room to spare: an AMQP short string holds 255 bytes. */
+/** In bytes of UTF-8. Well below the limits of brokers and indexes: an AMQP short string holds 255 bytes. */
 export const attributeBytes = {
   id: 255,
   type: 255,
@@ -59,7 +62,7 @@ export function normaliseTime(time: Date | string, path = "time"): string {
   return text;
 }
 
-/** Throws unless every store and transport can carry this message as it is. The error names its type. */
+/** Throws unless every store and transport can carry this message as it is. The error names the message's type. */
 export function checkMessage(message: Message, maxMessageBytes: number, foreign: boolean): void {
   checkText("type", message.type, attributeBytes.type);
   try {
@@ -105,7 +108,7 @@ function checkSize(message: Message, maxMessageBytes: number): void {
   }
 }
 
-/** The bytes of attributes, headers and data together; what `maxMessageBytes` bounds. */
+/** The bytes of attributes, headers and data together, which `maxMessageBytes` limits. */
 export function messageBytes(message: Message): number {
   let size = message.data.byteLength;
   for (const value of [message.id, message.source, message.type, message.topic, message.datacontenttype]) {
@@ -184,7 +187,7 @@ function invalid(path: string, why: string, advice: string): Fault {
   return new Fault(path, why, advice);
 }
 
-/** What is wrong with one attribute. */
+/** A fault of one attribute. */
 class Fault extends PostboxError {
   readonly why: string;
   readonly advice: string;

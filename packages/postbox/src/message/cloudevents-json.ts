@@ -3,7 +3,7 @@ import { isJson } from "./codec.js";
 import { elementsOf, hasMoreMembersThan, membersOf } from "./json-slices.js";
 import { createMessage, type Extensions, type ExtensionValue, type Message } from "./message.js";
 
-/** What the JSON form has no place for: it travels beside the event, in the transport's own headers. */
+/** What the JSON form has no place for: it is carried beside the event, in the transport's own headers. */
 export interface BesideTheEvent {
   /** Defaults to the type before its last dot. */
   readonly topic?: string;
@@ -14,7 +14,7 @@ export interface BesideTheEvent {
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** `application/cloudevents+json`. JSON data is embedded byte for byte, never parsed and written anew. */
+/** `application/cloudevents+json`. JSON data is embedded byte for byte, never parsed and written again. */
 export function toCloudEventJson(message: Message): string {
   const { specversion, id, source, type, subject, time, datacontenttype, dataschema, extensions, key } = message;
   const attributes = { ...extensions, specversion, id, source, type, subject, time, datacontenttype, dataschema };
@@ -28,13 +28,13 @@ export function toCloudEventBatchJson(messages: readonly Message[]): string {
   return `[${messages.map(toCloudEventJson).join(",")}]`;
 }
 
-/** Reads one structured event. What is no CloudEvents 1.0 JSON throws a `PermanentError`. */
+/** Reads one structured event. Throws a `PermanentError` if it is no CloudEvents 1.0 JSON. */
 export function fromCloudEventJson(text: string, beside: BesideTheEvent = {}): Message {
   checkMembers(text);
   return readEvent(text, parse(text), beside);
 }
 
-/** Reads a batch. One bad event fails the whole call: a batch is one unit on the wire. */
+/** Reads a batch. One invalid event fails the whole call: a batch is one unit on the wire. */
 export function fromCloudEventBatchJson(text: string, beside: BesideTheEvent = {}): Message[] {
   const events = parse(text);
   if (!Array.isArray(events)) throw notCloudEvent("a batch is a JSON array");
@@ -47,13 +47,14 @@ export function fromCloudEventBatchJson(text: string, beside: BesideTheEvent = {
 function dataMember(message: Message): string {
   if (isJson(message.datacontenttype)) {
     const text = utf8(message.data);
-    // Bytes that only claim to be JSON must not break the envelope around them; space around a value would get lost.
+    // Bytes that only claim to be JSON must not break the envelope around them. White space around a value would be
+    // lost.
     if (text !== undefined && isJsonText(text) && !/^\s|\s$/.test(text)) return `"data":${text}`;
   }
   return `"data_base64":"${Buffer.from(message.data).toString("base64")}"`;
 }
 
-/** An object with a million members takes the engine seconds to read, and longer to copy. */
+/** An object with a million members takes the engine seconds to parse, and longer to copy. */
 function checkMembers(text: string): void {
   if (hasMoreMembersThan(text, mostMembers)) throw notCloudEvent(`it has more than ${mostMembers} members`);
 }
@@ -93,13 +94,13 @@ function readEvent(text: string, event: unknown, beside: BesideTheEvent): Messag
 function dataBytes(text: string, data: unknown, base64: unknown, contentType: string): Uint8Array | undefined {
   if (base64 !== undefined && base64 !== null) {
     const bytes = Buffer.from(String(base64), "base64");
-    // Buffer skips over what is no base64; what was base64 comes out the same again.
+    // Buffer skips invalid characters, so only valid base64 encodes to the same text again.
     if (bytes.toString("base64") !== base64) throw notCloudEvent("data_base64 is not base64");
     return bytes;
   }
   if (data === undefined) return undefined;
   if (typeof data === "string" && !isJson(contentType)) return Buffer.from(data, "utf8");
-  // The member's own text, so that 1.0, large numbers and the order of keys come out as they came in.
+  // The member's own text, so that 1.0, large numbers and the order of keys stay as they are.
   return Buffer.from(membersOf(text).get("data") as string, "utf8");
 }
 

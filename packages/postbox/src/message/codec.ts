@@ -2,7 +2,7 @@ import { PermanentError, PostboxError } from "../errors.js";
 import type { OptionRule } from "../options.js";
 import { jsonCodec } from "./json-codec.js";
 
-/** Turns data into bytes and back, for one content type. Must not depend on anything but its argument. */
+/** Encodes and decodes data of one content type. Must depend on nothing but its argument. */
 export interface Codec<Data = unknown> {
   /** For example `application/json`. Parameters such as `; charset=utf-8` are ignored when a codec is looked up. */
   readonly contentType: string;
@@ -10,7 +10,7 @@ export interface Codec<Data = unknown> {
   decode(bytes: Uint8Array): Data;
 }
 
-/** Of the options that take codecs. */
+/** The rule of options that take codecs. */
 export const codecList: OptionRule = {
   expected: "an array of codecs, each with contentType, encode and decode",
   test: (value) => Array.isArray(value) && value.every(isCodec),
@@ -25,11 +25,11 @@ function isCodec(value: unknown): boolean {
 export interface Codecs {
   encode(contentType: string, data: unknown): Uint8Array;
   decode(contentType: string, bytes: Uint8Array): unknown;
-  /** These before all others. The same list gives the same codecs again. */
+  /** The same, but these take precedence. The same list returns the same codecs. */
   preferring(own: readonly Codec[]): Codecs;
 }
 
-/** Bytes in, the same bytes out. */
+/** Bytes, unchanged. */
 const bytesCodec: Codec = {
   contentType: "application/octet-stream",
   encode(data) {
@@ -41,7 +41,10 @@ const bytesCodec: Codec = {
   decode: (bytes) => bytes,
 };
 
-/** The built-in codecs (JSON, also for `text/json` and every `+json` type, and bytes) with `more` beside or instead of them. */
+/**
+ * The built-in codecs (JSON, also for `text/json` and every `+json` type, and bytes), with `more` added or replacing
+ * them.
+ */
 export function createCodecs(more: readonly Codec[] = []): Codecs {
   return codecsFrom(finder([bytesCodec, jsonCodec, ...more]));
 }
@@ -92,7 +95,7 @@ function codecsFrom(find: Find): Codecs {
   return codecs;
 }
 
-/** Whether data of this type is a JSON text. */
+/** Whether data of this type is JSON text. */
 export function isJson(contentType: string): boolean {
   const bare = bareType(contentType);
   return bare === "application/json" || bare === "text/json" || bare.endsWith("+json");

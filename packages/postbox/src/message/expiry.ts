@@ -2,8 +2,8 @@ import { PermanentError } from "../errors.js";
 import type { Message } from "./message.js";
 
 /**
- * How many ms are left until a message is worthless, by the clock `now`; Infinity for one that never is. The moment was set
- * by another host's clock.
+ * How many ms are left until a message expires, by the clock `now`; Infinity if it never does. Another host's clock set
+ * the expiry.
  */
 export function lifeLeftMs({ extensions: { expirytime } }: Message, now: number): number {
   return expirytime === undefined ? Number.POSITIVE_INFINITY : Date.parse(expirytime) - now;

@@ -3,13 +3,13 @@ import type { Codec } from "./codec.js";
 
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
-/** Deeper than any message that was meant so, and as deep as other languages' parsers go. */
+/** Deeper than any intended message, and as deep as the parsers of other languages go. */
 const deepest = 1000;
 
 /**
- * JSON that never changes a value silently: what would come back different on the other side
- * (`undefined`, NaN, BigInt, invalid dates, Map and other instances of classes, cycles …) throws `data-invalid` with
- * its path. Valid dates and other objects with `toJSON` are written as that returns. No data at all is no bytes.
+ * JSON that never changes a value silently: what would arrive as something else (`undefined`, NaN, BigInt, invalid
+ * dates, Map and other class instances, cycles …) throws `data-invalid` with its path. Valid dates and other objects
+ * with `toJSON` are written as `toJSON` returns. No data is no bytes.
  */
 export const jsonCodec: Codec = {
   contentType: "application/json",
@@ -43,7 +43,7 @@ function checkObject(value: object, path: string, above: object[]): void {
   if (above.includes(value)) throw lossy(path, "refers back to an object that contains it");
   if (above.length === deepest) throw lossy("data", `is nested over ${deepest} deep`, "flatten it");
   if (value instanceof Date && Number.isNaN(value.getTime())) throw lossy(path, "is an invalid Date");
-  // Before toJSON: that of a Buffer makes something else of it.
+  // Before toJSON, since that of a Buffer returns something else.
   if (ArrayBuffer.isView(value)) throw lossy(path, `is a ${nameOf(value)}, which JSON does not keep`);
   above.push(value);
   if ("toJSON" in value && typeof value.toJSON === "function") {
@@ -59,7 +59,7 @@ function checkObject(value: object, path: string, above: object[]): void {
 }
 
 function checkArray(value: readonly unknown[], path: string, above: object[]): void {
-  // Not forEach: it would skip the holes of a sparse array, which JSON fills with null.
+  // Not forEach, which would skip the holes of a sparse array, which JSON fills with null.
   for (let index = 0; index < value.length; index++) check(value[index], `${path}[${index}]`, above);
   if (Object.keys(value).length > value.length) throw lossy(path, "is an array with other keys, which JSON drops");
 }
@@ -71,7 +71,7 @@ function checkMembers(value: object, path: string, above: object[]): void {
   for (const [key, inner] of Object.entries(value)) check(inner, `${path}${member(key)}`, above);
 }
 
-/** No instance of a class, whose private fields, getters and prototype would be lost; of whatever realm. */
+/** Whether it is no class instance, whose private fields, getters and prototype would be lost; of any realm. */
 function isPlain(value: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;

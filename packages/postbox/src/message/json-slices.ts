@@ -3,7 +3,10 @@
  * `membersOf` and `elementsOf` expect a text that JSON.parse has accepted already; that is why so little of JSON is checked here.
  */
 
-/** Whether a JSON object has more members than `most`, those of its values not counted. Takes any text, and reads no further than it has to. */
+/**
+ * Whether a JSON object has more members than `most`, not counting those of its values. Takes any text, and reads no
+ * more of it than necessary.
+ */
 export function hasMoreMembersThan(text: string, most: number): boolean {
   // A member with its comma takes five characters.
   if (text.length < 5 * most) return false;
@@ -22,7 +25,7 @@ export function hasMoreMembersThan(text: string, most: number): boolean {
 
 const [quote, comma, backslash, openBracket, closeBracket, openBrace, closeBrace] = [34, 44, 92, 91, 93, 123, 125];
 
-/** The text of each member's value of a JSON object. Of a repeated name the last counts, as in JSON.parse. */
+/** The text of each member's value of a JSON object. The last one of a repeated name counts, as in JSON.parse. */
 export function membersOf(text: string): ReadonlyMap<string, string> {
   const members = new Map<string, string>();
   let at = skipSpace(text, text.indexOf("{") + 1);

@@ -5,11 +5,11 @@ import { topicOfType } from "./topic.js";
 export type ExtensionValue = string | number | boolean;
 
 /**
- * CloudEvents extension attributes. Names are lower-case letters and digits, at most 20.
- * `partitionkey` is not among them: it is how a message's `key` is spelt on the wire.
+ * CloudEvents extension attributes. Names are lower-case letters and digits, at most 20. `partitionkey` is not among
+ * them: it carries a message's `key` on the wire.
  */
 export interface Extensions {
-  /** The same for everything that follows from one request. */
+  /** The same for all messages that one request leads to. */
   readonly correlationid?: string;
   /** The id of the message whose handling led to this one. */
   readonly causationid?: string;
@@ -24,8 +24,8 @@ export interface Extensions {
 }
 
 /**
- * One message: a CloudEvents 1.0 envelope, where it goes, and its data as bytes, exactly as they travel.
- * Immutable. `id` never changes through retries, relays and replays.
+ * One message: a CloudEvents 1.0 envelope, its topic, and its data as bytes, exactly as sent. Immutable. Its `id` never
+ * changes through retries, relays and replays.
  */
 export interface Message {
   readonly specversion: "1.0";
@@ -33,28 +33,29 @@ export interface Message {
   readonly source: string;
   readonly type: string;
   readonly subject?: string;
-  /** RFC 3339, kept as text so that a foreign producer's precision survives. Ours always have one. */
+  /** RFC 3339, kept as text to preserve another producer's precision. Our own messages always have a time. */
   readonly time?: string;
   readonly datacontenttype: string;
   readonly dataschema?: string;
   readonly extensions: Extensions;
-  /** Free-form text beside the event, for what is no legal extension name (`idempotency_key`, `x-source`). */
+  /** Text beside the event, for names that are no legal extension names (`idempotency_key`, `x-source`). */
   readonly headers: Readonly<Record<string, string>>;
-  /** Where the message goes. */
+  /** Where the message is sent. */
   readonly topic: string;
-  /** Messages with the same key keep their order. Without a key there is no order to keep. */
+  /** Messages with the same key keep their order. Messages without a key have no order. */
   readonly key?: string;
-  /**
-   * Not to be sent before this moment; RFC 3339. It is for the outbox and does not travel: what a sender gets has none.
-   */
+  /** The message is not sent before this moment; RFC 3339. For the outbox only: a sender's messages have none. */
   readonly deliverAt?: string;
-  /** Until it is due, a later message of the same type and schedule key replaces it. Like `deliverAt`, it does not travel. */
+  /**
+   * Until the message is due, a later one of the same type and schedule key replaces it. For the outbox only, like
+   * `deliverAt`.
+   */
   readonly scheduleKey?: string;
-  /** Empty when the event has no data. */
+  /** Empty if the event has no data. */
   readonly data: Uint8Array;
 }
 
-/** What `createMessage` makes a message of. */
+/** The input of `createMessage`. */
 export interface MessageInput {
   readonly type: string;
   readonly source: string;
@@ -69,7 +70,7 @@ export interface MessageInput {
   /** Defaults to the type before its last dot. */
   readonly topic?: string | undefined;
   readonly key?: string | undefined;
-  /** Only an outbox can wait for it. Defaults to at once. */
+  /** Only an outbox can wait. Defaults to at once. */
   readonly deliverAt?: Date | string | undefined;
   /** Only together with `deliverAt`. Defaults to none: nothing replaces it. */
   readonly scheduleKey?: string | undefined;
@@ -77,10 +78,10 @@ export interface MessageInput {
 }
 
 export interface MessageLimits {
-  /** Attributes, headers and data together. Defaults to 1 MiB, which every broker takes as it is installed. */
+  /** The limit of attributes, headers and data together. Defaults to 1 MiB, which every broker accepts by default. */
   readonly maxMessageBytes?: number;
   /**
-   * Made by somebody else: what CloudEvents allows in extensions is accepted, also what ours may not have (long names,
+   * Made by another producer: accepts extensions that CloudEvents allows and our own messages may not have (long names,
    * names of fields beside the event, empty values).
    */
   readonly foreign?: boolean;
@@ -89,8 +90,8 @@ export interface MessageLimits {
 const defaultMaxMessageBytes = 1024 * 1024;
 
 /**
- * Makes a message, or throws `message-invalid` or `message-too-large` with the path of the fault:
- * what this returns, every store and transport can carry.
+ * Makes a message, or throws `message-invalid` or `message-too-large` with the path of the fault. Every store and
+ * transport can carry the result.
  */
 export function createMessage(input: MessageInput, limits: MessageLimits = {}): Message {
   const { subject, time, dataschema, deliverAt, scheduleKey } = input;
@@ -103,7 +104,7 @@ export function createMessage(input: MessageInput, limits: MessageLimits = {}): 
     datacontenttype: input.datacontenttype ?? "application/json",
     extensions: extensionsOf(input.extensions),
     headers: input.headers === undefined ? nothing : Object.freeze({ ...input.headers }),
-    // Without a type, `checkMessage` says so.
+    // `checkMessage` reports a missing type.
     topic: input.topic ?? topicOfType(String(input.type ?? "")),
     data: input.data ?? new Uint8Array(0),
   };
@@ -119,7 +120,7 @@ export function createMessage(input: MessageInput, limits: MessageLimits = {}): 
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** Most messages have no headers and no extensions: one object for all of them. */
+/** Most messages have no headers and no extensions, and share this object. */
 const nothing: Readonly<Record<string, never>> = Object.freeze({});
 
 function partitionKey(extensions: Extensions | undefined): string | undefined {

@@ -3,12 +3,15 @@ import type { Message } from "../message/message.js";
 import type { PublishNext } from "../publisher/publish-middleware.js";
 import type { Publisher } from "../publisher/publisher.js";
 
-/** Messages that are published now and written later, all at once. */
+/** Messages that are published now and written later, together. */
 export interface Collection {
   readonly publisher: Publisher;
-  /** Takes nothing more. */
+  /** Accepts no more messages. */
   end(): void;
-  /** Ends it: all of them, in their order. Throws when one is still on its way here: it would be missing. */
+  /**
+   * Ends it and returns all messages in their order. Throws if a publish is still in progress: its message would be
+   * missing.
+   */
   complete(): readonly Message[];
 }
 

@@ -4,8 +4,8 @@ import type { Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 
 /**
- * Notifies relays of what was appended in a transaction: after its COMMIT where the store opened it, and at once where nobody can know
- * when it commits. No publish waits for it or fails with it.
+ * Notifies relays of what was appended in a transaction: after its COMMIT if the store opened it, and at once if its
+ * end cannot be known here. No publish waits for it or fails because of it.
  */
 export function notifyOf<Tx>(
   store: Store<Tx>,
@@ -16,7 +16,7 @@ export function notifyOf<Tx>(
   if (notifier === false) return () => {};
   const failed = (thrown: unknown) =>
     telemetry({ name: "notifier.failed", box, error: PostboxError.from(thrown, "store-failed") });
-  // Whatever a notifier does, the publish is done, and its transaction may have committed.
+  // Whatever the notifier does, the publish is done, and its transaction may have committed.
   const notify = async () => {
     try {
       await notifier.notify(box);

@@ -13,45 +13,47 @@ import { notifyOf } from "./notify.js";
 
 export interface OutboxOptions extends PublisherOptions {
   /**
-   * Wakes relays that have the same notifier, instead of letting them poll, such as `postgresNotifier({ pool })`. It works outside of
-   * your transaction, and no publish waits for it or fails with it. `false`: none. Defaults to one that wakes the relays of this
-   * process that work on the same store object.
+   * Wakes relays that have the same notifier, so that they need not wait for the next poll, such as `postgresNotifier({
+   * pool })`. It works outside of your transaction: no publish waits for it or fails because of it. `false`: none.
+   * Defaults to one that wakes the relays of this process with the same store object.
    */
   readonly notifier?: Notifier | false;
   /**
-   * Keeps the order of a key also for messages whose transactions overlap: the second waits in its publish until the
-   * first has ended. Transactions that publish to several keys in several calls, in different orders, may wait for each
-   * other; the database then fails one (`40P01` in Postgres), to be run again. Defaults to false: their order is open.
+   * Keeps the order of a key even if the transactions of its messages overlap: the second publish waits until the first
+   * transaction has ended. Transactions that publish to several keys in several calls, in different orders, may
+   * deadlock; the database then fails one (`40P01` in PostgreSQL), to be run again. Defaults to false: their order is
+   * open.
    */
   readonly strictKeyOrder?: boolean;
-  /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
+  /** Receives its events. Defaults to warnings and errors on the console; `silent` turns that off. */
   readonly telemetry?: Telemetry;
 }
 
 /** A publisher into one transaction. */
 export interface OutboxPublisher extends Publisher {
   /**
-   * Removes the scheduled message of this event and schedule key, in the transaction: if that rolls back, it is still scheduled.
-   * Resolves to whether there was one. False also means too late: a relay has appended it to the outbox, and sends it. If a relay
-   * is appending it at this moment, waits for that, so it is either cancelled or sent, never both.
+   * Removes the scheduled message of this event and schedule key, in the transaction: if that rolls back, it is still
+   * scheduled. Resolves to whether there was one. False may also mean too late: a relay has appended it to the outbox,
+   * and sends it. If a relay is appending it at this moment, waits for that, so the message is either cancelled or
+   * sent, never both.
    */
   cancel(event: { readonly type: string }, scheduleKey: string): Promise<boolean>;
 }
 
 /**
- * A publisher bound to your transaction: what it takes is sent if the transaction commits, and never otherwise. Its own `publish`,
- * `publishAll`, `send` and `cancel` are into the transaction of its store that surrounds the caller, opened by `store.transaction(...)` or by
- * the router; outside of one they are `transaction-missing`.
+ * Publishes into a transaction: its messages are sent if the transaction commits, and never otherwise. `publish`,
+ * `publishAll`, `send` and `cancel` use the surrounding transaction of its store, opened by `store.transaction(...)` or
+ * by a router, and reject with `transaction-missing` if there is none.
  */
 export interface Outbox<Tx = unknown> extends OutboxPublisher {
   readonly store: Store<Tx>;
   /** A publisher into `tx`. It resolves when the messages are written; they are sent after `tx` has committed. */
   in(tx: Tx): OutboxPublisher;
   /**
-   * Runs `work` with a publisher that validates and encodes at once, and answers with ids, but writes nothing; when `work` has
-   * resolved, all of it is written into `tx` in one statement, in its order. So positions, and with `strictKeyOrder` the locks
-   * of keys, are taken late and all at a time. When `work` rejects, nothing is written. Await every publish: one that is still
-   * under way when `work` ends, or comes later, is `not-awaited`.
+   * Runs `work` with a publisher that validates, encodes and returns ids, but writes nothing. When `work` has resolved,
+   * everything is written into `tx` in one statement, in its order. So positions, and with `strictKeyOrder` the locks
+   * of keys, are taken late and together. If `work` rejects, nothing is written. Await every publish: one that is still
+   * in progress when `work` ends, or starts later, fails with `not-awaited`.
    */
   collecting<R>(tx: Tx, work: (box: Publisher) => Promise<R>): Promise<R>;
 }
@@ -60,8 +62,8 @@ export interface Outbox<Tx = unknown> extends OutboxPublisher {
 export const outboxBox = "outbox";
 
 /**
- * Makes an outbox over a store. Costs one statement per publish, in the caller's transaction, and nothing after it:
- * when the process dies right after COMMIT, the relay finds the messages in the database.
+ * Makes an outbox in a store. A publish costs one statement in the caller's transaction, and nothing after it: if the
+ * process crashes right after COMMIT, the relay finds the messages in the database.
  */
 export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outbox<Tx> {
   const publisherInto = publisherTo("createOutbox", options, {

@@ -10,15 +10,15 @@ import { type Publisher, type PublisherOptions, publisherTo } from "./publisher.
 export interface DirectPublisherOptions extends PublisherOptions {
   /** How long the broker may take to confirm. Defaults to 10,000. */
   readonly publishTimeoutMs?: number;
-  /** Listens to what the sender drops. Defaults to nobody. */
+  /** Receives what the sender drops. Defaults to none. */
   readonly telemetry?: Telemetry;
 }
 
 /**
- * A publisher straight to the broker: resolves when the broker has confirmed every message, but for those that the sender was told to
- * drop (`publisher.dropped`).
- * It knows nothing of your transaction; for that, use an outbox. Rejects with a `PublishError` that says which messages
- * were not sent, or with a `TransportDownError` when the broker cannot be reached.
+ * A publisher straight to the broker. It resolves when the broker has confirmed every message, except those that the
+ * sender drops by its options (`publisher.dropped`). It ignores your transaction; use an outbox for that. Rejects with
+ * a `PublishError` that lists the messages which were not sent, or with a `TransportDownError` if the broker cannot be
+ * reached.
  */
 export function createPublisher(sender: Sender, options: DirectPublisherOptions): Publisher {
   const publisherInto = publisherTo("createPublisher", options, { publishTimeoutMs: positive, telemetry: callback });

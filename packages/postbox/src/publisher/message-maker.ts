@@ -8,13 +8,13 @@ import { createMessage, type Extensions, type Message, type MessageInput } from 
 import { checkOptions, type OptionRule, object, text } from "../options.js";
 import { checkSurvives } from "./survives-the-wire.js";
 
-/** A ready-made message: id, source and time are filled in where they are missing, the data goes out untouched. */
+/** A ready-made message. Missing id, source and time are filled in; the data is sent unchanged. */
 export type OutgoingMessage = Omit<MessageInput, "id" | "source"> & {
   readonly id?: string | undefined;
   readonly source?: string | undefined;
 };
 
-/** What a publisher adds to every message that does not say otherwise. */
+/** What a publisher adds to every message that does not set it itself. */
 export interface PublishDefaults {
   readonly subject?: string;
   readonly headers?: Readonly<Record<string, string>>;
@@ -29,11 +29,14 @@ export interface MessageMakerOptions {
   readonly runtime?: Partial<Runtime>;
 }
 
-/** Makes the messages of a publisher. Each is checked: it throws what is wrong with one. */
+/** Makes the messages of a publisher. Throws if a message is invalid. */
 export interface MessageMaker {
-  /** The message of a draft. Without a promise where the schema needs none: a thousand at once would cost more in promises than in messages. */
+  /**
+   * The message of a draft. Without a promise if the schema is synchronous: for a thousand at once, promises would cost
+   * more than the messages.
+   */
   encode(draft: Draft): Message | Promise<Message>;
-  /** A ready-made message, with what it lacks. */
+  /** A ready-made message, completed. */
   complete(input: OutgoingMessage, lineage: Lineage | undefined): Message;
   /** A message that middleware has made anew. */
   checked(message: Message): Message;
@@ -41,7 +44,7 @@ export interface MessageMaker {
 
 const anything: OptionRule = { expected: "anything", test: () => true };
 
-/** Their values are checked as parts of the message; here only names that would go unnoticed. */
+/** Values are checked as parts of the message; here only names that would go unnoticed. */
 const messageRules = {
   id: anything,
   key: anything,
@@ -87,7 +90,7 @@ export function createMessageMaker(options: MessageMakerOptions): MessageMaker {
     const contentType = own.contentType ?? event.contentType;
     const eventCodecs = codecs.preferring(event.codecs);
     const bytes = eventCodecs.encode(contentType, validated);
-    // Before anything is waited for: its key and its bytes are of one moment, whatever the caller does with the data meanwhile.
+    // Before anything is awaited, so that key and bytes agree, even if the caller changes the data meanwhile.
     const message = complete(inputOf(draft, validated, contentType, bytes), lineage);
     const checking = checkSurvives(event, { given: data, validated, contentType, bytes }, eventCodecs);
     return checking === undefined ? message : checking.then(() => message);
@@ -100,7 +103,7 @@ export function createMessageMaker(options: MessageMakerOptions): MessageMaker {
       const { event, data, options: own } = draft;
       if (typeof event?.validate !== "function") throw notAnEvent("publishAll([event.message(data)])");
       if (own !== noOptions) checkOptions(`publishing ${event.type}`, own, messageRules);
-      // That of the call, which need not wait for the validation below.
+      // That of the caller, who need not await the validation below.
       const lineage = currentLineage();
       const validated = event["~validate"](data);
       return validated instanceof Promise
@@ -142,7 +145,7 @@ function inputOf(
   };
 }
 
-/** Both by name; what `b` has goes before what `a` has. */
+/** Merges two objects; the fields of `b` win. */
 function merged<T extends object>(a: T | undefined, b: T | undefined): T | undefined {
   return a === undefined || b === undefined ? (a ?? b) : { ...a, ...b };
 }

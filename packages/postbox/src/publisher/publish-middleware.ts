@@ -1,11 +1,11 @@
 import type { Message } from "../message/message.js";
 
-/** Hands messages on, towards the broker or the outbox. */
+/** Passes messages on, towards the broker or the outbox. */
 export type PublishNext = (messages: readonly Message[]) => Promise<void>;
 
 /**
- * Stands between a publisher and where its messages go: may change them (as new objects), look at them, or refuse them
- * by throwing. The first of a list is the outermost. Calling `next` more than once publishes more than once.
+ * Wraps a publisher's messages: it may replace them with new objects, inspect them, or refuse them by throwing. The
+ * first one in a list is the outermost. Calling `next` more than once publishes more than once.
  */
 export type PublishMiddleware = (messages: readonly Message[], next: PublishNext) => Promise<void>;
 

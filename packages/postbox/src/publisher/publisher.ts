@@ -13,28 +13,34 @@ import {
 } from "./message-maker.js";
 import { composePublish, type PublishMiddleware, type PublishNext } from "./publish-middleware.js";
 
-/** The typed front of whatever takes messages: a broker (`createPublisher`) or your transaction (`outbox.in(tx)`). */
+/** Publishes to a broker (`createPublisher`) or into your transaction (`outbox.in(tx)`). */
 export interface Publisher {
   /** Validates, encodes and publishes one event. */
   publish<E extends EventDefinition>(event: E, data: DataIn<E>, options?: MessageOptions): Promise<Published>;
-  /** Publishes many at once, in this order; back come the ids of what middleware let through, in the same order. */
+  /**
+   * Publishes several messages, in this order. Returns the ids of those that middleware let through, in the same order.
+   */
   publishAll(drafts: readonly Draft[]): Promise<readonly Published[]>;
-  /** Publishes a message that is no defined event: nothing is validated but the envelope. */
+  /** Publishes a message that is no defined event. Only the envelope is validated. */
   send(message: OutgoingMessage): Promise<Published>;
 }
 
 export interface PublisherOptions {
-  /** The CloudEvents source of everything published here: a URI reference that names your service, such as `/orders`. */
+  /**
+   * The CloudEvents `source` of everything published here: a URI reference that names your service, such as `/orders`.
+   */
   readonly source: string;
-  /** For every message that does not set them itself; headers and extensions are merged by name. Defaults to none. */
+  /** For every message that does not set them itself. Headers and extensions are merged by name. Defaults to none. */
   readonly defaults?: PublishDefaults;
   /** The first is the outermost. Defaults to none. */
   readonly middleware?: readonly PublishMiddleware[];
-  /** Beside JSON and bytes, which are built in. Defaults to none. */
+  /** In addition to JSON and bytes, which are built in. Defaults to none. */
   readonly codecs?: readonly Codec[];
-  /** A larger message is refused before it is stored or sent. At most 128 MiB, which is what a store takes. Defaults to 1 MiB. */
+  /**
+   * A larger message is refused before it is stored or sent. At most 128 MiB, the limit of stores. Defaults to 1 MiB.
+   */
   readonly maxMessageBytes?: number;
-  /** @experimental Time, chance and failpoints. Defaults to the system's. */
+  /** @experimental Time, randomness and failpoints. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
 }
 
@@ -51,8 +57,8 @@ const rules: Readonly<Record<string, OptionRule>> = {
 };
 
 /**
- * Completes drafts with what `options` say. Checked and built once; the result then makes a publisher for each place
- * that messages go to, which costs next to nothing (one per transaction).
+ * Prepares a publisher. The options are checked once; the result makes a publisher for each destination, such as one
+ * per transaction, at next to no cost.
  */
 export function publisherTo(
   owner: string,
@@ -78,7 +84,7 @@ function publisherInto(
     }
     const known = new Set(messages);
     let accepted = messages;
-    // What a middleware made anew is checked again: nothing unchecked reaches a store or a broker.
+    // What a middleware made anew is checked again, so nothing unchecked reaches a store or a broker.
     const last: PublishNext = (out) => {
       accepted = out.map((message) => (known.has(message) ? message : checked(message)));
       return sink(accepted);

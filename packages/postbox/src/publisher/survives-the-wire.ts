@@ -4,7 +4,7 @@ import type { EventDefinition } from "../event/define-event.js";
 import { doesNotSurvive, notCarried } from "../event/standard-schema.js";
 import { type Codecs, isJson } from "../message/codec.js";
 
-/** One event's data, as the schema was given it, returned it, and as it was encoded. */
+/** An event's data: as given to the schema, as returned by it, and encoded. */
 interface Encoded {
   readonly given: unknown;
   readonly validated: unknown;
@@ -13,11 +13,11 @@ interface Encoded {
 }
 
 /**
- * `SurvivesTheWire` at run time, for callers without types and for what types cannot tell: the schema must read what was
- * encoded, and what it then returns must be the same on the wire again. Throws `event-invalid` otherwise.
- * Every message is checked, since what one lacks the next may have; but where the schema returned what it was given, and
- * that is as JSON keeps it, it has read the wire form just now: then this costs a comparison. Codecs of the event's own may
- * make anything of it.
+ * `SurvivesTheWire` at run time, for untyped callers and for what types cannot express: the schema must accept what was
+ * encoded, and the result must encode to the same bytes. Throws `event-invalid` otherwise. Checks every message, since
+ * an earlier one may lack the field that fails. If the schema returned its input unchanged, and that is plain JSON, it
+ * has accepted the wire form already, so the check is one comparison. An event's own codecs may change anything, so
+ * they always take the full check.
  */
 export function checkSurvives(event: EventDefinition, encoded: Encoded, codecs: Codecs): Promise<void> | undefined {
   const { given, validated, contentType } = encoded;
@@ -37,7 +37,7 @@ async function checkByReading(event: EventDefinition, encoded: Encoded, codecs: 
       ...(cause.path === undefined ? {} : { path: cause.path }),
     });
   });
-  // The schema has nothing to add to what arrives: it never will.
+  // The schema adds nothing to what arrives, and never will.
   if (read === arriving) return;
   const again = codecs.decode(contentType, codecs.encode(contentType, read));
   if (!isDeepStrictEqual(again, arriving)) {
@@ -47,7 +47,7 @@ async function checkByReading(event: EventDefinition, encoded: Encoded, codecs: 
   }
 }
 
-/** Whether both are the same plain JSON. A date or anything else that JSON writes in another form is not. */
+/** Whether both are the same plain JSON. False for a date, or anything else that JSON writes in another form. */
 function isSameJson(a: unknown, b: unknown): boolean {
   if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) {
     return a === b && (a === null || typeof a === "string" || typeof a === "number" || typeof a === "boolean");

@@ -11,13 +11,13 @@ import { cronTicks } from "./cron-ticks.js";
 import { keepTicking } from "./keep-ticking.js";
 import { everyTicks, type Ticks } from "./ticks.js";
 
-/** A message that recurs: what it is, when, and what happens to missed ticks. */
+/** A recurring message: its draft, its recurrence, and what happens to missed ticks. */
 export type ScheduleEntry = ScheduledMessage & Recurrence & MissedTicks;
 
 interface ScheduledMessage {
   /**
-   * The draft to publish at each tick, or a function that makes it from the time of the tick. The schedule gives it its
-   * id. A function that throws is called again later, with growing delays.
+   * The draft to publish at each tick, or a function that makes it from the time of the tick. The schedule sets its id.
+   * If the function throws, it is called again after growing delays.
    */
   readonly message: Draft | ((tick: Date) => Draft);
 }
@@ -29,14 +29,14 @@ type Recurrence =
        * `croner` installed.
        */
       readonly cron: string;
-      /** Whose wall clock `cron` means, such as `Europe/Berlin`. Defaults to "UTC". */
+      /** The time zone of `cron`, such as `Europe/Berlin`. Defaults to "UTC". */
       readonly timeZone?: string;
       readonly everyMs?: never;
     }
   | {
       /**
-       * Ticks at every multiple of so many milliseconds since 1970 in UTC, a whole number: a restart does not move
-       * them.
+       * Ticks at every multiple of this many milliseconds since 1970 in UTC, so that a restart does not move the ticks.
+       * A whole number.
        */
       readonly everyMs: number;
       readonly cron?: never;
@@ -46,9 +46,8 @@ type Recurrence =
 type MissedTicks =
   | {
       /**
-       * What to publish when several ticks are due at once, since no process ran: `one` publishes the latest of them,
-       * `all` publishes each of them, and `skip` publishes the latest if it is at most a minute late, and else nothing.
-       * Defaults to `one`.
+       * What to publish if several ticks are due, because no process ran. `one`: the latest. `all`: each of them.
+       * `skip`: the latest if it is at most a minute late, else nothing. Defaults to `one`.
        */
       readonly missed?: "one" | "skip";
       readonly maxMissed?: never;
@@ -56,34 +55,34 @@ type MissedTicks =
   | {
       readonly missed: "all";
       /**
-       * With `missed: "all"`: the latest so many are published, in one transaction; older ones are skipped. Defaults to
-       * 100.
+       * With `missed: "all"`, the latest ticks up to this number are published, in one transaction; older ones are
+       * skipped. Defaults to 100.
        */
       readonly maxMissed?: number;
     };
 
 export interface ScheduleOptions {
-  /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
+  /** Receives its events. Defaults to warnings and errors on the console; `silent` turns that off. */
   readonly telemetry?: Telemetry;
-  /** @experimental Time, chance and failpoints. Defaults to the system's. */
+  /** @experimental Time, randomness and failpoints. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
 }
 
 /** Publishes recurring messages. */
 export interface Schedule {
   /**
-   * Ticks until the signal is aborted, then finishes the tick that is under way. Rejects only for what no retry can
-   * mend: a cron expression that is not valid, a missing `croner`, a missing or newer schema, and a database that
-   * refuses its credentials from the start. All else is told to telemetry and tried again.
+   * Runs until the signal is aborted, and then finishes the current tick. Rejects only with errors that no retry can
+   * resolve: an invalid cron expression, a missing `croner`, a missing or newer schema, or credentials that the
+   * database refuses from the start. All other errors are reported to telemetry and retried.
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * `run` in the background. Resolves to true when the database knows every entry, whose ticks count from then on, and
-   * to false if `stop` was called first. Rejects for what no retry can mend. You need not await it: telemetry reports a
-   * run that fails, and `stop` rejects with its error. Throws `already-started` while it runs.
+   * Runs in the background. Resolves to true when the database knows every entry, whose ticks count from then on, and
+   * to false if `stop` was called first. Rejects with an error that no retry can resolve. You need not await it: then
+   * telemetry reports the error, and `stop` rejects with it. Throws `already-started` while it runs.
    */
   start(): Promise<boolean>;
-  /** Stops what `start` began and waits for it. */
+  /** Stops what `start` began, and waits for it. */
   stop(): Promise<void>;
   /** The same as `stop`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>;
@@ -115,12 +114,12 @@ const entryRules = {
 };
 
 /**
- * Makes a schedule of recurring messages, each under a name of its own in the store. Any number of processes may run
- * it: each tick is published once. A tick is claimed and its message appended in one transaction, so a crash leaves
- * both or neither. What is due is decided by the database's clock.
+ * Makes a schedule of recurring messages, each with a unique name in the store. Any number of processes may run it:
+ * each tick is published once. A tick is claimed and its message appended in one transaction, so a crash leaves both or
+ * neither. The database's clock decides what is due.
  *
- * An entry begins when its name is first seen by the database. A name that is known goes on where it was, also after a
- * restart or with another `cron`.
+ * An entry begins when the database first sees its name. A known name continues, also after a restart or with another
+ * `cron`.
  */
 export function createSchedule<Tx>(
   outbox: Outbox<Tx>,
@@ -139,7 +138,7 @@ export function createSchedule<Tx>(
     const stop = following(signal);
     let loops: Promise<void>[] = [];
     try {
-      // Before the first tick of any: an expression that is not valid is a mistake of the deployment.
+      // Before the first tick of any entry: an invalid expression is a mistake of the deployment.
       const prepared: [string, ScheduleEntry, Ticks][] = [];
       for (const [name, entry] of Object.entries(entries)) prepared.push([name, entry, await ticksOf(name, entry)]);
       let unread = prepared.length;

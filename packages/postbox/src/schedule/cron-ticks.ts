@@ -4,8 +4,8 @@ import { ConfigError } from "../errors.js";
 import type { Ticks } from "./ticks.js";
 
 /**
- * The ticks of a cron expression in a time zone, by `croner`. Rejects with `driver-missing` where that is not
- * installed, and with `option-invalid` for an expression that it does not understand.
+ * The ticks of a cron expression in a time zone, by `croner`. Rejects with `driver-missing` if `croner` is not
+ * installed, and with `option-invalid` for an invalid expression.
  */
 export async function cronTicks(schedule: string, expression: string, timeZone: string): Promise<Ticks> {
   const { Cron: Expression } = await loadDriver("croner", () => import("croner"));
@@ -15,7 +15,7 @@ export async function cronTicks(schedule: string, expression: string, timeZone: 
   } catch (cause) {
     throw invalid(schedule, expression, (cause as Error).message, cause);
   }
-  // A single date is an expression to croner; a schedule recurs.
+  // croner accepts a single date as an expression, but a schedule recurs.
   if (cron.getPattern() === undefined) throw invalid(schedule, expression, "it is a single date");
   const next = (after: number) => cron.nextRun(new Date(after))?.getTime();
   return {
@@ -23,7 +23,7 @@ export async function cronTicks(schedule: string, expression: string, timeZone: 
     between(after, upTo, most) {
       const ticks: number[] = [];
       for (let tick = next(after); tick !== undefined && tick <= upTo; tick = next(tick)) {
-        // After a long time without a run there may be millions: these are found from the other end.
+        // After a long time without a run there may be millions: these are found from the end.
         if (ticks.length === most) return latest(cron, after, upTo, most);
         ticks.push(tick);
       }
@@ -32,7 +32,7 @@ export async function cronTicks(schedule: string, expression: string, timeZone: 
   };
 }
 
-/** Ticks are whole seconds, and croner answers with those before the second that it is given. */
+/** Ticks are whole seconds, and croner returns those before the given second. */
 function latest(cron: Cron, after: number, upTo: number, most: number): number[] {
   const before = new Date((Math.floor(upTo / 1000) + 1) * 1000);
   const ticks = cron.previousRuns(most, before).map((tick) => tick.getTime());

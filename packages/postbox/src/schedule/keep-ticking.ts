@@ -21,7 +21,7 @@ export interface TickingOptions<Tx> {
   readonly telemetry: Telemetry;
 }
 
-/** What the database said, when by this host's clock, and the tick after the last one. */
+/** The database's answer, when it arrived by this host's clock, and the next tick. */
 interface Known {
   readonly state: ScheduleState;
   readonly at: number;
@@ -29,24 +29,23 @@ interface Known {
 }
 
 /**
- * A host's timer does not see that the database's clock was set, or that the host was asleep: it asks at least so
- * often.
+ * A host's timer does not notice that the database's clock was set, or that the host was suspended, so the database is
+ * asked at least this often.
  */
 const longestPauseMs = 60_000;
-/** A transaction takes milliseconds. One over a connection that was cut silently would never end. */
+/** A transaction takes milliseconds. Over a connection that was cut silently, it would never end. */
 const transactionTimeoutMs = 10_000;
 /**
- * With `missed: "skip"`, a tick that is later than this was missed: enough for a restart, and for a database that fails
- * over.
+ * With `missed: "skip"`, a tick that is later than this was missed: long enough for a restart, and for a failover of
+ * the database.
  */
 const onTimeMs = 60_000;
 
 const backoff = exponential({ maxMs: 10_000 });
 
 /**
- * Publishes one entry at its ticks, until the signal is aborted. Every process does it: of those that try to move the
- * last tick of the entry on from the same one, the database lets one succeed. The message is appended in that
- * transaction.
+ * Publishes one entry at its ticks, until the signal is aborted. Every process does this. If several claim the same
+ * tick, the database lets one succeed, and the message is appended in that transaction.
  */
 export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: AbortSignal): Promise<void> {
   const { outbox, name, entry, ticks, runtime, telemetry } = options;
@@ -56,7 +55,7 @@ export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: Abort
   let known: Known | undefined;
   let reached = false;
 
-  /** The state, and with a tick an attempt to claim it and to publish its messages. */
+  /** Reads the state; with a tick, also tries to claim it and to publish its messages. */
   async function ask(
     tick?: TickClaim,
     drafts: readonly Draft[] = [],
@@ -71,7 +70,7 @@ export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: Abort
         "store-timeout",
         `the transaction of a tick did not end within ${transactionTimeoutMs} ms; the schedule tries again`,
       );
-    // Read committed, so that of two who claim the same tick, the second finds it taken instead of failing.
+    // Read committed, so that the second of two claims finds the tick taken instead of failing.
     const isolation = "read committed";
     const { state, ids } = await withTimeout(runtime, transactionTimeoutMs, late, (aborted) =>
       store.transaction(work, { isolation, signal: aborted }),
@@ -83,7 +82,7 @@ export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: Abort
     return { ...known, ids };
   }
 
-  /** The database's clock as far as it is known here: a little behind it, by the time that the answer took. */
+  /** The database's clock as known here: a little behind, by the time of the answer. */
   const nowIn = ({ state, at }: Known) => state.now + runtime.monotonic() - at;
 
   async function claim({ id, lastTick }: ScheduleState, now: number): Promise<Known> {
@@ -100,7 +99,7 @@ export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: Abort
     return answer;
   }
 
-  /** Answers with how long to wait. */
+  /** Returns how long to wait. */
   async function step(): Promise<number> {
     const before = known;
     let current = before !== undefined && before.next <= nowIn(before) ? before : await ask();
@@ -117,7 +116,7 @@ export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: Abort
     } catch (thrown) {
       const error = PostboxError.from(thrown, store.isRefused(thrown) ? "store-refused" : undefined);
       if (fatal.has(error.code) || (!reached && error.code === "store-refused")) throw error;
-      // If its commit is in doubt, the next attempt claims from the same tick: the database refuses that where it has
+      // If its COMMIT is in doubt, the next attempt claims from the same tick, which the database refuses if it has
       // committed.
       pauseMs = backoff(++failures, runtime.random);
       telemetry({ name: "schedule.failed", schedule: name, error, retryInMs: pauseMs });
@@ -127,8 +126,8 @@ export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: Abort
 }
 
 /**
- * The draft of a tick. Its id follows from the tick, and from the entry in this database: the same tick of a service
- * that runs elsewhere, too, is another message to a consumer of both.
+ * The draft of a tick. Its id is derived from the tick and from the entry in this database: for the same tick of a
+ * service that also runs elsewhere, a consumer of both gets another message.
  */
 function draftOf(message: ScheduleEntry["message"], name: string, id: string, tick: Date): Draft {
   const draft = typeof message === "function" ? message(new Date(tick)) : message;

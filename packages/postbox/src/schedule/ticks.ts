@@ -1,7 +1,4 @@
-/**
- * The moments of a recurrence, in ms since 1970. The same for every process: nothing of it depends on when one was
- * started.
- */
+/** The moments of a recurrence, in ms since 1970. They are the same for every process, whenever it started. */
 export interface Ticks {
   /** The first tick after this moment; undefined if there is none. */
   next(after: number): number | undefined;
