@@ -1,26 +1,20 @@
 import { logTo, type TelemetryEvent } from "postbox";
 import { rabbitmqReceiver, rabbitmqSender } from "postbox/rabbitmq";
 import { expect, it } from "vitest";
-import { defaults, known, named, pageText, tableOf } from "./snippets.js";
+import { known, named, pageText, tableOf } from "./snippets.js";
 
 const guide = "docs/guides/rabbitmq.md";
-const folder = "transports/rabbitmq";
 const nonsense = { url: "amqp://nowhere", "?": 1 };
 
 it.each([
-  ["rabbitmqSender(…)", () => rabbitmqSender(nonsense), "rabbitmq-sender.ts"],
-  ["rabbitmqReceiver(…)", () => rabbitmqReceiver(nonsense), "rabbitmq-receiver.ts"],
-])("the guide to RabbitMQ lists all options of %s, with their defaults", (head, make, file) => {
+  ["rabbitmqSender(…)", () => rabbitmqSender(nonsense)],
+  ["rabbitmqReceiver(…)", () => rabbitmqReceiver(nonsense)],
+])("the guide to RabbitMQ lists all options that %s knows", (head, make) => {
   const rows = [
     ...tableOf(guide, "connection, both sides | meaning | default"),
     ...tableOf(guide, `\`${head}\` | meaning | default`),
   ];
   expect(rows.map(([name]) => named(name)[0]).sort()).toEqual(known(make).sort());
-  const documented = defaults(`${folder}/connection.ts`, `${folder}/${file}`);
-  for (const [name, , value] of rows) {
-    const option = named(name)[0] as string;
-    expect([option, value]).toEqual([option, documented.get(option)]);
-  }
 });
 
 it("the guide to RabbitMQ lists all events of a connection, with the level at which they are logged", () => {

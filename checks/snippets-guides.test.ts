@@ -23,7 +23,7 @@ import { type PostgresHealthProblem, postgresStore } from "postbox/postgres";
 import { createSchedule, type Schedule, type ScheduleEntry } from "postbox/schedule";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { guideDatabases } from "./guide-database.js";
-import { defaults, known, listedIn, named, pageText, snippets, statements, tableOf, until } from "./snippets.js";
+import { known, listedIn, named, pageText, snippets, statements, tableOf, until } from "./snippets.js";
 
 const guide = "docs/guides/outbox.md";
 const operating = "docs/guides/operating.md";
@@ -41,38 +41,19 @@ describe("the tables of the guide to the outbox", () => {
   const sender = memoryBroker().sender();
 
   it.each([
-    [
-      "createRelay(store, sender, …)",
-      () => createRelay(postgresStore({ pool: new pg.Pool() }), sender, nonsense),
-      ["relay/relay-options.ts", "stores/postgres/postgres-retention.ts"],
-    ],
-    [
-      "createOutbox(store, …)",
-      () => createOutbox(store, nonsense as { source: string }),
-      ["outbox/outbox.ts", "publisher/publisher.ts"],
-    ],
-    ["postgresStore(…)", () => postgresStore(nonsense as { pool: pg.Pool }), ["stores/postgres/postgres-store.ts"]],
-  ])("lists all options of %s, with their defaults", (head, make, files) => {
+    ["createRelay(store, sender, …)", () => createRelay(postgresStore({ pool: new pg.Pool() }), sender, nonsense)],
+    ["createOutbox(store, …)", () => createOutbox(store, nonsense as { source: string })],
+    ["postgresStore(…)", () => postgresStore(nonsense as { pool: pg.Pool })],
+  ])("lists all options that %s knows", (head, make) => {
     const rows = table(`\`${head}\` | meaning | default`);
     expect(rows.map(([name]) => named(name)[0]).sort()).toEqual(known(make).sort());
-    const documented = defaults(...files);
-    for (const [name, , value] of rows) {
-      const option = named(name)[0] as string;
-      if (option !== "transactions") expect([option, value]).toEqual([option, documented.get(option)]);
-    }
   });
 
-  it("lists all options of an entry of a schedule, with their defaults", () => {
+  it("lists all options that an entry of a schedule knows", () => {
     const rows = table("entry of `createSchedule(outbox, …)` | meaning | default");
     const outbox = createOutbox(store, { source: "/s" });
     const options = known(() => createSchedule(outbox, { entry: nonsense as ScheduleEntry }));
     expect(rows.map(([name]) => named(name)[0]).sort()).toEqual(options.sort());
-    const documented = defaults("schedule/create-schedule.ts");
-    for (const [name, , value] of rows) {
-      const option = named(name)[0] as string;
-      // One of the two is required.
-      if (option !== "cron" && option !== "everyMs") expect([option, value]).toEqual([option, documented.get(option)]);
-    }
   });
 
   it("lists all events of an outbox and a relay, with the level at which they are logged", () => {
@@ -98,7 +79,7 @@ describe("the tables of the guide to the outbox", () => {
 });
 
 describe("the tables of the guide to operating", () => {
-  it("lists all options of store.health, with their defaults", async () => {
+  it("lists all options that store.health knows", async () => {
     const common = table("`store.health(…)` | meaning | default", operating);
     const rows = [...common, ...table("`postgresStore(…).health(…)` | meaning | default", operating)];
     const knownTo = async (store: Pick<Store, "health">) => {
@@ -112,8 +93,6 @@ describe("the tables of the guide to operating", () => {
     };
     expect(common.map(([name]) => named(name)[0])).toEqual(await knownTo(memoryStore()));
     expect(rows.map(([name]) => named(name)[0])).toEqual(await knownTo(postgresStore({ pool: new pg.Pool() })));
-    const documented = defaults("admin.ts", "health.ts", "stores/postgres/postgres-problems.ts");
-    for (const [name, , value] of rows) expect([name, value]).toEqual([name, documented.get(named(name)[0] as string)]);
   });
 
   it.each([

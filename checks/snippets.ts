@@ -41,20 +41,6 @@ export function named(cell = ""): string[] {
   return [...cell.matchAll(/`([^`]+)`/g)].map(([, name]) => name as string);
 }
 
-/** What the comments in the source say that options default to. */
-export function defaults(...files: readonly string[]): Map<string, string> {
-  const options = files.flatMap((file) => [
-    ...pageText(`packages/postbox/src/${file}`).matchAll(/\/\*\*((?:(?!\*\/).)*)\*\/\s+readonly (\w+)\??:/gs),
-  ]);
-  const found = options.map(([, text = "", name = ""]): [string, string] => {
-    const comment = text.replace(/\s+\*?\s*/g, " ");
-    return [name, /Defaults to (.+?)[.:](?= |$)/.exec(comment)?.[1] ?? "required"];
-  });
-  // What is an option here may be a plain field there.
-  const isRequired = ([, value]: [string, string]) => value === "required";
-  return new Map([...found.filter(isRequired), ...found.filter((each) => !isRequired(each))]);
-}
-
 /** The options that a factory knows: it lists them when it is given one that is like none of them. */
 export function known(make: () => unknown): string[] {
   try {
