@@ -72,11 +72,11 @@ createRouter("b").use(transaction(store)).use(inbox(otherStore));
 createRouter("b").use(transaction(store)).use(inbox(drizzleStore));
 // error: outboxOutputs() works with another store's 'tx' than the one in this context
 createRouter("b").use(transaction(store)).use(outboxOutputs(drizzleOutbox));
-// error: nobody publishes what this handler returns: .use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)
+// error: what this handler returns is not published: .use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)
 createRouter("b").on(OrderPlaced, async (o) => [InvoiceIssued.message({ orderId: o.orderId })]);
-// error: nobody publishes what this handler returns
+// error: what this handler returns is not published
 createRouter("b").on(OrderPlaced, (o) => [InvoiceIssued.message({ orderId: o.orderId })]);
-// error: ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)
+// error: ack: "forward" needs a publisher: .use(publishOutputs(publisher)) before .on(...)
 createRouter("b", { ack: "forward" }).on(OrderPlaced, async () => {});
 // error: shop.orders.v1.OrderPlaced has a handler already; do both things in one handler
 router.on(OrderPlaced, async () => {});
@@ -156,9 +156,9 @@ outboxReceiver(store, { batchSize: 1 });
 createRelay(store, memoryBroker());
 // error: is missing the following properties from type 'ClientBase'
 outbox.collecting(pool, async (box) => box.publishAll([]));
-// error: nobody publishes what this handler returns: the inbox is on and the outbox is off, so a crash after the commit would lose them: turn the outbox on
+// error: what this handler returns is not published: the inbox is on and the outbox is off, so a crash after the commit would lose them: turn the outbox on
 messaging.inbox.consumer("b").on(OrderPlaced, async (o) => [InvoiceIssued.message({ orderId: o.orderId })]);
-// error: nobody publishes what this handler returns: the inbox is on and the outbox is off
+// error: what this handler returns is not published: the inbox is on and the outbox is off
 messaging.neither.consumer("b", { inbox: true }).on(OrderPlaced, async (o) => [InvoiceIssued.message({ orderId: o.orderId })]);
 // error: Property 'store' is missing
 createMessaging({ service: "orders", sender, outbox: true });
@@ -170,9 +170,9 @@ createMessaging({ sender });
 createMessaging({ service: "orders", sender, outBox: false });
 // error: the inbox needs a store: give createMessaging one
 messaging.storeless.consumer("b", { inbox: true });
-// error: with a store the ack comes after the commit, and is in nobody's hands
+// error: with a store the router acks after the commit, so the handler cannot
 messaging.neither.consumer("b", { ack: "manual" });
-// error: ack: "forward" needs somebody to publish
+// error: ack: "forward" needs a publisher
 messaging.outbox.consumer("b", { ack: "forward" }).on(OrderPlaced, async () => {});
 // error: Property 'tx' does not exist
 messaging.storeless.consumer("b").on(OrderPlaced, async (_order, { tx }) => void tx);
@@ -202,9 +202,9 @@ defineEvent({ type: "a.B", schema: z.object({ at: z.date() }), codecs: [] });
 onOrderPlaced(createRouter("b").on(OrderPlaced, async () => {}), async () => {});
 // error: shop.orders.v1.OrderPlaced has a handler already; do both things in one handler
 onOrderPlaced(onOrderPlaced(createRouter("b"), async () => {}), async () => {});
-// error: ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)
+// error: ack: "forward" needs a publisher: .use(publishOutputs(publisher)) before .on(...)
 onOrderPlaced(createRouter("b", { ack: "forward" }), async () => {});
-// error: nobody publishes what this handler returns: .use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)
+// error: what this handler returns is not published: .use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)
 onOrderPlaced(createRouter("b"), async () => [InvoiceIssued.message({ orderId: "1" })]);
 // error: Property 'tx' does not exist
 onOrderPlaced(createRouter("b"), async (_order, { tx }) => void tx);

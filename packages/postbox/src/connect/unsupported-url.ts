@@ -5,9 +5,9 @@ export function unsupportedUrl(what: string, url: unknown, known: string): Confi
   if (typeof url !== "string") {
     return new ConfigError(
       "url-unsupported",
-      `a ${what} is made from a URL, which is a text; got ${typeof url}. Known are ${known}`,
+      `a ${what} is made from a URL, which is a text; got ${typeof url}. Supported are ${known}`,
     );
   }
   const scheme = /^[A-Za-z][A-Za-z0-9+.-]*:/.exec(url)?.[0] ?? "no scheme";
-  return new ConfigError("url-unsupported", `no ${what} is known for URLs with ${scheme}; known are ${known}`);
+  return new ConfigError("url-unsupported", `no ${what} for URLs with ${scheme}; supported are ${known}`);
 }

@@ -123,7 +123,7 @@ describe("a handler of an event with upcasters", () => {
       () => {
         throw new Error("no total");
       },
-      "[upcast-failed] shop.v1.Placed cannot be upcast to shop.v9.Placed: no total; mend the upcaster, then retry " +
+      "[upcast-failed] shop.v1.Placed cannot be upcast to shop.v9.Placed: no total; correct the upcaster, then retry " +
         "the message",
     ],
     [

@@ -117,11 +117,14 @@ function reader<Out>(
   validate: (data: unknown) => Promise<Out>,
 ): (decoded: unknown) => Promise<Out> {
   const failed = (why: string, cause: unknown, path?: string) =>
-    new PermanentError(`${from.type} cannot be upcast to ${type}: ${why}; mend the upcaster, then retry the message`, {
-      code: "upcast-failed",
-      cause,
-      ...(path !== undefined && { path }),
-    });
+    new PermanentError(
+      `${from.type} cannot be upcast to ${type}: ${why}; correct the upcaster, then retry the message`,
+      {
+        code: "upcast-failed",
+        cause,
+        ...(path !== undefined && { path }),
+      },
+    );
   return async (decoded) => {
     const old = await from["~read"](decoded);
     let data: unknown;

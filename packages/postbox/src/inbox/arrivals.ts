@@ -49,9 +49,9 @@ function knownBy(message: Message, consumer: string, id: CheckedInbox["id"]): st
     cause = thrown;
   }
   throw new PermanentError(
-    `a message of type ${message.type} has no id for the inbox of ${consumer}, so nobody can tell whether it was ` +
+    `a message of type ${message.type} has no id for the inbox of ${consumer}, so it is unknown whether it was ` +
       "handled; " +
-      "let its publisher give one, or mend the inbox's option 'id'",
+      "let its publisher set one, or correct the inbox's option 'id'",
     { code: "message-id-missing", cause },
   );
 }
@@ -69,7 +69,7 @@ export function refusalOf(remembered: "differs" | "too-old", { consumer, id }: A
     );
   }
   return new PermanentError(
-    `message ${id} is older than the inbox of ${consumer} remembers, so nobody knows whether it was handled; ` +
+    `message ${id} is older than the inbox of ${consumer} remembers, so it is unknown whether it was handled; ` +
       "retry it if it was not, or raise retentionMs",
     { code: "message-too-old" },
   );

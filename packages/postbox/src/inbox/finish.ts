@@ -26,7 +26,7 @@ export async function finish<Tx>(
   if (!(await inbox.handled(tx, arrival, claim.row, claim.epoch))) {
     throw new PostboxError(
       "delivery-revoked",
-      `message ${arrival.id} is another's by now, who handles it: the lease ran out, or somebody has moved it; ` +
+      `message ${arrival.id} belongs to another process now, which handles it: the lease expired, or an operator has moved it; ` +
         "this transaction rolls back",
     );
   }

@@ -404,6 +404,6 @@ describe("what is wrong with its options", () => {
       createMessaging(options)
         .consumer("b", { ack: "forward" })
         .on(Placed, () => {}),
-    ).toThrow('ack: "forward" needs somebody to publish');
+    ).toThrow('ack: "forward" needs a publisher');
   });
 });

@@ -27,7 +27,7 @@ export type InboxMode = boolean | "durable";
 /** What the ack strategy adds to the handler's context. */
 type Acking<Ack> = Ack extends "manual" ? ManualAck : Ack extends "forward" ? ForwardAck : unknown;
 type AckFor<S> = [S] extends [AnyStore]
-  ? Exclude<AckStrategyName, "manual"> | "with a store the ack comes after the commit, and is in nobody's hands"
+  ? Exclude<AckStrategyName, "manual"> | "with a store the router acks after the commit, so the handler cannot"
   : AckStrategyName;
 type ModeFor<S> = [S] extends [AnyStore] ? InboxMode : false | "the inbox needs a store: give createMessaging one";
 

@@ -465,7 +465,7 @@ describe("wrong order at run time", () => {
 
   it("forward needs somebody to publish", () => {
     const router = createRouter("billing", { ack: "forward" }) as unknown as { on(...args: unknown[]): void };
-    expect(() => router.on(Placed, () => {})).toThrow('ack: "forward" needs somebody to publish');
+    expect(() => router.on(Placed, () => {})).toThrow('ack: "forward" needs a publisher');
   });
 
   it("refuses bad options", () => {

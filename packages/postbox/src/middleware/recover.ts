@@ -30,7 +30,7 @@ export function recover(
         const outputs = (await onError(cause, context)) ?? [];
         if (outputs.length === 0 || "outputs" in context) return outputs;
         throw new PermanentError(
-          "recover() returned messages that nobody publishes: .use(publishOutputs(publisher)) before it",
+          "recover() returned messages that are not published: .use(publishOutputs(publisher)) before it",
           { code: "outputs-unpublished", cause },
         );
       }

@@ -84,11 +84,11 @@ export function transaction<Tx>(
 
 /** The transaction rolled back, or its outcome is unknown. The message may be the cause. */
 function lost(store: Store, error: unknown): PostboxError {
-  const text = `${store.name} went away during this transaction: ${reasonOf(error)}; it is tried again`;
+  const text = `${store.name} lost its connection during this transaction: ${reasonOf(error)}; it is tried again`;
   return new PostboxError("transaction-lost", text, { cause: error });
 }
 
 function contended(error: unknown): PostboxError {
-  const text = `this transaction ran into others ${mostTries} times, the last time with: ${reasonOf(error)}`;
+  const text = `this transaction conflicted with others ${mostTries} times, the last time with: ${reasonOf(error)}`;
   return new PostboxError("transaction-conflict", `${text}; it is tried again later`, { cause: error });
 }

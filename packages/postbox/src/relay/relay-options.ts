@@ -65,9 +65,9 @@ export interface RelayOptions {
   readonly leaseMs?: number;
   /** How long a batch may take to be confirmed; below a third of `leaseMs`. Defaults to 4,000. */
   readonly publishTimeoutMs?: number;
-  /** Listens to what happens here. Defaults to warnings and errors on the console; `silent` is nobody. */
+  /** Receives its events. Defaults to warnings and errors on the console; `silent` turns that off. */
   readonly telemetry?: Telemetry;
-  /** @experimental Time, chance and failpoints. Defaults to the system's. */
+  /** @experimental Time, randomness and failpoints. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
 }
 

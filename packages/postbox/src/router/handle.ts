@@ -155,7 +155,7 @@ function outputsOf(returned: unknown, event: EventDefinition, context: BaseConte
 function unpublished(event: EventDefinition, context: BaseContext & Partial<WithoutOutputs>): PermanentError {
   const advice =
     context.unpublished ?? ".use(outboxOutputs(outbox)) or .use(publishOutputs(publisher)) before .on(...)";
-  return new PermanentError(`handling ${event.type} returned messages that nobody publishes; ${advice}`, {
+  return new PermanentError(`handling ${event.type} returned messages that are not published; ${advice}`, {
     code: "outputs-unpublished",
   });
 }

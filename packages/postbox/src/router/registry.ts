@@ -64,7 +64,7 @@ export class Registry {
     if (this.#ack === "forward" && !this.middleware.some(({ adds }) => adds.includes("published"))) {
       throw new ConfigError(
         "middleware-order",
-        'ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)',
+        'ack: "forward" needs a publisher: .use(publishOutputs(publisher)) before .on(...)',
       );
     }
     this.#registered.set(event.type, { event, handler });

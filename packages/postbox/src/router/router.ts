@@ -12,7 +12,7 @@ type Extended<C, M> = Flat<Omit<C, keyof AddsOf<M>> & AddsOf<M>>;
 // biome-ignore-start lint/suspicious/noConfusingVoidType: a handler may return the promise of another function's nothing.
 type Returns<C> = C extends WithOutputs
   ? void | Outputs
-  : void | `nobody publishes what this handler returns: ${WhyNot<C>}`;
+  : void | `what this handler returns is not published: ${WhyNot<C>}`;
 // biome-ignore-end lint/suspicious/noConfusingVoidType: see above.
 type WhyNot<C> =
   C extends WithoutOutputs<infer Why>
@@ -38,7 +38,7 @@ type MayHandle<C, Handled extends string, E extends EventDefinition> = E["type"]
     ? C extends ForwardAck
       ? C extends PublishesOutputs
         ? E
-        : 'ack: "forward" needs somebody to publish: .use(publishOutputs(publisher)) before .on(...)'
+        : 'ack: "forward" needs a publisher: .use(publishOutputs(publisher)) before .on(...)'
       : E
     : `${Extract<OlderTypesOf<E>, Handled>} has a handler already, and ${E["type"]} upcasts from it; keep one of them`;
 

@@ -272,7 +272,7 @@ export function checkChange(
   if (about.filter.ids !== undefined) return { ...about, ...rest, bounds: everything };
   throw new ConfigError(
     "option-invalid",
-    `${owner}: option 'confirm' is missing, and without 'ids' nobody knows how many messages this changes; ` +
+    `${owner}: option 'confirm' is missing, and without 'ids' it is unknown how many messages this changes; ` +
       `make a dry run, admin.dryRun("${action}", selection), and give its 'confirm'`,
     { path: "confirm" },
   );

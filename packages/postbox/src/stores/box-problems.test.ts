@@ -53,7 +53,7 @@ test.each([
   ["[unroutable] no queue is bound", 16 * minute, ["error"], /What comes after it, of its key, waits/],
   ["[unroutable] no queue is bound", minute, [], /^$/],
   ["[publish-failed] refused", minute + 1, [], /^$/],
-  ["[publish-failed] refused", 16 * minute, ["warning"], /end it with admin\.discard/],
+  ["[publish-failed] refused", 16 * minute, ["warning"], /remove it with admin\.discard/],
 ])("a message that fails over %s for %d ms is %j", (lastError, ageMs, severities, text) => {
   const retried = { ...old, ageMs, attempts: 0, lastError };
   expect(boxProblems("outbox", { ...well, retried }, checkHealth()).map(({ severity }) => severity)).toEqual(

@@ -17,7 +17,7 @@ const hopelessFrom = 4;
 export function hopeless(row: Row): SendOutcome | undefined {
   if (row.crashes < hopelessFrom) return undefined;
   const text =
-    `it was on its way ${row.crashes} times when the process or the connection died, the last two times alone; ` +
+    `it was in flight ${row.crashes} times when the process crashed or the connection was lost, the last two times alone; ` +
     "find out what it does to the sender, or to its handler, before you send it again";
   return { status: "rejected", error: new PostboxError("message-suspect", text) };
 }

@@ -211,7 +211,7 @@ class SourceTarget implements Target {
 function laneLost(verb: string, id: string): PostboxError {
   return new PostboxError(
     "delivery-revoked",
-    `${verb}() on the delivery of ${id} was not stored: its lane is another relay's by now, its lease ran out, or its receiver has ended; ` +
+    `${verb}() on the delivery of ${id} was not stored: another relay owns its lane now, its lease expired, or its receiver has ended; ` +
       "it is delivered again, so let the handler remember it with inbox(store)",
   );
 }

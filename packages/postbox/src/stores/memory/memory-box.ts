@@ -348,7 +348,7 @@ export class MemoryBox implements Box {
     return { count: keys.length, forGood: keys.filter(({ dueAt }) => dueAt === Number.POSITIVE_INFINITY).length };
   }
 
-  /** The keys that are held until somebody releases them. */
+  /** The keys that are held until an operator releases them. */
   keysHeldForGood(): string[] {
     const holds = this.#lanes.flatMap((lane) => lane.holds());
     return holds.filter(({ byKey, dueAt }) => byKey && dueAt === Number.POSITIVE_INFINITY).map(({ name }) => name);

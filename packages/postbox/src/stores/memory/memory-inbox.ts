@@ -136,7 +136,7 @@ export class MemoryInbox {
         if (!from.has(row, epoch)) return false;
         tx.beforeCommit(() => {
           if (!from.has(row, epoch))
-            throw new PostboxError("delivery-revoked", `the row of ${row.message.id} is another's`);
+            throw new PostboxError("delivery-revoked", `another process owns the row of ${row.message.id}`);
         });
         tx.defer(() => {
           from.finish(row);

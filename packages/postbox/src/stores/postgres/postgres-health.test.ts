@@ -288,12 +288,12 @@ describeOnEach("postgres", ({ url }) => {
     }
   });
 
-  it("ends in time when a lock is in the way, and tells what it has found until then", async () => {
+  it("ends in time when waits for a lock, and tells what it has found until then", async () => {
     await beside(`BEGIN; LOCK TABLE ${t.wait} IN ACCESS EXCLUSIVE MODE`, async () => {
       const health = await store.health({ timeoutMs: 200, tableBytes: 0 });
       const found = problem(health, "unreachable");
       expect(found).toMatchObject({ severity: "error", timedOut: true });
-      expect(found?.text).toMatch(/no answer within 200 ms: .*a lock is in the way/);
+      expect(found?.text).toMatch(/no answer within 200 ms: .*waits for a lock/);
     });
     await beside(`BEGIN; LOCK TABLE ${t.lane} IN ACCESS EXCLUSIVE MODE`, async () => {
       const found = codes(await store.health({ timeoutMs: 200, tableBytes: 0 }));

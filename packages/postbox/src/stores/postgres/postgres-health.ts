@@ -247,10 +247,10 @@ function failureOf(
   const reason = scrub(reasonOf(error));
   if (error === undefined || state === canceled) {
     const what = connected
-      ? "it answers too slowly, or a lock is in the way; look at pg_stat_activity for what it does and for who waits for whom"
+      ? "it answers too slowly, or waits for a lock; pg_stat_activity shows what it does and who waits for whom"
       : poolFull(pool)
         ? `all ${pool.totalCount} connections of the pool are in use, and ${pool.waitingCount} wait for one; make it larger, or hold them for a shorter time`
-        : "no connection came about; look at the network and the server";
+        : "no connection could be opened; check the network and the server";
     const text = `the database gave no answer within ${duration(timeoutMs)}: ${what}`;
     return { code: "unreachable", severity: "error", text, timedOut: true };
   }
@@ -261,7 +261,7 @@ function failureOf(
     const text = `the database cannot be reached: ${reason}; see that it runs, and that its address and credentials are right`;
     return { code: "unreachable", severity: "error", text, timedOut: false };
   }
-  const text = `the database did not answer what was asked: ${reason}; a role that looks at the health needs USAGE on the schema and SELECT on all its tables`;
+  const text = `the database refused a health check: ${reason}; its role needs USAGE on the schema and SELECT on all its tables`;
   return { code: "unreadable", severity: "error", text, sqlState: state };
 }
 

@@ -72,7 +72,7 @@ describeOnEach("postgres", ({ url }) => {
       const relay = createRelay(storeAt(change), recordingSender(), { telemetry: log.telemetry });
       await expect(relay.start()).rejects.toMatchObject({
         code: "store-refused",
-        message: expect.stringMatching(/does not let us in: .*; check user, password and database of the pool$/),
+        message: expect.stringMatching(/refuses the connection: .*; check user, password and database of the pool$/),
       });
       expect(log.of("relay.failed")).toMatchObject([{ retryInMs: Number.POSITIVE_INFINITY }]);
       await expect(relay.stop()).rejects.toMatchObject({ code: "store-refused" });

@@ -54,7 +54,7 @@ export function isRefused(error: unknown): boolean {
 }
 
 export function refusedText(reason: string): string {
-  return `PostgreSQL does not let us in: ${reason}; check user, password and database of the pool`;
+  return `PostgreSQL refuses the connection: ${reason}; check user, password and database of the pool`;
 }
 
 /** An error of the database that is about the schema, or about who may come in, in our words; any other as it is. */

@@ -164,7 +164,7 @@ function whoHolds(holder: VacuumHolder): string {
       const { slot, active, ageMs } = holder;
       if (active) return `the replication slot ${slot}, whose standby runs a long transaction; end it there`;
       const since = ageMs === undefined ? "" : ` for ${duration(ageMs)}`;
-      return `the replication slot ${slot}, which nobody has used${since}; start what uses it, or drop it with pg_drop_replication_slot`;
+      return `the replication slot ${slot}, which has been unused${since}; start its consumer, or drop it with pg_drop_replication_slot`;
     }
   }
 }
@@ -185,12 +185,12 @@ function partitionMissing(
   const text =
     aheadMs <= 0
       ? `${box}_done has partitions, but none for now, so what is done goes to the overflow table, to be deleted row by row: ` +
-        `nobody cleans the box; ${cleaner}`
+        `no process purges the box; ${cleaner}`
       : aheadMs < partitionsAheadMs
         ? `${box}_done has partitions for the next ${duration(aheadMs)} only, and ${duration(partitionsAheadMs)} is the limit: ` +
-          `nobody cleans the box; ${cleaner}`
+          `no process purges the box; ${cleaner}`
         : `${box}_done has a partition for now, and yet what is done goes to the overflow table: ` +
-          "it was made just now, and relays notice within a minute; if it stays so, look at the TimeZone and DateStyle of their sessions";
+          "it was made just now, and relays notice within a minute; if this persists, check the TimeZone and DateStyle of their sessions";
   return [{ code: "partition-missing", severity: "warning", text, aheadMs: Math.max(0, aheadMs), overflowing }];
 }
 
@@ -212,7 +212,7 @@ function tablesHeavy({ tables }: Upkeep, { tableBytes, deadSpaceBytes }: Checked
     const explained = liveRows * (rowBytes + rowOverhead);
     const dead = part !== "done" && liveRows >= 0 && bytes > deadSpaceBytes && explained < liveShare * bytes;
     if (!dead && bytes <= tableBytes) return [];
-    const rows = liveRows < 0 ? "rows that nobody has counted" : `about ${counted(liveRows, "row")}`;
+    const rows = liveRows < 0 ? "an unknown number of rows" : `about ${counted(liveRows, "row")}`;
     const text = dead
       ? `the table ${table} takes ${size(bytes)} for ${rows}: the rest is dead space, left by a backlog or because vacuum was held back; ` +
         `see whether vacuum-held-back is a problem, too, then VACUUM FULL ${table} while the box is paused ` +
@@ -223,12 +223,12 @@ function tablesHeavy({ tables }: Upkeep, { tableBytes, deadSpaceBytes }: Checked
 }
 
 const whyLarge: Readonly<Record<TableRecord["part"], string>> = {
-  pending: "more is appended than sent; run more relays, or look at what the broker takes per second",
+  pending: "more is appended than sent; run more relays, or check how many messages the broker accepts per second",
   wait: 'keys are held and much waits behind them; admin.list({ status: "waiting" }) says why',
   hold: 'very many keys are held; admin.list({ status: "waiting" }) says why',
   scheduled: "much is scheduled for later; raise 'tableBytes' if that is meant to be so",
   parked:
-    "parked messages stay until somebody decides; send them again with admin.retry, or remove them with admin.discard",
+    "parked messages stay until an operator decides; send them again with admin.retry, or remove them with admin.discard",
   done: "what is done is kept; shorten 'retentionMs', or move it to an archive",
   overflow:
     "what is done is kept where there are no partitions; let a relay with 'retentionMs' run, or call store.purge",

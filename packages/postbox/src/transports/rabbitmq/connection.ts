@@ -109,7 +109,7 @@ async function credentialsOf(
   try {
     return await Promise.race([ask(), late]);
   } catch (cause) {
-    const text = `no credentials for ${placeOf(url)}: ${scrub((cause as Error).message)}; mend what 'credentials' does`;
+    const text = `no credentials for ${placeOf(url)}: ${scrub((cause as Error).message)}; correct 'credentials'`;
     throw new TransportDownError("connect", text);
   } finally {
     clearTimeout(timer);
@@ -190,7 +190,7 @@ function explained(cause: unknown, { url, credentials: ask }: RabbitmqConnection
       "there is no virtual host of that name, the user has no rights there, or there are too many connections";
     return new TransportDownError(
       "connect",
-      `${place} does not let us in: ${reasons}; check the URL's path and the user's rights`,
+      `${place} refuses the connection: ${reasons}; check the URL's path and the user's rights`,
     );
   }
   const why = typeof code === "string" ? code : (message ?? "no answer").replaceAll(/amqps?:\/\/\S+/g, place);

@@ -175,14 +175,14 @@ function explained(cause: unknown): unknown {
   const said = message.replace(/^.*?(PRECONDITION_FAILED|ACCESS_REFUSED) - /, "").replace(/"$/, "");
   if (code === 406) {
     const text =
-      `what is there is not what was asked for: ${said}; change the options, leave it to whoever made it, or ` +
+      `what exists differs from what the options ask for: ${said}; change the options, set topology: "check", or ` +
       "delete it";
     return new ConfigError("topology-differs", text, { cause });
   }
   if (code === 403) {
     return new ConfigError(
       "transport-refused",
-      `the user lacks a right: ${said}; grant it, or have somebody else make the queues`,
+      `the user lacks a right: ${said}; grant it, or make the queues with another user`,
       { cause },
     );
   }
