@@ -1,3 +1,4 @@
+import { laneCount } from "../../internal/lane.js";
 import { keptFailures } from "../admin-options.js";
 import { dropsCleared, dropsKeptMs } from "../dropped-entries.js";
 import type { Tables } from "./box-sql.js";
@@ -68,7 +69,7 @@ export function settleFunction(t: Tables): PlannedFunction {
             SELECT y.ctid AS tid FROM ${t.pending} y
             WHERE y.box = $18 AND y.lane = i.lane AND y.position = i.position AND y.id IS NOT DISTINCT FROM i.id OFFSET 0
           ) AS r
-          WHERE i.lane = ANY (standing)))`;
+          WHERE get_bit(stands, i.lane) = 1))`;
   const oneByOne =
     "x.box = $18 AND x.lane = item.lane AND x.position = item.position AND x.id IS NOT DISTINCT FROM item.id";
   const keptRow = (into: KeptIn) => `
@@ -100,9 +101,13 @@ export function settleFunction(t: Tables): PlannedFunction {
       ...["text[]", "text", "boolean", "integer"],
     ],
     returns: ["lane integer", "transaction text"],
-    declare: `standing integer[]; item record; p ${t.pending}%ROWTYPE; w ${t.wait}%ROWTYPE; held_under text; parked_key text;
+    declare: `standing integer[]; stands bytea := decode(repeat('00', ${laneCount / 8}), 'hex'); item record; p ${t.pending}%ROWTYPE; w ${t.wait}%ROWTYPE; held_under text; parked_key text;
       dropped text[] := '{}'; reasons text[] := '{}'; freed_lanes integer[] := '{}'; freed_keys text[] := '{}'; seen integer;`,
     body: `${fence(t, "$18")}
+      -- One bit per lane: searching the array for the lane of each row would take a tenth of the settle.
+      FOREACH seen IN ARRAY standing LOOP
+        stands := set_bit(stands, seen, 1);
+      END LOOP;
 ${removed(allAtOnce)}
       GET DIAGNOSTICS seen = ROW_COUNT;
       IF seen < cardinality($3) THEN
