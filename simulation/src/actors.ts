@@ -22,19 +22,19 @@ import { simulatedNotifier } from "./simulated-notifier.js";
 import { type SimulatedStore, simulatedStore } from "./simulated-store.js";
 import type { Stage } from "./stage.js";
 
-/** Something that runs in a process of its own. */
+/** A part of a service that runs in its own simulated process. */
 export interface Actor {
   readonly process: SimulatedProcess;
   readonly links: Readonly<Record<"store" | "broker", Link>>;
   readonly store: SimulatedStore;
   readonly notifier: Notifier | false;
-  /** As it should: what is on its way is finished. */
+  /** Stops gracefully: work in flight is finished. */
   stop(): Promise<void>;
-  /** Of a consumer: its connection to the broker dies. */
+  /** Of a consumer: cuts its connection to the broker. */
   loseConnection?(): void;
 }
 
-/** Starts the nth life of an actor. */
+/** Starts an actor; `life` counts how often it was started. */
 export function startActor(stage: Stage, role: Role, index: number, life: number): Actor {
   const process = bootProcess(stage, role, index, life);
   if (role === "relay") return startRelay(stage, process);
@@ -44,7 +44,7 @@ export function startActor(stage: Stage, role: Role, index: number, life: number
 
 type Booted = ReturnType<typeof bootProcess>;
 
-/** The beginning of every process: its clock, its connections, its store. */
+/** Makes what every process begins with: its clock, its connections and its store. */
 function bootProcess(stage: Stage, role: Role, index: number, life: number) {
   const { plan, world, chance, recorder, database, facts } = stage;
   const name = `${role}-${index}.${life}`;
@@ -92,7 +92,7 @@ function relayOptions({ plan, backoff }: Stage, { notifier, telemetry, runtime }
   };
 }
 
-/** A consumer that takes its messages from the box itself. */
+/** A consumer that receives straight from the outbox. */
 function startDirectConsumer(stage: Stage, own: Booted): Actor {
   const router = routerFor(stage, own, "billing");
   const { publishTimeoutMs: _, batchSize: __, ...options } = relayOptions(stage, own);
@@ -101,7 +101,7 @@ function startDirectConsumer(stage: Stage, own: Booted): Actor {
 }
 
 function startConsumer(stage: Stage, own: Booted): Actor {
-  /** Of each queue, the last connection. */
+  /** Cuts the latest connection of each queue. */
   const connections = new Map<Consumer, () => void>();
   const routers = consumers.map((consumer) => {
     const router = routerFor(stage, own, consumer);

@@ -1,19 +1,19 @@
-/** Chance that a seed decides. */
+/** Random numbers that depend on a seed alone. */
 export interface Chance {
-  /** In [0, 1). */
+  /** A number in [0, 1). */
   next(): number;
-  /** In [low, high). */
+  /** A number in [low, high). */
   between(low: number, high: number): number;
   /** A whole number from low to high, both included. */
   count(low: number, high: number): number;
-  /** True so often. */
+  /** True with this probability. */
   is(probability: number): boolean;
   pick<T>(choices: readonly [T, ...T[]]): T;
-  /** Chance of its own for one part: what others draw does not change what it draws. */
+  /** An independent generator for one part: what other parts draw does not change what this part draws. */
   fork(): Chance;
 }
 
-/** Small fast counter (sfc32): passes the usual tests for randomness, and is quick. */
+/** Makes a small, fast generator (sfc32), which passes the usual tests for randomness. */
 export function createChance(seed: number): Chance {
   let [a, b, c, d] = [seed >>> 0, (seed / 0x100000000) >>> 0, 0x9e3779b9, 1];
   const next = (): number => {
@@ -24,7 +24,7 @@ export function createChance(seed: number): Chance {
     c = ((c << 21) | (c >>> 11)) + sum;
     return (sum >>> 0) / 0x100000000;
   };
-  // Seeds that differ little begin alike.
+  // Similar seeds produce similar numbers at first, so the first 15 are skipped.
   for (let turn = 0; turn < 15; turn++) next();
   const chance: Chance = {
     next,

@@ -2,17 +2,17 @@ import type { Chance } from "./chance.js";
 import { never, type SimulatedProcess } from "./process.js";
 import type { World } from "./world.js";
 
-/** How a network, and what is at its end, behaves. Probabilities are per call. */
+/** How a network and the server at its end behave. Probabilities are per call. */
 export interface Weather {
-  /** The mean of one way. */
+  /** The mean time of one direction. */
   readonly travelMs: number;
-  /** It takes longer than anybody waits. */
+  /** The call takes longer than any timeout. */
   readonly slow: number;
-  /** It fails, and nothing has happened. */
+  /** The call fails and changes nothing. */
   readonly fails: number;
-  /** It happens, but the answer is lost. */
+  /** The call succeeds, but its answer is lost. */
   readonly answerLost: number;
-  /** Nobody answers until the connection is given up; whether it happens is open. */
+  /** No answer arrives until the connection is given up; the call may or may not take effect. */
   readonly hangs: number;
 }
 
@@ -32,7 +32,7 @@ export class Link {
     this.#weather = weather;
   }
 
-  /** Nothing gets through for so long. */
+  /** Every call fails for this time. */
   cut(ms: number): void {
     this.#cutUntil = Math.max(this.#cutUntil, this.world.now + ms);
   }
@@ -41,7 +41,7 @@ export class Link {
     return this.world.now < this.#cutUntil;
   }
 
-  /** For so long nothing gets through, and nobody is told. */
+  /** For this time nothing arrives, and neither side gets an error. */
   swallow(ms: number): void {
     this.#halfOpenUntil = Math.max(this.#halfOpenUntil, this.world.now + ms);
   }
@@ -50,24 +50,24 @@ export class Link {
     return this.world.now < this.#halfOpenUntil;
   }
 
-  /** How long one way takes now. */
+  /** Draws how long one direction takes now. */
   travel(): number {
     const { travelMs, slow } = this.#weather();
     if (this.#chance.is(slow)) return this.#chance.between(100, 4_000);
     return -Math.log(1 - this.#chance.next()) * travelMs;
   }
 
-  /** Brings `run` to the other side, whatever becomes of the process meanwhile. */
+  /** Executes `run` on the other side, even if the process crashes meanwhile. */
   there(run: () => void): void {
     this.world.at(this.travel(), run);
   }
 
-  /** Brings `run` back, if the process lives to hear of it. */
+  /** Executes `run` in the process, if it is still alive. */
   back(run: () => void): void {
     this.process.later(this.travel(), run);
   }
 
-  /** Asks the other side to `execute`, which happens there in one step, and brings its answer. */
+  /** Executes `execute` on the other side in one step, and returns its answer. */
   call<R>(execute: () => Promise<R>): Promise<R> {
     if (!this.process.alive) return never();
     const { fails, hangs, answerLost } = this.#weather();

@@ -1,5 +1,5 @@
-// npm run simulate -- --seeds n --from n: plays histories, and tells what they came to. --seed n plays one and tells
-// all of it.
+// `npm run simulate -- --seeds n --from n` plays histories and prints the totals. `--seed n` plays one history and
+// prints every event.
 import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
@@ -11,7 +11,7 @@ import { shrink } from "./shrink.js";
 import { simulate } from "./simulate.js";
 import { situations } from "./situations.js";
 
-/** A worker plays so many and tells, then asks for more. */
+/** How many seeds a worker plays before it reports and asks for more. */
 const portion = 100;
 const mostTold = 10;
 /** Longer than any history takes. */
@@ -51,7 +51,7 @@ async function main(): Promise<void> {
   if (!values.first && first.rule !== "hung") await replay(planOf(first.seed), false);
 }
 
-/** Several threads, each with a portion at a time, so that the seeds in front are played first. */
+/** Gives the seeds to several threads, one portion at a time, so that the lowest seeds are played first. */
 async function share(from: number, seeds: number, workers: number, first: boolean): Promise<Tally> {
   const total = emptyTally();
   const started = performance.now();
@@ -77,7 +77,7 @@ async function share(from: number, seeds: number, workers: number, first: boolea
         if (total.histories % 1000 < portion) progress(total, seeds, started);
         handOut();
       });
-      // The rest of its portion is not played: what throws, or does not end, is to be looked at first.
+      // The worker's other seeds are not played: an exception or an endless history has to be examined first.
       const end = (rule: string, text: string) => {
         clearInterval(watch);
         total.broken.push({ seed: current[0] ?? 0, rule, text });
@@ -138,7 +138,7 @@ function report(tally: Tally, seconds: number): void {
   if (tally.broken.length === 0) console.log("\nno rule was broken");
 }
 
-/** Plays one history. If it breaks a rule, tells a shorter one that breaks the same. */
+/** Plays one history. If it breaks a rule, prints a shorter history that breaks the same rule. */
 async function replay(plan: Plan, trace: boolean): Promise<void> {
   const { violations } = await simulate(plan, trace ? console.log : undefined);
   const [first] = violations;

@@ -4,7 +4,7 @@ import { checkMutant, tryMutant } from "./try-mutants.js";
 
 it.each(mutants)("fits the code: $guard", (mutant) => checkMutant(mutant));
 
-// All of them take minutes; these show that it can fail.
+// All mutants take minutes. These few show that the simulation can fail.
 const quick = ["a row whose key is held", "a message is acked after", "late commits are looked for"];
 
 it.each(quick)("the simulation finds out when %s … is missing", { timeout: 600_000 }, async (start) => {

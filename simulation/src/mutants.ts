@@ -1,14 +1,14 @@
-/** A guard of the library, and how its code reads without it. Files are those of the built packages. */
+/** A safeguard of the library, and the code without it. Files are those of the built packages. */
 export interface Mutant {
   readonly guard: string;
   readonly file: string;
-  /** Each is there exactly once. */
+  /** The replacements. Each `from` occurs exactly once in the file. */
   readonly changes: readonly (readonly [from: string, to: string])[];
 }
 
 const relay = (path: string) => `node_modules/postbox/dist/relay/${path}.js`;
 
-/** What must not be missing. Without any one of these, the simulation has to find a history that breaks a rule. */
+/** Every safeguard that the simulation must miss: without any one of these, some history breaks a rule. */
 export const mutants: readonly Mutant[] = [
   {
     guard: "the fence is locked: a settle looks at the epoch and writes in one step",

@@ -5,14 +5,14 @@ import { box, type Stage } from "./stage.js";
 const by = { by: "operator" };
 
 /**
- * What a person does to a box, beside everything else. It needs no link: whether it is done now or later is in the
- * plan.
+ * Executes what an operator does to a box while everything else runs. It uses no link: the plan decides when it
+ * happens.
  */
 export async function operate({ database, recorder, world, facts }: Stage, operation: Operation): Promise<void> {
   const { admin } = memoryStore({ database });
   recorder.note("operator", `${operation.what}${"key" in operation ? ` ${operation.key}` : ""}`);
 
-  /** Changes everything that there is to change, and writes down what it was. */
+  /** Applies a change to every row that it can change, and records which rows those were. */
   async function change(what: "retried" | "discarded" | "replayed", changing: () => Promise<unknown>): Promise<void> {
     const [last] = await admin.audit({ limit: 1 });
     await changing();

@@ -1,6 +1,6 @@
 import { defineEvent, type StandardSchema } from "postbox";
 
-/** What is published in the simulation. Its name is its key, if it has one, and who it is. */
+/** The data of a simulated message. Its name consists of its key, if it has one, and its number. */
 interface Order {
   readonly name: string;
 }
@@ -14,9 +14,9 @@ const events = <T extends string>(type: T) => ({
   keyless: defineEvent({ type: `${type}.keyless`, schema }),
 });
 
-/** What producers publish, for `billing`. */
+/** The event that producers publish for `billing`. */
 export const Placed = events("order.placed");
-/** What billing publishes where there is a second hop, for `audit`. */
+/** The event that billing publishes for `audit`, in plans with a second hop. */
 export const Handled = events("order.handled");
 
 export const consumers = ["billing", "audit"] as const;

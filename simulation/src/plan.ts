@@ -4,29 +4,31 @@ import { type Chance, createChance } from "./chance.js";
 import type { Weather } from "./link.js";
 import type { BrokerWeather, Poison } from "./simulated-broker.js";
 
-/** Everything that a seed decides beforehand. Latencies and the like are drawn while it runs, from the same seed. */
+/**
+ * Everything that a seed decides in advance. Latencies and similar values are drawn during the run, from the same seed.
+ */
 export interface Plan {
   readonly seed: number;
   readonly relay: RelayPlan;
   readonly relays: number;
   readonly consumers: number;
-  /** Whether handlers publish, and another consumer handles that. */
+  /** Whether handlers publish messages that a second consumer handles. */
   readonly secondHop: boolean;
   readonly strictKeyOrder: boolean;
   readonly hint: boolean;
   readonly keepsOrder: boolean;
-  /** Whether consumers take messages from the box itself, without relays and a broker. */
+  /** Whether consumers receive straight from the outbox, without relays and a broker. */
   readonly direct: boolean;
-  /** Whether consumers store what comes before they handle it. Defaults to false. */
+  /** Whether consumers store messages before they handle them. Defaults to false. */
   readonly durable?: boolean;
-  /** How long consumers remember. Defaults to longer than any history. */
+  /** How long consumers remember handled messages. Defaults to longer than any history. */
   readonly retentionMs?: number;
   readonly handler: HandlerPlan;
   readonly transactions: readonly PlannedTransaction[];
   readonly faults: readonly Fault[];
-  /** What an operator does meanwhile. */
+  /** What an operator does during the run. */
   readonly operations: readonly Operation[];
-  /** When everything that goes wrong has ended. */
+  /** When the last fault has ended. */
   readonly healsAt: number;
 }
 
@@ -36,7 +38,7 @@ interface RelayPlan {
   readonly onPark: "continue" | "hold";
   readonly batchSize: number;
   readonly maxInFlight: number;
-  /** Defaults to more than there is. */
+  /** Defaults to more bytes than a plan publishes. */
   readonly maxInFlightBytes?: number;
   readonly maxAttempts: number;
   readonly leaseMs: number;
@@ -48,18 +50,18 @@ interface HandlerPlan {
   readonly concurrency: number;
 }
 
-/** One publish call of a transaction each; a key each, or none. */
+/** A transaction with one publish call per message, each with its own key or without one. */
 export interface PlannedTransaction {
   readonly name: string;
   readonly at: number;
   readonly producer: number;
   readonly calls: readonly (readonly (string | null)[])[];
-  /** Between two calls, and before COMMIT. */
+  /** The pause between two calls, and before COMMIT. */
   readonly thinkMs: number;
   readonly rollsBack: boolean;
-  /** After how long those of its messages are sent that have no key. Defaults to at once. */
+  /** The delay of its messages without a key. Defaults to none. */
   readonly delayMs?: number;
-  /** What its first message does to whoever sends it. */
+  /** What its first message does to the process that sends it. */
   readonly poison?: Poison;
 }
 
@@ -71,7 +73,7 @@ interface Aimed {
   readonly index: number;
 }
 
-/** Something that goes wrong. */
+/** A failure of a process, a connection or a server. */
 export type Fault =
   | ({ readonly kind: "crash" | "restart"; readonly at: number } & Aimed)
   | ({ readonly kind: "death"; readonly failpoint: Failpoint; readonly hit: number } & Aimed)
@@ -85,7 +87,7 @@ export type Fault =
   | ({ readonly kind: "broker weather" } & Spell & { readonly weather: Partial<BrokerWeather> })
   | ({ readonly kind: "handlers fail" } & Spell & { readonly share: number; readonly forGood: boolean });
 
-/** Something that an operator does. */
+/** An action of an operator. */
 export type Operation = { readonly at: number } & (
   | { readonly what: "retry" | "replay" }
   | { readonly what: "discard"; readonly status: "parked" | "waiting" | "pending" | "scheduled" }
@@ -93,7 +95,7 @@ export type Operation = { readonly at: number } & (
   | { readonly what: "pause"; readonly ms: number }
 );
 
-/** From when to when. */
+/** A span of time. */
 interface Spell {
   readonly from: number;
   readonly to: number;
@@ -102,8 +104,8 @@ interface Spell {
 const troubleMs = 4_000;
 
 /**
- * What a seed decides. Each draws which kinds of trouble there are at all: a little of everything hides what one kind
- * does.
+ * Makes the plan of a seed. Each plan draws which kinds of faults it has: with a little of every kind, one kind would
+ * hide the effects of another.
  */
 export function planOf(seed: number): Plan {
   const chance = createChance(seed);
@@ -116,7 +118,7 @@ export function planOf(seed: number): Plan {
   return narrowed(trouble, createChance(seed ^ 0x0b17e5));
 }
 
-/** Some have partitions that are unavailable for a while, one or both. */
+/** In some plans one or both partitions are unavailable for a while. */
 function leaderless(plan: Plan, chance: Chance): Plan {
   if (plan.faults.length === 0 || plan.direct || !chance.is(0.15)) return plan;
   const spell = (partition: number): Fault => {
@@ -128,7 +130,7 @@ function leaderless(plan: Plan, chance: Chance): Plan {
   return { ...plan, faults: [...plan.faults, ...faults] };
 }
 
-/** Some have messages that no queue takes for a while: their sender drops them, or lets them wait. */
+/** In some plans no queue takes certain messages for a while: their sender drops them or waits. */
 function unrouted(plan: Plan, chance: Chance): Plan {
   if (plan.faults.length === 0 || plan.direct || !chance.is(0.15)) return plan;
   const from = chance.between(0, troubleMs / 2);
@@ -138,7 +140,7 @@ function unrouted(plan: Plan, chance: Chance): Plan {
   return { ...plan, faults: [...plan.faults, { kind: "broker weather", from, to, weather }] };
 }
 
-/** Some have little room for bytes, some a broker that confirms late. */
+/** Some plans have small byte limits, some a broker that confirms late. */
 function narrowed(plan: Plan, chance: Chance): Plan {
   const relay = chance.is(0.2) ? { ...plan.relay, maxInFlightBytes: chance.pick([1, 1_200, 4_000]) } : plan.relay;
   const isLate = plan.faults.length > 0 && !plan.direct && chance.is(0.2);
@@ -152,9 +154,9 @@ function narrowed(plan: Plan, chance: Chance): Plan {
   return healing({ ...plan, relay, faults: isLate ? [...plan.faults, late] : plan.faults });
 }
 
-/** Some have an operator, some have schedules, whatever else goes on. */
+/** Some plans have an operator and some have schedules, independent of their faults. */
 function operated(plan: Plan, chance: Chance): Plan {
-  // In a total order a scheduled message takes its place when it is due, which nobody sees from outside.
+  // In total order a scheduled message takes its place when it is due, and the history cannot see that place.
   const delays = plan.relay.order !== "total" && chance.is(0.2);
   const transactions = delays
     ? plan.transactions.map((one) => (chance.is(0.5) ? { ...one, delayMs: chance.between(0, 3_000) } : one))
@@ -170,7 +172,7 @@ function operated(plan: Plan, chance: Chance): Plan {
     if (what !== "release") return { what, at: at() };
     return first === undefined ? { what: "retry", at: at() } : { what, at: at(), key: chance.pick([first, ...keys]) };
   };
-  // Where a parked message holds its key, somebody has to do something.
+  // If a parked message holds its key, only an operator can release the key.
   const holds = plan.relay.onPark === "hold";
   const operations = chance.is(holds ? 0.8 : 0.3) ? Array.from({ length: chance.count(1, 6) }, anything) : [];
   const rejecting: Fault = { kind: "broker weather", from: 0, to: troubleMs / 2, weather: { rejects: 0.15 } };
@@ -180,7 +182,7 @@ function operated(plan: Plan, chance: Chance): Plan {
 }
 
 function moreFaults({ relays, relay: { leaseMs }, faults }: Plan, chance: Chance): Fault[] {
-  // Where nothing goes wrong, nothing does.
+  // A plan without faults has no operator either.
   if (faults.length === 0) return [];
   const relay = () => ({ role: "relay" as const, index: chance.count(0, relays - 1) });
   const at = () => chance.between(0, troubleMs);
@@ -206,7 +208,7 @@ function moreFaults({ relays, relay: { leaseMs }, faults }: Plan, chance: Chance
   ];
 }
 
-/** The same trouble for consumers that are relays, too. */
+/** Applies the faults of relays to consumers that receive from the outbox. */
 function directly(plan: Plan): Plan {
   const faults = plan.faults.map(
     (fault): Fault =>
@@ -217,7 +219,7 @@ function directly(plan: Plan): Plan {
   return { ...plan, faults, relays: 0, secondHop: false, direct: true };
 }
 
-/** A little of everything. */
+/** A plan with a little of everything. */
 function anything(seed: number, chance: Chance): Plan {
   const relays = chance.pick([1, 2, 2, 3]);
   const consumers = chance.pick([1, 1, 2]);
@@ -242,8 +244,8 @@ function anything(seed: number, chance: Chance): Plan {
 }
 
 /**
- * Much for few keys in little time, while relays lose their lanes and the broker refuses: here order is hardest to
- * keep.
+ * Many messages for few keys in a short time, while relays lose their lanes and the broker refuses messages: the
+ * hardest case for order.
  */
 function crowd(seed: number, chance: Chance): Plan {
   const plan = anything(seed, chance);
@@ -319,10 +321,10 @@ function transactions(chance: Chance, producers: number): PlannedTransaction[] {
   const keys = Array.from({ length: chance.pick([1, 2, 3, 8]) }, (_, index) => `k${index}`) as [string, ...string[]];
   const keyless = chance.pick([0, 0.2]);
   const rollsBack = chance.pick([0, 0.2]);
-  // Some seeds have long transactions, in which others overtake.
+  // Some seeds have long transactions, so that later ones commit first.
   const longest = chance.pick([5, 50, 1_500]);
   const poisonous = chance.is(0.15) ? 0.1 : 0;
-  // Some have a crowd in a moment, some a trickle.
+  // Some seeds publish everything at once, some spread it out.
   const span = chance.pick([100, 1_000, troubleMs]);
   return Array.from({ length: chance.count(4, 20) }, (_, index) => {
     const calls = Array.from({ length: chance.pick([1, 1, 2]) }, () =>

@@ -2,22 +2,22 @@ import type { Failpoint, Runtime } from "postbox/store";
 import type { Chance } from "./chance.js";
 import type { World } from "./world.js";
 
-/** Where a process dies: at this hit of this failpoint. */
+/** The failpoint, and which hit of it crashes the process. */
 export interface Deathbed {
   readonly failpoint: Failpoint;
   readonly hit: number;
 }
 
 /**
- * A process in the simulation: what runs in it goes on only through `later`, so that a dead one does nothing any more,
- * and a paused one does it afterwards. What it had sent before is on its way all the same.
+ * A simulated process. Its code runs only through `later`, so that a crashed process does nothing more, and a paused
+ * one continues afterwards. What it sent before a crash still arrives.
  */
 export class SimulatedProcess {
   readonly name: string;
   readonly runtime: Runtime;
   readonly #world: World;
   readonly #deathbed: Deathbed | undefined;
-  readonly #mourners: (() => void)[] = [];
+  readonly #deathListeners: (() => void)[] = [];
   readonly #hits = new Map<Failpoint, number>();
   #alive = true;
   #pausedUntil = 0;
@@ -52,7 +52,7 @@ export class SimulatedProcess {
     return this.#alive;
   }
 
-  /** Runs `run` in `ms`, if it lives then, and not before its pause is over. */
+  /** Executes `run` after `ms`, if the process is alive then, and not before a pause has ended. */
   later(ms: number, run: () => void): () => void {
     let cancel = this.#world.at(ms, () => {
       if (!this.#alive) return;
@@ -63,7 +63,7 @@ export class SimulatedProcess {
     return () => cancel();
   }
 
-  /** How many timers the library has set here that have neither come nor been cancelled. */
+  /** The timers of the library that have neither fired nor been cancelled. */
   get timers(): number {
     return this.#timers.size;
   }
@@ -85,29 +85,29 @@ export class SimulatedProcess {
     return new Promise((resolve) => void this.later(ms, resolve));
   }
 
-  /** Nothing happens in it for so long, and then all of it. */
+  /** Pauses the process for this time. Everything that was due executes afterwards. */
   pause(ms: number): void {
     this.#pausedUntil = Math.max(this.#pausedUntil, this.#world.now + ms);
   }
 
-  /** The clock of its host is set. */
+  /** Sets the clock of the host. */
   setClock(ms: number): void {
     this.#clockMs += Math.round(ms);
   }
 
-  /** Runs `mourner` when it dies: whoever held something for it. */
-  onDeath(mourner: () => void): void {
-    this.#mourners.push(mourner);
+  /** Executes `listener` when the process crashes, to release what it held. */
+  onDeath(listener: () => void): void {
+    this.#deathListeners.push(listener);
   }
 
   die(): void {
     if (!this.#alive) return;
     this.#alive = false;
-    for (const mourner of this.#mourners) mourner();
+    for (const listener of this.#deathListeners) listener();
   }
 }
 
-/** What a dead process waits for. */
+/** A promise that never settles: what a crashed process waits for. */
 export function never<T = void>(): Promise<T> {
   return new Promise(() => {});
 }

@@ -2,10 +2,10 @@ import type { Promises, Sighting } from "@postbox/testkit/history";
 import type { Fault, Plan } from "./plan.js";
 import { box } from "./stage.js";
 
-/** What the library promises when it is used as a plan says. */
+/** Returns what the library promises for a plan. */
 export function promisesOf(plan: Plan): Promises {
   const { order, onSent, onPark } = plan.relay;
-  // From the box itself, a message that fails holds up those behind it.
+  // Straight from the outbox, a failed message delays the messages behind it.
   const disturbs = plan.durable ? disturbsArrival : disturbsConsumers;
   const undisturbed = plan.consumers === 1 && !plan.faults.some(disturbs);
   const effectsInOrder = plan.direct ? order !== "none" : order === "key" && undisturbed;
@@ -26,13 +26,13 @@ export function promisesOf(plan: Plan): Promises {
   };
 }
 
-/** A message whose handling fails is retried later, and the next one of its key is handled meanwhile. */
+/** Whether a fault changes the order of handling: a failed message is retried later, after the next one of its key. */
 function disturbsConsumers(fault: Fault): boolean {
   const kinds: readonly Fault["kind"][] = ["handlers fail", "commits unknown", "store weather", "connection lost"];
   return kinds.includes(fault.kind) || ("role" in fault && fault.role === "consumer");
 }
 
-/** Where everything is stored first, only the order in which it comes matters. */
+/** Whether a fault changes the order in which messages arrive. With a durable inbox only that order matters. */
 function disturbsArrival(fault: Fault): boolean {
   return fault.kind === "connection lost" || ("role" in fault && fault.role === "consumer");
 }

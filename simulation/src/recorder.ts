@@ -3,15 +3,15 @@ import type { Message, TelemetryEvent } from "postbox";
 import type { Situation } from "./situations.js";
 import type { World } from "./world.js";
 
-/** Writes down what happens. */
+/** Records the history of a run. */
 export class Recorder {
   readonly history: HistoryEvent[] = [];
-  /** How often each situation came about that something in the library exists for. */
+  /** How often each situation occurred that the library has special code for. */
   readonly situations = new Map<Situation, number>();
   readonly #world: World;
   readonly #trace: ((line: string) => void) | undefined;
 
-  /** `trace` is told everything, in words, as it happens. */
+  /** `trace` receives each event as text, as it happens. */
   constructor(world: World, trace?: (line: string) => void) {
     this.#world = world;
     this.#trace = trace;
@@ -56,13 +56,13 @@ const worthCounting: Partial<Record<TelemetryEvent["name"], Situation>> = {
   "relay.promoted": "a scheduled message came due",
 };
 
-/** A message as it was seen, with everything that must stay as it is. */
+/** A message as it was seen, with every field that must not change. */
 export function sightingOf({ id, key, type, topic, data }: Message): Sighting {
   const digest = `${topic} ${type} ${Buffer.from(data).toString("latin1")}`;
   return key === undefined ? { id, digest } : { id, key, digest };
 }
 
-/** A message's name in this simulation: its data. */
+/** The name of a message in this simulation: its data. */
 export function nameOf({ data }: Pick<Message, "data">): string {
   return /"name":"([^"]*)"/.exec(Buffer.from(data).toString("latin1"))?.[1]?.trim() ?? "?";
 }
@@ -78,7 +78,7 @@ function told(event: HistoryEvent): string {
   return `${what} ${words(rest)}`;
 }
 
-/** Of telemetry, what the history and the rows do not tell. */
+/** The telemetry that adds something to the history and the rows. */
 const worthTelling: ReadonlySet<TelemetryEvent["name"]> = new Set([
   "relay.lost",
   "relay.released",

@@ -3,11 +3,11 @@ import { planOf } from "./plan.js";
 import { simulate } from "./simulate.js";
 import { type Situation, situations } from "./situations.js";
 
-/** What many histories came to. */
+/** The totals of many histories. */
 export interface Tally {
   histories: number;
   events: number;
-  /** The seeds that broke a rule, and the first rule that each broke. */
+  /** The seeds that broke a rule, each with the first rule that it broke. */
   readonly broken: { readonly seed: number; readonly rule: string; readonly text: string }[];
   readonly situations: Map<Situation, number>;
   readonly failpoints: Set<Failpoint>;
@@ -36,7 +36,7 @@ export async function runSeeds(
   return tally;
 }
 
-/** Adds what another one has come to. */
+/** Adds the totals of another run. */
 export function merge(tally: Tally, other: Tally): void {
   tally.histories += other.histories;
   tally.events += other.events;
@@ -45,7 +45,7 @@ export function merge(tally: Tally, other: Tally): void {
   for (const failpoint of other.failpoints) tally.failpoints.add(failpoint);
 }
 
-/** What these histories say nothing about. */
+/** Returns the situations and failpoints that no history reached. */
 export function unmet({ situations: met, failpoints: reached }: Tally): string[] {
   return [...situations.filter((one) => !met.has(one)), ...failpoints.filter((one) => !reached.has(one))];
 }

@@ -4,8 +4,8 @@ import { simulate } from "./simulate.js";
 type Play = (plan: Plan) => Promise<{ readonly violations: readonly { readonly rule: string }[] }>;
 
 /**
- * A smaller plan that breaks the same rule: without what it can do without. Nobody promises the smallest; it is what is
- * left when taking away any one more makes the violation vanish, or when `most` histories were played.
+ * Returns a smaller plan that breaks the same rule. It is not always the smallest: the search ends when no single part
+ * can be removed, or after `most` histories.
  */
 export async function shrink(plan: Plan, rule: string, most = 400, play: Play = simulate): Promise<Plan> {
   let [best, left] = [plan, most];
@@ -16,7 +16,7 @@ export async function shrink(plan: Plan, rule: string, most = 400, play: Play = 
     best = candidate;
     return true;
   };
-  /** Takes away halves, then quarters, and at last single ones. */
+  /** Removes halves, then quarters, and at last single elements. */
   const thinOut = async <K extends "faults" | "transactions" | "operations">(part: K): Promise<void> => {
     for (let size = Math.ceil(best[part].length / 2); size >= 1; size = size === 1 ? 0 : Math.ceil(size / 2)) {
       for (let from = 0; from < best[part].length; ) {
@@ -39,7 +39,7 @@ export async function shrink(plan: Plan, rule: string, most = 400, play: Play = 
     const transactions = best.transactions.map((one, index) => (index === at ? { ...one, calls } : one));
     return { ...best, transactions };
   };
-  /** Takes away one message after the other. */
+  /** Removes one message after the other. */
   const shorten = async (at: number): Promise<void> => {
     for (let call = 0; call < (best.transactions[at]?.calls.length ?? 0); call++) {
       for (let index = 0; ; ) {

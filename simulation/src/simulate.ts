@@ -16,7 +16,10 @@ export interface Simulated {
   readonly failpoints: ReadonlySet<Failpoint>;
 }
 
-/** Something does not end though nothing goes wrong any more, or goes on though everything has been stopped. */
+/**
+ * A rule that is broken at the end of a run: something does not end after the last fault, or continues after everything
+ * was stopped.
+ */
 interface Leak {
   readonly rule: "leak" | "stuck";
   readonly text: string;
@@ -24,15 +27,15 @@ interface Leak {
 
 const inboxes = consumers.map(inboxOf);
 
-/** More than enough for leases, retries, restarts and a look all the way down. */
+/** Enough for leases, retries, restarts and a full search for skipped rows. */
 const patienceMs = 4 * 60_000;
 
-/** Plays one plan to its end, and judges it. `trace` is told what happens, in words. */
+/** Plays one plan to its end and checks its history. `trace` receives each event as text. */
 export async function simulate(plan: Plan, trace?: (line: string) => void): Promise<Simulated> {
   const stage = new Stage(plan, trace);
   const { world, recorder, chance, broker, database } = stage;
   const acting = new Map<string, Actor>();
-  /** Stopped or about to be: others have their places. */
+  /** Actors that are stopped or are stopping; others have taken their places. */
   const leaving: Actor[] = [];
   let unfinished = plan.transactions.length;
   let isOver = false;
@@ -49,7 +52,7 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
     });
   }
 
-  /** As a deployment does: the next one begins before the last has ended, or after. */
+  /** Restarts an actor as a deployment does: the next one starts before or after the last one has ended. */
   function restart(role: Role, index: number, actor: Actor): void {
     const next = () => {
       if (!isOver && acting.get(`${role}-${index}`) === actor) start(role, index, 100 + Math.floor(world.now));
@@ -59,7 +62,7 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
     actor.stop().then(next, next);
   }
 
-  /** By the producer that lives then. */
+  /** Publishes through the producer that is alive at that time. */
   function place(planned: PlannedTransaction): void {
     const producer = acting.get(`producer-${planned.producer}`);
     if (producer === undefined || !producer.process.alive) {
@@ -72,7 +75,7 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
       isFinished = true;
     };
     producer.process.onDeath(finish);
-    // Its client gives up: whether it was committed, the database knows.
+    // The client gives up; only the database knows whether the transaction was committed.
     publish(stage, producer, planned)
       .catch(() => {})
       .finally(finish);
@@ -84,7 +87,7 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
     }
     if (!("at" in fault)) return;
     world.at(fault.at, () => {
-      // A router that is stopped, too, gives back what it has not handled: that is delivered again.
+      // A router that is stopped also returns what it has not handled, and the broker delivers that again.
       recorder.record({ what: "fault", kind: fault.kind });
       if (fault.kind === "clock jumps") return database.advance(fault.ms);
       if (fault.kind === "connection lost") return acting.get(`consumer-${fault.index}`)?.loseConnection?.();
@@ -102,7 +105,7 @@ export async function simulate(plan: Plan, trace?: (line: string) => void): Prom
 
   function isRested(): boolean {
     if (world.now < plan.healsAt || unfinished > 0 || broker.depth(consumers) > 0) return false;
-    // One whose client is dead or has given up may still commit.
+    // A transaction whose client crashed or gave up may still commit.
     if (stage.facts.open.size > 0) return false;
     const { pending, wait, scheduled } = database.contents(box);
     const { held } = stage.facts.of(box);
@@ -159,7 +162,7 @@ async function publish(
   });
 }
 
-/** After a refusal nothing is sent twice that was taken before. */
+/** Whether a fault is only a refusal: then nothing that was sent before is sent twice. */
 function isOnlyRefusal(fault: Fault): boolean {
   const refusals = ["refuses", "rejects", "drops", "waits", "unavailable"];
   return fault.kind === "broker weather" && Object.keys(fault.weather).every((what) => refusals.includes(what));
@@ -182,7 +185,7 @@ async function stopAll({ world }: Stage, actors: readonly Actor[]): Promise<Leak
       leaks.push({ rule: "leak", text: `${process.name} was stopped, and has ${process.timers} timers left` });
     }
   }
-  // What is on its way, and what the dead had set their clocks for, passes.
+  // Waits for what is in flight, and for timers that crashed processes had set.
   await world.run(() => world.pending === 0, 10_000, 120_000);
   if (world.pending > 0) leaks.push({ rule: "leak", text: `${world.pending} tasks are left` });
   return leaks;

@@ -11,22 +11,22 @@ import type { World } from "./world.js";
 export interface BrokerWeather {
   readonly refuses: number;
   readonly rejects: number;
-  /** No queue takes it, and its sender was told to drop it, or to let it wait. */
+  /** No queue takes the message, and its sender was told to drop it or to wait. */
   readonly drops: number;
   readonly waits: number;
-  /** Partitions that cannot be reached. */
+  /** The partitions that are unavailable. */
   readonly unavailable: readonly string[];
-  /** The connection dies when this message arrives, which may be taken before. */
+  /** The connection is lost when this message arrives. The broker may have taken the message before. */
   readonly dies: number;
-  /** It is taken, but its confirm never comes. */
+  /** The broker takes the message, but its confirm is lost. */
   readonly confirmLost: number;
-  /** It is taken, but its confirm may come after its sender has given up. */
+  /** The broker takes the message, but its confirm may arrive after its sender has given up. */
   readonly confirmLate: number;
-  /** It is delivered twice. */
+  /** The broker delivers the message twice. */
   readonly repeats: number;
 }
 
-/** What a message does to whoever sends it, each time. */
+/** What a message does to the process that sends it, each time. */
 export type Poison = "kills the process" | "kills the connection";
 
 export interface SimulatedBrokerOptions {
@@ -37,13 +37,13 @@ export interface SimulatedBrokerOptions {
   poisonOf(message: Message): Poison | undefined;
 }
 
-/** The memory broker at the end of links: what is sent arrives in order, or not at all, and confirms may get lost. */
+/** The memory broker behind links: messages arrive in order or not at all, and confirms may be lost. */
 export class SimulatedBroker {
   readonly #world: World;
   readonly #options: SimulatedBrokerOptions;
   readonly #inner: MemoryBroker;
   readonly #innerSender: Sender;
-  /** When the last message of each key was put into its queues: the next is not before that. */
+  /** When the last message of each key was enqueued. The next one of that key is not enqueued before. */
   readonly #queuedAt = new Map<string, number>();
   #onTheirWay = 0;
 
@@ -58,7 +58,7 @@ export class SimulatedBroker {
     this.#inner.bind(queue, events);
   }
 
-  /** Messages that are in one of these queues, or may still come there. */
+  /** The number of messages that are in one of these queues, or are in flight to it. */
   depth(queues: readonly string[]): number {
     return queues.reduce((sum, queue) => sum + this.#inner.depth(queue), this.#onTheirWay);
   }
@@ -67,12 +67,11 @@ export class SimulatedBroker {
     return this.#inner.parked(queue).map(({ message }) => message.id);
   }
 
-  /** A sender over a link. */
+  /** A sender that uses a link. */
   sender(link: Link, keepsOrder: boolean): Sender {
     const { recorder, poisonOf, chance, weather } = this.#options;
     let arrivesAt = 0;
-    // What was swallowed never arrives, and so nothing behind it does: until whoever waits gives up, and connects
-    // again.
+    // After a lost message nothing else arrives on its connection, until the sender gives up and reconnects.
     let connection = { dead: false };
     return {
       name: "simulated",
@@ -117,7 +116,7 @@ export class SimulatedBroker {
               if (--left === 0) resolve();
             });
           for (const [index, message] of messages.entries()) {
-            // One connection: nothing overtakes. Of two at one moment, chance would say which comes first.
+            // Messages of one connection arrive in order. At the same moment, chance would decide.
             arrivesAt = Math.max(arrivesAt + 0.001, this.#world.now + link.travel());
             this.#onTheirWay++;
             this.#world.at(arrivesAt - this.#world.now, () => {
@@ -175,7 +174,7 @@ export class SimulatedBroker {
     return chance.is(confirmLost) ? "confirm lost" : { status: "sent" };
   }
 
-  /** Some time after it was taken: keys overtake each other, messages of one key do not. */
+  /** Enqueues a message some time after the broker took it: keys overtake each other, messages of one key do not. */
   #enqueue(message: Message): void {
     const name = message.key ?? message.id;
     const at = Math.max(this.#queuedAt.get(name) ?? 0, this.#world.now + this.#options.chance.between(0, 5));
@@ -187,7 +186,10 @@ export class SimulatedBroker {
     });
   }
 
-  /** A receiver over a link, which connects again when its connection dies. `connected` gets what makes it die. */
+  /**
+   * A receiver that uses a link and reconnects when its connection is lost. `connected` receives a function that cuts
+   * the connection.
+   */
   receiver(link: Link, connected: (die: () => void) => void): Receiver {
     const { recorder, chance } = this.#options;
     const inner = this.#inner;
@@ -227,7 +229,7 @@ export class SimulatedBroker {
   }
 }
 
-/** The verbs travel too: a consumer that dies meanwhile has settled it all the same. */
+/** The answers to a delivery travel, too: if the consumer crashes meanwhile, the delivery is still settled. */
 function overLink(delivery: Delivery, link: Link): Delivery {
   const travel = (verb: () => Promise<void>): Promise<void> => {
     if (!link.process.alive) return never();
@@ -256,7 +258,7 @@ function down(during: "connect" | "send"): TransportDownError {
   return new TransportDownError(during, "the connection to the simulated broker is gone");
 }
 
-/** Without spending an attempt. */
+/** A failure that spends no attempt. */
 function waits(text: string): Outcome {
   return { status: "failed", error: new PostboxError("publish-failed", text), uncounted: true };
 }
@@ -265,7 +267,7 @@ function failed(text: string): Outcome {
   return { status: "failed", error: new PostboxError("publish-failed", text) };
 }
 
-/** One of two: messages of one type go to both, and so do keys. */
+/** Returns one of two topics: messages of one type go to both, and so do messages of one key. */
 function partitionOf({ key, type }: Message): string {
   return `partition ${[...(key ?? type)].reduce((sum, character) => sum + character.charCodeAt(0), 0) % 2}`;
 }

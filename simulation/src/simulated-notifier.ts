@@ -4,13 +4,13 @@ import type { Chance } from "./chance.js";
 import type { Link } from "./link.js";
 import type { Recorder } from "./recorder.js";
 
-/** Who listens, in all processes. */
+/** The listeners of all processes. */
 export type Listeners = Set<NotificationListener>;
 
-/** How often a notification gets lost. */
+/** The probability that a notification is lost. */
 const lost = 0.1;
 
-/** What one process notifies reaches the others over the links to their database, or gets lost on the way. */
+/** A notifier whose notifications reach the other processes over the links to their database, or are lost. */
 export function simulatedNotifier(listeners: Listeners, link: Link, recorder: Recorder, chance: Chance): Notifier {
   return {
     name: "simulated",

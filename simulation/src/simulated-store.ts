@@ -7,21 +7,21 @@ import { consumers } from "./orders.js";
 import { nameOf, type Recorder, sightingOf } from "./recorder.js";
 import type { Listeners } from "./simulated-notifier.js";
 
-/** What is known of a box from outside: who owns which lane, and what has left `pending`. */
+/** What an observer knows about a box: the owner of each lane, and the rows that have left `pending`. */
 class BoxFacts {
   readonly epochs = new Map<number, number>();
   readonly settled = new Set<number>();
   readonly dropped = new Set<number>();
-  /** The keys that parked messages hold, until somebody does something. */
+  /** The keys that parked messages hold until an operator releases them. */
   readonly held = new Set<string | undefined>();
 }
 
-/** What is known of a database from outside. */
+/** What an observer knows about a database. */
 export class DatabaseFacts {
   readonly #boxes = new Map<string, BoxFacts>();
-  /** The transactions that have neither committed nor been rolled back. */
+  /** The open transactions. */
   readonly open = new Set<string>();
-  /** To notifications of appends, in all processes. */
+  /** The listeners for appends, in all processes. */
   readonly listeners: Listeners = new Set();
   #transactions = 0;
 
@@ -42,9 +42,9 @@ export interface SimulatedStoreOptions {
   readonly link: Link;
   readonly recorder: Recorder;
   readonly chance: Chance;
-  /** How often the outcome of a COMMIT stays unknown to the one who asked for it. */
+  /** The probability that the client never learns the outcome of a COMMIT. */
   commitUnknown(): number;
-  /** Whether nothing is behind the box but its consumers: what is settled as sent has arrived. */
+  /** Whether consumers receive straight from the box: a row that is settled as sent has then arrived. */
   readonly direct: boolean;
 }
 
@@ -54,8 +54,8 @@ export interface SimulatedStore extends Store<MemoryTransaction> {
 }
 
 /**
- * The memory store at the end of a link: every statement travels there, happens in one step, and its answer travels
- * back, and both may get lost. When its process dies, what it had open is rolled back when the database notices.
+ * The memory store at the end of a link. Every statement travels, executes in one step, and its answer travels back;
+ * either direction may fail. When its process crashes, its open transactions are rolled back once the database notices.
  */
 export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
   const { database, facts, link, recorder, chance } = options;
@@ -89,7 +89,7 @@ export function simulatedStore(options: SimulatedStoreOptions): SimulatedStore {
         tx.defer(() => ended(name, "committed"));
         const value = await work(tx);
         if (link.isCut) cutOff = chance.pick(["committed", "rolled back"] as const);
-        // COMMIT is on its way: it happens, or does not, whether or not the process lives to hear of it.
+        // COMMIT is in flight: it takes effect or not, even if the process crashes meanwhile.
         await new Promise<void>((resolve) => link.there(resolve));
         if ((cutOff ?? unknown) === "rolled back") throw new Error("connection reset during COMMIT");
         return value;
@@ -187,7 +187,7 @@ function simulatedBox(inner: Box, box: string, options: SimulatedStoreOptions): 
     )
       recorder.meet("a read brought what was settled meanwhile");
   };
-  /** A read, of which some may have been settled by the time its answer arrives. */
+  /** A read whose rows may be settled before its answer arrives. */
   const reading = async <R>(read: () => Promise<R>, rowsOf: (found: R) => readonly Row[]): Promise<R> => {
     let settledBefore = 0;
     const found = await link.call(() => {
@@ -254,9 +254,7 @@ function simulatedBox(inner: Box, box: string, options: SimulatedStoreOptions): 
       }),
   };
 
-  /**
-   * Of those that are to be dropped, the ones that are gone already: an operator was faster, or the settle is repeated.
-   */
+  /** Returns the rows to be dropped that no longer exist: an operator was faster, or the settle is repeated. */
   async function goneAmong(settlements: readonly Settlement[]): Promise<ReadonlySet<Settlement>> {
     const gone = new Set<Settlement>();
     for (const settlement of settlements) {

@@ -1,6 +1,6 @@
 /**
- * What something in the library exists for. A simulation that never meets one of these proves nothing about it, so they
- * are counted, and those that were not met are told.
+ * The situations that the library has special code for. A run that never meets one proves nothing about that code, so
+ * situations are counted, and those that never occurred are reported.
  */
 export const situations = [
   "a late commit was found",

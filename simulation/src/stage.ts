@@ -26,7 +26,7 @@ const kindly: BrokerWeather = {
 /** The box that outboxes write to. */
 export const box = "outbox";
 
-/** What all actors of one history share: time, the database, the broker, and what goes wrong with them. */
+/** What all actors of one history share: time, the database, the broker, and their faults. */
 export class Stage {
   readonly plan: Plan;
   readonly chance: Chance;
@@ -57,7 +57,7 @@ export class Stage {
     this.broker.bind("audit", [Handled.keyed, Handled.keyless]);
   }
 
-  /** The faults of a kind that are on now. */
+  /** Returns the faults of a kind that are active now. */
   during<K extends Fault["kind"]>(kind: K): Extract<Fault, { kind: K; from: number }>[] {
     const { now } = this.world;
     return this.plan.faults.filter(

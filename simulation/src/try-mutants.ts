@@ -1,4 +1,4 @@
-// npm run simulate:mutants: takes each guard away in turn, and counts the seeds until the simulation finds out.
+// `npm run simulate:mutants` removes each safeguard in turn, and counts the seeds until the simulation fails.
 import { spawn } from "node:child_process";
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
@@ -7,15 +7,15 @@ import { type Mutant, mutants } from "./mutants.js";
 
 export interface Found {
   readonly guard: string;
-  /** The first seed that found out, or else a plan of `saved`; undefined if none did. */
+  /** The first seed that failed, or the name of the saved plan that did; undefined if none failed. */
   readonly by?: number | string;
-  /** The rule that it saw broken. */
+  /** The rule that it broke. */
   readonly rule?: string;
 }
 
 const root = resolve(import.meta.dirname, "../..");
 
-/** Plays up to `seeds` histories with a library that lacks one guard, and then the saved ones. */
+/** Plays up to `seeds` histories with a library that lacks one safeguard, and then the saved plans. */
 export async function tryMutant(mutant: Mutant, seeds: number): Promise<Found> {
   const { guard } = mutant;
   const folder = mkdtempSync(join(tmpdir(), "postbox-mutant-"));
@@ -36,7 +36,7 @@ export async function tryMutant(mutant: Mutant, seeds: number): Promise<Found> {
   }
 }
 
-/** The built packages, so that what is changed there is nobody else's. */
+/** Copies the built packages, so that a mutant changes only its own copy. */
 function copyInto(folder: string): void {
   mkdirSync(join(folder, "node_modules/@postbox"), { recursive: true });
   for (const part of ["package.json", "dist"]) {
@@ -51,7 +51,7 @@ function mutate(file: string, changes: Mutant["changes"]): void {
   writeFileSync(file, without(readFileSync(file, "utf8"), file, changes));
 }
 
-/** Throws when a mutant does not fit the code any more. */
+/** Throws if a mutant no longer matches the code. */
 export function checkMutant({ file, changes }: Mutant): void {
   const built = join(root, file.replace("node_modules/postbox", "packages/postbox"));
   without(readFileSync(built, "utf8"), file, changes);

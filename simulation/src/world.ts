@@ -2,21 +2,21 @@ import { nextTick } from "node:process";
 import type { Runtime } from "postbox/store";
 import type { Chance } from "./chance.js";
 
-/** Something that happens at a time. */
+/** A function that is due at a time. */
 interface Task {
   readonly at: number;
-  /** Of those at one moment, chance says which comes first. */
+  /** Random: decides the order of tasks that are due at the same moment. */
   readonly turn: number;
   run: (() => void) | undefined;
 }
 
 /**
- * Time and order of everything in a simulation. Nothing in it waits for the machine's clock: time jumps from one task
- * to the next, and between two tasks everything that can go on does.
+ * The time of a simulation, and the order of everything in it. It never waits for the clock of the machine: time jumps
+ * from one task to the next, and between two tasks every promise that can continue does.
  */
 export class World {
   readonly chance: Chance;
-  /** Time, network and disk are nobody's: what runs here, no crash stops. */
+  /** The runtime of the network and the servers, which no crash of a process stops. */
   readonly runtime: Runtime;
   #now = 0;
   #clock = 0;
@@ -32,7 +32,7 @@ export class World {
     return this.#now;
   }
 
-  /** Runs `run` in `ms`; the result cancels it. */
+  /** Executes `run` after `ms`. Returns a function that cancels it. */
   at(ms: number, run: () => void): () => void {
     const task: Task = { at: this.#now + Math.max(0, ms), turn: this.chance.next(), run };
     this.#push(task);
@@ -41,12 +41,12 @@ export class World {
     };
   }
 
-  /** What a process knows of time and chance. */
+  /** Returns the clock, timers and random numbers of a process. */
   runtimeFor(chance: Chance, schedule: Runtime["schedule"]): Runtime {
     const start = Date.UTC(2026, 0, 1);
     return {
       now: () => start + Math.floor(this.#now),
-      // A little later each time it is looked at: code that looks twice must not count on seeing the same.
+      // Advances a little at each call, so that code which reads the clock twice cannot rely on equal values.
       monotonic: () => {
         this.#clock = Math.max(this.#clock + 0.02, this.#now);
         return this.#clock;
@@ -61,7 +61,9 @@ export class World {
     };
   }
 
-  /** Lets time pass until `isOver`, which is asked every `stepMs`; false when `limitMs` have passed first. */
+  /**
+   * Advances time until `isOver` is true, which is called every `stepMs`. Returns false if `limitMs` have passed first.
+   */
   async run(isOver: () => boolean, stepMs: number, limitMs: number): Promise<boolean> {
     const end = this.#now + limitMs;
     let askAt = this.#now;
@@ -86,7 +88,7 @@ export class World {
     }
   }
 
-  /** Tasks that are still to come. */
+  /** The number of tasks that are not yet due. */
   get pending(): number {
     return this.#tasks.filter(({ run }) => run !== undefined).length;
   }
@@ -126,8 +128,8 @@ export class World {
 }
 
 /**
- * Resolves when everything else that can go on has: a tick comes after all that promises have brought about. A turn of
- * the event loop would do as well, but takes longer than all the rest.
+ * Resolves after every promise that can continue has done so. A turn of the event loop would do the same, but takes
+ * longer than everything else together.
  */
 function everythingElse(): Promise<void> {
   return new Promise((resolve) => queueMicrotask(() => nextTick(resolve)));
