@@ -73,7 +73,8 @@ function wordsOf(box: string): Words {
       never: "they can never be sent",
       listParked: 'admin.list({ status: "parked" })',
       lookAt:
-        "check their telemetry for breaker.opened, relay.blocked and relay.failed, the broker, and their rate of sending",
+        "check their telemetry for breaker.opened, relay.blocked and relay.failed, the broker, and their rate of " +
+        "sending",
     };
   }
   return {
@@ -83,7 +84,9 @@ function wordsOf(box: string): Words {
     sent: "handled",
     relay: "instance",
     relays: `instances of the consumer ${consumer}`,
-    noneLives: `no instance of the consumer ${consumer} is running; start one, or if it was retired, end what is left with admin.discard`,
+    noneLives:
+      `no instance of the consumer ${consumer} is running; ` +
+      "start one, or if it was retired, end what is left with admin.discard",
     never: "they can never be handled",
     listParked: `admin.list({ status: "parked", box: "${box}" })`,
     lookAt: "check their telemetry for delivery.retried and router.failed, how long a handler takes, and 'concurrency'",
@@ -141,7 +144,8 @@ function retriedTooLong(sight: BoxSight, words: Words, { retriedForMs, unsentAge
     ? "messaging.prepare() of its consumer makes the queue"
     : "correct that, or remove it with admin.discard";
   const text =
-    `the message ${id} of ${words.box} to ${topic} was appended ${duration(ageMs)} ago and cannot be ${words.sent}, the last time over: ` +
+    `the message ${id} of ${words.box} to ${topic} was appended ${duration(ageMs)} ago and cannot be ` +
+    `${words.sent}, the last time over: ` +
     `${lastError}; ${advice}. What comes after it, of its key, waits`;
   const severity = isUnroutable && isOld ? "error" : "warning";
   return [{ code: "retried-too-long", severity, text, ageMs, attempts, lastError, id, topic }];
@@ -172,11 +176,13 @@ function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight, wo
   const why =
     relays.length === 0
       ? words.noneLives
-      : `they are being assigned, or the running ones fail to take them; check the telemetry of the ${words.relays} for relay.failed ` +
+      : "they are being assigned, or the running ones fail to take them; " +
+        `check the telemetry of the ${words.relays} for relay.failed ` +
         "if it stays so for longer than a lease";
   const text =
     `${unowned} of ${laneCount} lanes of ${words.box} have no owner, or their owner's lease has expired, ` +
-    `and ${unsentUnowned ? `what is to be ${words.sent} there waits` : `nothing is to be ${words.sent} there yet`}: ${why}`;
+    `and ${unsentUnowned ? `what is to be ${words.sent} there waits` : `nothing is to be ${words.sent} there yet`}: ` +
+    why;
   // Relays that live take them within a lease, as in every deployment; messages that get old meanwhile are an error of their own.
   const severity = unsentUnowned && relays.length === 0 ? "error" : "warning";
   return [{ code: "lanes-unowned", severity, text, lanes: unowned, relays: relays.length }];
@@ -194,7 +200,8 @@ function relaysIdle({ relays, pausedAt }: BoxSight, words: Words): BoxProblem[] 
   const why =
     relays.length > laneCount
       ? `there are only ${laneCount} lanes; run fewer ${words.relays}`
-      : `for more than ${mayBeIdleForLeases} leases: the others give no lanes back; check its telemetry for relay.failed`;
+      : `for more than ${mayBeIdleForLeases} leases: the others give no lanes back; ` +
+        "check its telemetry for relay.failed";
   const text = `${idle.length} of ${counted(relays.length, words.relay)} of ${words.box} ${idle.length === 1 ? "has" : "have"} no lane to work on: ${why}`;
   const owners = idle.sort().slice(0, named);
   return [{ code: "relays-idle", severity: "warning", text, relays: relays.length, idle: idle.length, owners }];
@@ -203,7 +210,8 @@ function relaysIdle({ relays, pausedAt }: BoxSight, words: Words): BoxProblem[] 
 function paused({ pausedAt, pausedForMs = 0 }: BoxSight, words: Words): BoxProblem[] {
   if (pausedAt === undefined) return [];
   const text =
-    `the box ${words.box} has been paused for ${duration(pausedForMs)}: an operator has called admin.pause, and nothing is ${words.sent} meanwhile; ` +
+    `the box ${words.box} has been paused for ${duration(pausedForMs)}: ` +
+    `an operator has called admin.pause, and nothing is ${words.sent} meanwhile; ` +
     "admin.audit says who, admin.resume ends it";
   return [{ code: "paused", severity: "warning", text, since: pausedAt }];
 }
@@ -213,7 +221,8 @@ function parked({ parked: found }: BoxSight, words: Words, { parked: limit }: Ch
   const count = Math.min(found, limit + countedBeyond);
   const more = found > count;
   const text =
-    `${more ? "more than " : ""}${counted(count, "message")} of ${words.box} ${count === 1 ? "is" : "are"} parked, and the limit is ${limit}: ` +
+    `${more ? "more than " : ""}${counted(count, "message")} of ${words.box} ${count === 1 ? "is" : "are"} ` +
+    `parked, and the limit is ${limit}: ` +
     `their tries are spent, or ${words.never}; ${words.listParked} ` +
     `says why, admin.retry lets them be ${words.sent} again, admin.discard removes them`;
   return [{ code: "parked", severity: "warning", text, count, more }];
@@ -224,7 +233,8 @@ function heldForGood({ heldForGood: found, heldKeys }: BoxSight, words: Words): 
   const count = Math.min(found, countedBeyond);
   const more = found > count;
   const text =
-    `${more ? "more than " : ""}${counted(count, "key")} of ${words.box} ${count === 1 ? "is" : "are"} held until an operator releases ` +
+    `${more ? "more than " : ""}${counted(count, "key")} of ${words.box} ${count === 1 ? "is" : "are"} held ` +
+    "until an operator releases " +
     `${count === 1 ? "it" : "them"}: a message was parked with onPark: "hold", and later ones of its key wait; ` +
     `let the parked one be ${words.sent} again with admin.retry, or let the key go on without it with admin.release`;
   return [

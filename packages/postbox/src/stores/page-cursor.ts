@@ -21,7 +21,8 @@ export function readPageCursor(text: string, listed: readonly Status[]): PageCur
   if (stands && writePageCursor(cursor) === text) return cursor;
   throw new ConfigError(
     "option-invalid",
-    "admin.list: option 'after' is no 'next' of a page with the same 'status'; give it as it was, or leave it out for the first page",
+    "admin.list: option 'after' is not the 'next' of a page with the same 'status'; " +
+      "pass it unchanged, or omit it for the first page",
     { path: "after" },
   );
 }
