@@ -324,7 +324,7 @@ export function promoteFunction(t: Tables): PlannedFunction {
           RETURNING lane
         )
         SELECT count(*) INTO appended FROM anew;
-        -- What the bytes left behind is due now. If nothing was appended, what is due is locked: no reason to come again at once.
+        -- Rows beyond the byte limit are due now. If nothing was appended, the due rows are locked: do not retry at once.
         IF appended > 0 THEN
           since := '-infinity';
         END IF;

@@ -106,8 +106,8 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
     );
     CREATE INDEX ON ${t.hold} ((box + 0), (lane + 0), due_at);
 
-    -- A settle locks (box, lane, epoch) as a foreign key would. Only because these are unique together does a change of the
-    -- epoch wait for it.
+    -- A settle locks (box, lane, epoch) as a foreign key would. A change of the epoch waits for that lock only because
+    -- the three columns are unique together.
     CREATE TABLE ${t.lane} (
       box integer NOT NULL,
       lane integer NOT NULL,

@@ -8,7 +8,7 @@ import { boxTables, outboxNumber } from "./names.js";
 import { postgresBox } from "./postgres-box.js";
 import { postgresStore } from "./postgres-store.js";
 
-/** Statements of two relays that overlap in time: what a test on one connection cannot see. */
+/** Statements of two relays that overlap in time, which a test on one connection cannot produce. */
 describeOnEach("postgres", ({ url }) => {
   const connect = () => new pg.Pool({ connectionString: url, max: 8 });
   const data = postgresTestData({ connect, transactions: pgTransactions });
@@ -30,7 +30,7 @@ describeOnEach("postgres", ({ url }) => {
   });
   afterAll(data.drop);
 
-  /** A box whose every statement has run but is not committed before `go` opens. */
+  /** A box whose statements have all run but do not commit before `go` opens. */
   function slowBox() {
     const [ran, go] = [gate(), gate()];
     const run: Executor = (text, params) =>

@@ -6,9 +6,7 @@ import { afterAll, afterEach, beforeEach, expect, it } from "vitest";
 import { pgTransactions } from "../../transactions/pg.js";
 import { postgresStore } from "./postgres-store.js";
 
-/*
- * What becomes of a call that is given up: it takes no connection any longer, neither of the pool nor of the server.
- */
+/* An abandoned call holds no connection, neither of the pool nor of the server. */
 
 describeOnEach("postgres", ({ url }) => {
   const connect = () => new pg.Pool({ connectionString: url, max: 4 });
@@ -43,7 +41,7 @@ describeOnEach("postgres", ({ url }) => {
         expect(own.waitingCount).toBeLessThanOrEqual(5);
       }
       await expect.poll(atWork).toBe(0);
-      // The pool is the application's, as before.
+      // The application's pool works as before.
       expect((await own.query("SELECT 1 AS one")).rows).toEqual([{ one: 1 }]);
     } finally {
       await locking.query("ROLLBACK");
@@ -53,7 +51,7 @@ describeOnEach("postgres", ({ url }) => {
     await own.end();
   });
 
-  /** How many statements of this schema are asleep in the server, where nothing but a cancellation ends them. */
+  /** How many statements of this schema sleep on the server, where only a cancel request ends them. */
   const asleep = async () => {
     const { rows } = await pool.query(
       "SELECT count(*)::int AS n FROM pg_stat_activity WHERE query LIKE $1 AND wait_event = 'PgSleep'",
@@ -90,7 +88,7 @@ describeOnEach("postgres", ({ url }) => {
     const renewing = box.renew("relay-1", 3_000, "key", giveUp.signal);
     const ended = expect(renewing).rejects.toThrow("enough");
     await expect.poll(asleep).toBe(1);
-    // The second is the one that a fresh connection runs; the third is the pool's.
+    // A fresh connection runs the second one; the third is the pool's.
     await expect.poll(() => own.totalCount - own.idleCount).toBe(1);
     giveUp.abort(new Error("enough"));
     await ended;
@@ -142,7 +140,7 @@ describeOnEach("postgres", ({ url }) => {
       );
     expect(await setAside("1", AbortSignal.timeout(30_000))).toBe("new");
     way.swallow();
-    // At its BEGIN, where nothing else hears the signal.
+    // At BEGIN, where nothing else observes the signal.
     await expect(setAside("2", AbortSignal.timeout(300))).rejects.toThrow();
     way.mend();
     expect(await setAside("3", AbortSignal.timeout(30_000))).toBe("new");
@@ -166,7 +164,7 @@ describeOnEach("postgres", ({ url }) => {
   });
 });
 
-// A pooler knows whose statement is meant only as long as its client is there.
+// A pooler can identify the statement only while its client is connected.
 describeOnEach("pgbouncer", ({ url }) => {
   const connect = () => new pg.Pool({ connectionString: url, max: 4 });
   const data = postgresTestData({ connect, transactions: pgTransactions });

@@ -9,8 +9,8 @@ import { inboxTable } from "./names.js";
 export function createInboxMemory(schema: string): string {
   const memory = inboxTable(schema);
   return `
-    -- A row that is marked as processed later finds room beside itself. Retention deletes a few rows at a time, for ever:
-    -- with the usual share of a large table, vacuum would come too late for the index that retention reads.
+    -- The fill factor leaves room on the page to mark a row as processed later. Retention keeps deleting a few rows at a
+    -- time. With the default scale factor, vacuum of a large table would be too late for the index that retention reads.
     CREATE TABLE ${memory} (
       consumer text NOT NULL,
       id text NOT NULL,
@@ -29,7 +29,7 @@ export function createInboxMemory(schema: string): string {
       processed_at timestamptz,
       PRIMARY KEY (consumer, id)
     ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
-    -- An expression, so that no statistics make it serve a look-up by consumer and id.
+    -- An expression, so that this index never serves a lookup by consumer and id, whatever the statistics say.
     CREATE INDEX ON ${memory} ((consumer || ''), since);
 `;
 }

@@ -6,8 +6,8 @@ import { pgTransactions } from "../../transactions/pg.js";
 import { type PostgresStore, postgresStore } from "./postgres-store.js";
 
 /**
- * A database whose own default is not the level that the relay's statements need. The user's transactions keep that
- * default: a lost race for `remember` fails there as any other write would, and is run again.
+ * A database whose default is not the level that the relay's statements need. User transactions keep that default: a
+ * lost race for `remember` fails like any other write and is retried.
  */
 describeOnEach("postgres", ({ url }) => {
   const options = "-c default_transaction_isolation=serializable";

@@ -48,7 +48,7 @@ describeOnEach("postgres", ({ url }) => {
       let end = () => {};
       const ended = new Promise<void>((resolve) => (end = resolve));
       const remembered = new Promise<void>((resolve, reject) => {
-        // Another one that has the same message, and rolls back in the end.
+        // Another transaction has the same message and eventually rolls back.
         others
           .transaction(async (tx) => {
             await remember(others, tx, consumer, testMessage("m1"));

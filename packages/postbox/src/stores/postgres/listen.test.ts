@@ -7,7 +7,7 @@ import { runtimeWith } from "../../internal/runtime.js";
 import { listen } from "./listen.js";
 import { ownConnections } from "./own-connection.js";
 
-/** Stands between a client and the server, and can fall silent without a word to either. */
+/** A proxy between client and server that can fall silent without closing either connection. */
 async function silenceableProxy(target: URL) {
   const sockets = new Set<Socket>();
   let silent = false;
@@ -49,7 +49,7 @@ describeOnEach("postgres", ({ url }) => {
     if (open === undefined) throw new Error("no connections");
     const listening = gate();
     const listener = { listening: () => listening.open(), notified() {} };
-    // Long enough to connect on a busy machine; only what follows has to be quick.
+    // Long enough to connect on a busy machine; only the following steps have to be fast.
     const stop = new AbortController();
     const limitMs = 2_000;
     const done = listen({ ...timing, limitMs, open, channel: "silence", listener }, stop.signal);

@@ -18,8 +18,8 @@ describe("migrationSql", () => {
 
 describe("a step of the schema", () => {
   /**
-   * Databases have run the steps of a release: they are never run again. If this fails for a step that was not released yet, write the
-   * new statements with `npx vitest run <this file> --update`. If the step was released, undo the change, and write another step
+   * Databases have run the released steps and never run them again. If this fails for an unreleased step, write the new
+   * statements with `npx vitest run <this file> --update`. If the step was released, undo the change and add a step
    * that makes it.
    */
   const advice =
@@ -57,7 +57,7 @@ describeOnEach("postgres", ({ url }) => {
 
   it("refuses a server that is too old, before it makes anything", async () => {
     const { schema } = storeOnNothing();
-    // No such server is at hand: to this script, all of them are.
+    // No such server is available, so the script is changed to treat every server as too old.
     const script = migrationSql({ schema }).replace("< 140000", "< 990000");
     const client = await pool.connect();
     try {

@@ -109,10 +109,10 @@ function kept(to: string, from: string): string {
  */
 export function migrationSteps(schema: string): string {
   const versions = migrationTable(schema);
-  return `-- Whatever others have made in schemas that this session looks into, nothing of it runs here with the owner's rights.
+  return `-- So that no function of another role, in a schema of the search path, runs here with the owner's rights.
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL lock_timeout = '60s';
--- Whoever comes second waits here, and then finds everything done.
+-- A concurrent migration waits here and then finds everything done.
 SELECT pg_advisory_xact_lock(hashtextextended('postbox migration ${schema}', 0::bigint));
 DO $postbox$
 DECLARE applied integer;
@@ -125,7 +125,7 @@ BEGIN
     RAISE EXCEPTION 'this database has the encoding %, and messages are UTF-8', current_setting('server_encoding')
       USING ERRCODE = '${oldServerState}', HINT = 'Create the database with ENCODING ''UTF8''.';
   END IF;
-  -- Whoever appends waits behind us: better to fail, and to be run again, than to let them wait for long.
+  -- Appends queue up behind this script. It is better to fail and be run again than to block them for long.
   PERFORM set_config('lock_timeout', '10s', true);
   IF to_regnamespace('"${schema}"') IS NULL THEN
     CREATE SCHEMA "${schema}";

@@ -6,9 +6,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { WriterRanges } from "../writer-ranges.js";
 import { postgresStore } from "./index.js";
 
-/*
- * On a server of its own: anybody else's transaction that ends in between hides what this is about.
- */
+/* On its own server: a concurrent transaction that ends in between would hide the effect. */
 
 let server: Awaited<ReturnType<typeof disposable>>;
 let pool: pg.Pool;

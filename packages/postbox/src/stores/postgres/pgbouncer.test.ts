@@ -4,12 +4,12 @@ import pg from "pg";
 import { afterAll } from "vitest";
 import { pgTransactions } from "../../transactions/pg.js";
 
-// A pooler in transaction mode lends a session for one transaction at a time: what a session keeps is lost or, worse,
-// somebody else's.
+// A pooler in transaction mode lends a session for one transaction at a time. State that a session keeps is lost, or
+// belongs to another client.
 describeOnEach("pgbouncer", ({ url }) => {
   const connect = () => new pg.Pool({ connectionString: url, max: 12 });
   const data = postgresTestData({ connect, transactions: pgTransactions, impostors: (pool) => [pool] });
-  // Nobody hears what is notified behind it; that takes a 'directUrl'.
+  // Notifications do not work behind it without a 'directUrl'.
   const features = postgresStoreFeatures;
   const postgres = { name: "postgres through pgbouncer", features, create: data.create };
   storeSuite(postgres);

@@ -5,9 +5,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { pgTransactions } from "../../transactions/pg.js";
 import { postgresStore } from "./postgres-store.js";
 
-/*
- * Rows are read as the server writes them: neither the pool's parsers nor the settings of its sessions change a message.
- */
+/* Rows are read in the server's own form, so neither the pool's parsers nor session settings change a message. */
 
 describeOnEach("postgres", ({ url }) => {
   const connect = () => new pg.Pool({ connectionString: url, max: 4 });
@@ -48,7 +46,7 @@ describeOnEach("postgres", ({ url }) => {
     expect(rows.every(({ message }) => message.data.constructor === Uint8Array)).toBe(true);
     const cut = await box.read(every, { maxBytes: 30_000 });
     expect(cut.rows.length).toBeLessThan(rows.length);
-    // What the bytes left out is told, however the bytes are written.
+    // The rows beyond the byte limit are reported, whatever the format of the bytes.
     const missing = rows.filter(({ position }) => !cut.rows.some((row) => row.position === position));
     expect(missing.filter(({ lane }) => !cut.more.has(lane))).toEqual([]);
     const late = await box.late(

@@ -23,7 +23,7 @@ describeOnEach("postgres", ({ url }) => {
     const { store } = await data.create();
     await pool.query(`CREATE TABLE ${schema}.produced (n int)`);
     let stopped = false;
-    /** Two messages of two topics each time, and a row of its own that says so. */
+    /** Writes two messages of two topics each time, and a row that records it. */
     const produce = async (producer: number) => {
       for (let n = 0; !stopped; n++) {
         await store.transaction(async (tx) => {
@@ -46,12 +46,12 @@ describeOnEach("postgres", ({ url }) => {
     const producing = [1, 2, 3].map(produce);
     relay.start();
     try {
-      // Until the sender has rejected some, on a slow machine too: what is rejected is parked.
+      // Until the sender has rejected some, even on a slow machine: rejected messages are parked.
       for (let look = 0; look < 40 || count < 300; look++) {
         const before = await produced();
         const stats = await store.admin.stats({ done: true });
         const after = await produced();
-        // All of it at one moment: nothing that is on its way from one table to another is missed or counted twice.
+        // All counts are of the same moment, so no message that changes its table is missed or counted twice.
         expect(unsent(stats)).toBeGreaterThanOrEqual(before);
         expect(unsent(stats)).toBeLessThanOrEqual(after);
         expect(unsent(stats) % 2).toBe(0);
@@ -93,7 +93,7 @@ describeOnEach("postgres", ({ url }) => {
     await box.settle(lanes, [{ row: second, to: "wait", attempts: 0 }]);
     await store.admin.release("k", { by: "test" });
 
-    // The last row that waits is sent, which ends the hold: that has happened, and is not committed.
+    // The last waiting row is sent, which ends the hold. The statement has run but is not committed.
     const settled = gate();
     const settling = store.transaction(async (tx) => {
       await tx.query(`SELECT FROM ${t.lane} WHERE lane = $1 FOR KEY SHARE`, [second.lane]);
@@ -105,7 +105,7 @@ describeOnEach("postgres", ({ url }) => {
     await settled.opened;
     expect(await store.admin.retry({ ids: ["1"] }, { by: "test" })).toEqual({ count: 1 });
     await settling;
-    // Without a hold, nothing in `wait` would ever be read.
+    // Without a hold, a row in `wait` would never be read.
     expect((await pool.query(`SELECT id FROM ${t.pending}`)).rows).toEqual([{ id: "1" }]);
     expect((await pool.query(`SELECT id FROM ${t.wait}`)).rows).toEqual([]);
   });
@@ -128,7 +128,7 @@ describeOnEach("postgres", ({ url }) => {
     await box.settle(lanes, [{ row: second, to: "wait", attempts: 1, retryInMs: 0, error: "not now" }]);
     const [waiting] = (await box.due(reads)) as [Row];
 
-    // The retry has locked the lane; the settle of the last row that waits has begun, and stands at the fence.
+    // The retry has locked the lane. The settle of the last waiting row has started and waits at the fence.
     const locked = gate();
     const holding = store.transaction(async (tx) => {
       await tx.query(lockLanesSql(t), [[first.lane]]);
@@ -163,7 +163,7 @@ describeOnEach("postgres", ({ url }) => {
       await box.settle(lanes, [{ row: second, to: "wait", attempts: 0 }]);
       const [waiting] = (await box.due(reads)) as [Row];
 
-      // The operator stands before the settle, which has seen both rows and will delete the first.
+      // The operator's change comes before the settle, which has seen both rows and will delete the first.
       const locked = gate();
       const ahead = store.transaction(async (tx) => {
         await tx.query(lockLanesSql(t), [[first.lane]]);
@@ -184,7 +184,7 @@ describeOnEach("postgres", ({ url }) => {
     },
   );
 
-  /** Until somebody waits for a lock on the lanes. */
+  /** Resolves when a statement waits for a lock on the lanes. */
   async function blocked(at = "FOR UPDATE"): Promise<void> {
     const waiting = `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%${schema}%${at}%'`;
     for (let looks = 0; looks < 200; looks++) {

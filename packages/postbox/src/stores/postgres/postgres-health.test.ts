@@ -25,7 +25,7 @@ describe("the health of a store without a database", () => {
     const health = await postgresStore({ pool }).health();
     expect(health).toMatchObject({ healthy: false, problems: [{ code: "unreachable", timedOut: false }] });
     expect(health.problems[0]?.text).toMatch(
-      /cannot be reached: connect ECONNREFUSED 127\.0\.0\.1:1; see that it runs/,
+      /cannot be reached: connect ECONNREFUSED 127\.0\.0\.1:1; check that it runs/,
     );
   });
 
@@ -47,8 +47,8 @@ describe("the health of a store without a database", () => {
   });
 });
 
-// What no test can bring about on a server that others use, too.
-/** All that can be wrong with the tables of the outbox. */
+// Tests cannot produce these problems on a server that other tests use, too.
+/** All problems of the outbox's tables. */
 const upkeepProblems = (upkeep: Upkeep, limits: CheckedLimits) => [
   ...vacuumHeldBack(upkeep, limits),
   ...tableProblems("outbox", upkeep, limits),
@@ -187,7 +187,7 @@ describeOnEach("postgres", ({ url }) => {
   });
   afterAll(data.drop);
 
-  /** A connection of its own, in a transaction, while `work` runs. */
+  /** Runs `work` while another connection is in a transaction. */
   async function beside<R>(begin: string, work: (pid: number) => Promise<R>, where = url): Promise<R> {
     const client = new pg.Client({ connectionString: where, application_name: "reporting" });
     await client.connect();
@@ -200,7 +200,7 @@ describeOnEach("postgres", ({ url }) => {
     }
   }
 
-  /** A database of its own: transactions of other tests hold back no vacuum there. */
+  /** Uses a database of its own, where transactions of other tests hold back no vacuum. */
   async function alone(work: (store: PostgresStore<pg.ClientBase>, pool: pg.Pool, url: string) => Promise<void>) {
     const there = new URL(url);
     there.pathname = `${schema}_own`;
@@ -216,7 +216,7 @@ describeOnEach("postgres", ({ url }) => {
     }
   }
 
-  /** A store of a role with just these rights. */
+  /** Uses a store of a role with exactly these rights. */
   async function as<R>(grants: (role: string) => string, work: (restricted: typeof store) => Promise<R>): Promise<R> {
     const role = `${schema}_watcher`;
     await pool.query(`CREATE ROLE ${role}; ${grants(role)}`);
@@ -321,7 +321,7 @@ describeOnEach("postgres", ({ url }) => {
   it("ends in time when the pool has no connection and there is no other, and does not queue up there", async () => {
     const own = new pg.Pool({ connectionString: url, max: 1 });
     const client = await own.connect();
-    // What only looks like a pool of `pg`: nothing tells how to connect beside it.
+    // A pool that only imitates `pg`, so nothing tells how to connect outside of it.
     const busy = postgresStore({ pool: Object.assign(own, { Client: undefined }), schema });
     for (let look = 0; look < 3; look++) {
       const found = problem(await busy.health({ timeoutMs: 50 }), "unreachable");
@@ -357,7 +357,7 @@ describeOnEach("postgres", ({ url }) => {
         await watched.transaction((tx) => watched.append(tx, "outbox", [testMessage("m")]));
         const blocked = async () => problem(await watched.health({ unsentAgeMs: 1 }), "order-blocked");
         let found: Awaited<ReturnType<typeof blocked>>;
-        // Other tests write on this server, too: an older one of theirs comes first, and ends.
+        // Other tests write on this server, too. An older transaction of theirs comes first, and ends.
         await expect
           .poll(async () => {
             found = await blocked();
@@ -398,7 +398,7 @@ describeOnEach("postgres", ({ url }) => {
     const own = new pg.Pool({ connectionString: url, max: 1 });
     const silent = postgresStore({ pool: own, schema });
     const client = await own.connect();
-    // As when the network drops everything: nothing arrives any more.
+    // As if the network dropped every packet: nothing arrives any more.
     (client as unknown as { connection: { stream: import("node:net").Socket } }).connection.stream.pause();
     client.release();
     const found = problem(await silent.health({ timeoutMs: 100 }), "unreachable");
@@ -412,7 +412,7 @@ describeOnEach("postgres", ({ url }) => {
       const about = async (transactionAgeMs: number) =>
         problem(await watched.health({ transactionAgeMs }), "vacuum-held-back");
       expect(await about(0)).toBeUndefined();
-      // It has seen nothing and written nothing: it is in nobody's way.
+      // It has read and written nothing, so it holds back nothing.
       await beside("BEGIN", async () => expect(await about(0)).toBeUndefined(), there);
       const begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 'hunter2' AS password, 17";
       const named = async (pid: number) => {
@@ -425,9 +425,9 @@ describeOnEach("postgres", ({ url }) => {
         expect(await about(hourMs)).toBeUndefined();
       };
       await beside(begin, named, there);
-      // In another database it is in nobody's way here.
+      // A transaction in another database holds back nothing here.
       await beside(begin, async () => expect(await about(0)).toBeUndefined());
-      // Also one that has only written.
+      // A transaction that has only written, too.
       const writes = "BEGIN; CREATE TABLE nothing ()";
       await beside(writes, async (pid) => expect(await about(0)).toMatchObject({ holder: { pid } }), there);
     });
@@ -476,7 +476,7 @@ describeOnEach("postgres", ({ url }) => {
     await store.purge({ retentionMs: 7 * dayMs });
     const ahead = async (looking: typeof store) =>
       problem(await looking.health({ partitionsAheadMs: 30 * dayMs }), "partition-missing")?.aheadMs ?? 0;
-    // Here a time ends with IST, which many servers read as that of Israel.
+    // Here the zone of a time is IST, which many servers read as Israel's.
     const options = "-c TimeZone=Asia/Kolkata -c DateStyle=German";
     const own = new pg.Pool({ connectionString: url, options, max: 1 });
     try {
@@ -501,7 +501,7 @@ describeOnEach("postgres", ({ url }) => {
     };
     await finish("a");
     expect(codes(await store.health())).toEqual([]);
-    // Its box does not know of them yet.
+    // The store does not know these partitions yet.
     await store.purge({ retentionMs: 7 * dayMs });
     await finish("b");
     expect(problem(await store.health(), "partition-missing")).toMatchObject({ overflowing: true });
@@ -539,7 +539,7 @@ describeOnEach("postgres", ({ url }) => {
       // Before version 15, statistics arrive a moment later.
       const dead = { table: "postbox.outbox_pending", dead: true, liveRows: 1 };
       await expect.poll(heavy).toMatchObject(dead);
-      // Not by vacuum: whoever is just connecting to the server may keep it from removing anything.
+      // VACUUM would not do: a session that is just connecting may keep it from removing rows.
       await own.query("TRUNCATE postbox.outbox_pending");
       await expect.poll(heavy).toBeUndefined();
     });

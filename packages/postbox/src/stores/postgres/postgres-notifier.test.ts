@@ -50,12 +50,12 @@ describeOnEach("postgres", ({ url }) => {
     return rows.map(({ pid }) => pid);
   };
 
-  /** The server takes a moment to notice that a connection was closed. */
+  /** The server notices a closed connection only after a moment. */
   async function allClosed(): Promise<void> {
     while ((await listeners()).length > 0);
   }
 
-  /** What a client hears on the channel of the outbox, each with its payload. */
+  /** A client that records the payloads that it receives on the outbox's channel. */
   async function listeningClient() {
     const client = new pg.Client(url);
     await client.connect();
@@ -184,7 +184,7 @@ describeOnEach("postgres", ({ url }) => {
   });
 });
 
-/** Listens already when it resolves. */
+/** Resolves when it listens. */
 async function listenTo(notifier: Notifier) {
   const [stop, begun, notified] = [new AbortController(), gate(), gate()];
   let count = 0;

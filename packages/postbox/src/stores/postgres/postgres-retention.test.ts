@@ -25,7 +25,7 @@ describeOnEach("postgres", ({ url }) => {
     await data.create();
     for (const { name } of await partitions()) await pool.query(`DROP TABLE ${schema}.${name}`);
     await pool.query(`TRUNCATE ${t.overflow}`);
-    // A new one each time: it remembers for a while that there was no partition.
+    // A new store each time, because one remembers for a while that there was no partition.
     box = postgresStore({ pool, schema }).box("outbox");
     await box.renew("relay-1", 60_000, "key");
     lanes = await box.own("relay-1", 64);
@@ -40,7 +40,7 @@ describeOnEach("postgres", ({ url }) => {
     return rows;
   }
 
-  /** Sends messages, as far as the store knows. */
+  /** Settles messages as sent. */
   async function settle(...messages: readonly Message[]): Promise<void> {
     await store.transaction((tx) => store.append(tx, "outbox", messages));
     const { rows } = await box.read(lanes.map(({ lane }) => ({ lane, limit: 1000 })));
@@ -54,7 +54,7 @@ describeOnEach("postgres", ({ url }) => {
   const idsIn = async (table: string): Promise<string[]> =>
     (await pool.query(`SELECT id FROM ${table} ORDER BY position`)).rows.map(({ id }) => id);
 
-  /** A partition of ten days ago, with these in it. */
+  /** Creates a partition of ten days ago with these messages. */
   async function old(...ids: readonly string[]): Promise<string> {
     const from = new Date(Math.floor((Date.now() - 10 * dayMs) / dayMs) * dayMs);
     const name = `outbox_done_${from.toISOString().slice(0, 10).replaceAll("-", "")}00`;
@@ -221,7 +221,7 @@ describeOnEach("postgres", ({ url }) => {
     expect(await store.purge({ retentionMs: 3_600_000 })).toMatchObject({ partitionsMade: 49 });
     await settle(...testMessages("m", 2));
     expect(await idsIn(t.overflow)).toEqual([]);
-    // Days would overlap them: those that are missing are made later.
+    // Daily partitions would overlap them, so the missing ones are created later.
     expect((await store.purge(week)).partitionsMade).toBeLessThan(8);
   });
 

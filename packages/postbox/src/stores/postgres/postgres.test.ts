@@ -17,7 +17,7 @@ describeOnEach("postgres", ({ url }) => {
   suite("pg", postgresStoreFeatures, { connect, transactions: pgTransactions, impostors: (pool) => [pool] });
 });
 
-// One connection for everybody: what needed a second one would wait for ever.
+// All clients share one connection: a second one would wait for ever.
 describeOn({ title: "PGlite" }, () => {
   suite(
     "pg",

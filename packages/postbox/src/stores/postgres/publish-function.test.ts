@@ -18,7 +18,7 @@ import { messageInvalidState, messageTooLargeState } from "./publish-function.js
 
 const mebibyte = 1024 * 1024;
 
-/** What TypeScript and SQL call the same thing. */
+/** The SQL names of fields whose TypeScript names differ. */
 const sqlNames: Readonly<Record<string, string>> = {
   time: "event_time",
   datacontenttype: "content_type",
@@ -66,7 +66,7 @@ const times = [
   "",
 ];
 
-/** What the envelope may and may not be. `createMessage` says which is which, and SQL has to agree. */
+/** Valid and invalid envelopes. `createMessage` decides which is which, and SQL has to agree. */
 const cases: readonly Record<string, unknown>[] = [
   {},
   ...["id", "source", "type", "topic", "subject", "key", "dataschema", "datacontenttype"].flatMap((name) =>
@@ -187,7 +187,7 @@ function verdict(input: MessageInput): Message | Refusal {
 
 type Query = (text: string, params?: unknown[]) => Promise<{ readonly rows: readonly Record<string, unknown>[] }>;
 
-/** `query` is for what may fail. */
+/** `query` runs statements that may fail. */
 function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
   const { pool, schema } = data;
   let store: PostgresStore<pg.ClientBase>;
@@ -198,7 +198,7 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
   });
   afterAll(data.drop);
 
-  /** Takes everything out of `pending`, in order of position; data as base64, which is quick to compare. */
+  /** Removes all rows from `pending`, in order of position. Data is base64, which is fast to compare. */
   async function taken(): Promise<Record<string, unknown>[]> {
     const { rows } = await pool.query(
       `WITH gone AS (DELETE FROM ${schema}.outbox_pending p RETURNING p.position, p.lane, p.event_version, ${messageSelection("p")})
@@ -209,7 +209,7 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
 
   const dataOf = (row: Record<string, unknown>) => Buffer.from(String(row.data), "base64").toString();
 
-  /** Field by field through `publish`, with its data as bytes. */
+  /** Passes each field to `publish`, with the data as bytes. */
   async function publish(input: Record<string, unknown>, run: Query = query): Promise<unknown> {
     const { type, data: bytes = null, ...options } = input;
     const names = Object.keys(options).filter((name) => options[name] !== undefined);
@@ -297,7 +297,7 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
     expect(ours).toEqual({ ...theirs, id: expect.stringMatching(uuidv7), time: expect.anything() });
     const time = String(ours?.time);
     expect(new Date(time).toISOString()).toBe(time);
-    // The clocks of the server and of this process need not be the same one.
+    // The server's clock may differ from this process's.
     expect(Math.abs(Date.parse(time) - before)).toBeLessThan(60_000);
     expect(Number.parseInt(String(ours?.id).slice(0, 13).replace("-", ""), 16)).toBe(Date.parse(time));
   });
@@ -307,7 +307,7 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
       await tx.query("SET LOCAL postbox.source = '/billing'");
       await tx.query(`SELECT ${schema}.publish('a'), ${schema}.publish('b', source => '/b')`);
     });
-    // Gone with its transaction, such a setting is empty.
+    // After its transaction, such a setting is empty.
     await pool.query(`SELECT ${schema}.publish('c')`);
     const { rows } = await pool.query("SELECT '/' || current_database() AS source");
     expect((await taken()).map(({ source }) => source)).toEqual(["/billing", "/b", rows[0].source]);
@@ -497,7 +497,7 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
       outbox.in(tx).send({ id: "second", type: minimal.type, deliverAt: later, scheduleKey: "a" }),
     );
     expect(await scheduled()).toEqual([["second", "a"]]);
-    // Of two in one call, the last; and the order of the call, not that of the keys.
+    // Of two in one call, the last one wins; positions follow the call, not the keys.
     await publishAll([
       { ...given, id: "1" },
       { ...given, id: "2", schedule_key: "c" },
@@ -577,7 +577,7 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
       CREATE TRIGGER require_number BEFORE INSERT ON ${schema}.outbox_pending
         FOR EACH ROW EXECUTE FUNCTION ${schema}.require_number()`);
     try {
-      // A sequence gives a number to one transaction in 32, when it writes to the log.
+      // nextval also assigns a transaction number, but only when it writes to the log: every 32nd time.
       for (const strict of [false, true, false, true]) {
         await pool.query(`SELECT ${schema}.publish('t', key => 'k', strict_key_order => ${strict})`);
         await pool.query(`SELECT ${schema}.publish('t', '1'::jsonb, key => 'k', strict_key_order => ${strict})`);
@@ -585,7 +585,7 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
       }
       const bare = `INSERT INTO ${schema}.outbox_pending (box, lane, id, source, type, content_type, topic, extensions, headers, data)
         VALUES (0, 1, '1', 's', 't', 'a/b', 't', '{}', '{}', '')`;
-      // Of two in a row, one at least: without a number of its own, the transaction would have none.
+      // At least one of two in a row: without its own statement, the transaction would have no number.
       const answers = await Promise.allSettled([query(bare), query(bare)]);
       expect(answers).toContainEqual({ status: "rejected", reason: expect.objectContaining({ message: "too late" }) });
     } finally {
@@ -611,7 +611,7 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
         });
         expect(held.sort()).toEqual([...keyLocks(schema, "outbox", messages)].sort());
       }),
-      // In JSON, as what the function gets is: what must be escaped, and what need not.
+      // The function receives JSON, so these are characters that must be escaped and characters that need not.
       { numRuns: 10, examples: [[["order-1", '"', "\\", '\\"\\\\', "\u2028", "/", "é💌"]]] },
     );
   });
@@ -675,7 +675,7 @@ function suite(data: PostgresTestData<pg.ClientBase>, query: Query): void {
 }
 
 describeOnEach("postgres", ({ url }) => {
-  // Thousands of small transactions, none of which has to outlive the server.
+  // Thousands of small transactions, none of which has to survive a crash.
   const connect = () => new pg.Pool({ connectionString: url, max: 6, options: "-c synchronous_commit=off" });
   const data = postgresTestData({ connect, transactions: pgTransactions });
   const { pool, schema } = data;
@@ -854,7 +854,8 @@ describeOnEach("postgres", ({ url }) => {
   });
 });
 
-// Through its bridge to `pg`, an error in a statement with parameters breaks the connection: those go around it.
+// With PGlite's bridge to `pg`, an error in a statement with parameters breaks the connection. Those statements bypass
+// it.
 describeOn({ title: "PGlite" }, () => {
   const database = new PGlite();
   const connect = () => new pg.Pool(createPgConfig(database));

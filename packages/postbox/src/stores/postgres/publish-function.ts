@@ -171,7 +171,7 @@ function complete(s: string): string {
       value jsonb;
       size integer := 0;
     BEGIN
-      -- A UUIDv7: 48 bits are milliseconds, 12 the fraction of one; the variant and what is random are those of a UUIDv4.
+      -- A UUIDv7: 48 bits of milliseconds, then 12 bits of a fraction. Its variant and random bits come from a UUIDv4.
       message.id := coalesce(message.id, left(milliseconds, 8) || '-' || right(milliseconds, 4) || '-'
         || to_hex(28672 + microseconds % 1000 * 4096 / 1000) || substr(gen_random_uuid()::text, 19));
       message.source := coalesce(message.source, nullif(current_setting('${sourceSetting}', true), ''),
@@ -191,7 +191,7 @@ function complete(s: string): string {
           PERFORM ${s}.publish_refuse(path || name, 'is no JSON object', 'Give names and their values');
         END IF;
       END LOOP;
-      -- It is how a key is spelt on the wire.
+      -- The name that a key has on the wire.
       value := message.extensions -> 'partitionkey';
       IF jsonb_typeof(value) IN ('object', 'array', 'null') THEN
         PERFORM ${s}.publish_refuse(path || 'extensions.partitionkey', 'is not a scalar', 'Give the key as text');
@@ -241,7 +241,7 @@ function complete(s: string): string {
             PERFORM ${s}.publish_refuse(path || 'extensions.' || name, 'is ' || value::text,
               'A number must be whole and fit into 32 bits; write others as text');
           END IF;
-          -- As every reader of JSON writes it: without a fraction of nothing.
+          -- In the canonical form of JSON numbers, without a zero fraction.
           message.extensions := jsonb_set(message.extensions, ARRAY[name], to_jsonb(value::numeric::integer));
         ELSIF jsonb_typeof(value) <> 'boolean' THEN
           PERFORM ${s}.publish_refuse(path || 'extensions.' || name, 'is not a scalar',
@@ -492,7 +492,7 @@ function cancel(s: string): string {
   return `
     CREATE FUNCTION ${s}.cancel(type text, schedule_key text) RETURNS boolean ${publicBody}
     DECLARE
-      -- With the collation of the columns, whatever that of the arguments is: only so can the index be used.
+      -- The index requires the collation of the columns, whatever collation the arguments have.
       wanted_type CONSTANT text COLLATE "default" := type;
       wanted_key CONSTANT text COLLATE "default" := schedule_key;
     BEGIN

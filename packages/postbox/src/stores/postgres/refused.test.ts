@@ -25,7 +25,7 @@ const Happened = defineEvent({
   schema: { "~standard": { version: 1, vendor: "test", validate: (value: unknown) => ({ value }) } },
 });
 
-/** Stands between a client and the server until it is closed; then it refuses every connection. */
+/** A proxy between client and server. Once closed, it refuses every connection. */
 async function breakableProxy(target: URL) {
   const sockets = new Set<Socket>();
   const proxy = createServer((near) => {

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import type { TransactionLibrary } from "../../store.js";
 import { pgTransactions, postgresStore } from "./index.js";
 
-/** A library whose drivers do not all count the rows that a statement wrote. */
+/** A library whose driver does not report how many rows a statement wrote. */
 function countingNothing(pool: pg.Pool): TransactionLibrary<pg.ClientBase, "postgres"> {
   const library = pgTransactions(pool);
   return {

@@ -22,18 +22,18 @@ describeOnEach("postgres", ({ url }) => {
     return rows.map(({ pid }) => pid);
   };
 
-  /** The server takes a moment to notice that a connection was closed. */
+  /** The server notices a closed connection only after a moment. */
   async function allClosed(): Promise<void> {
     while ((await renewers()).length > 0);
   }
 
-  /** Resolves when the one member has renewed this many times more. */
+  /** Resolves when the only member has renewed this many times more. */
   async function renewed(times: number): Promise<void> {
     const beat = async () => Number((await pool.query(`SELECT max(beat) AS n FROM ${schema}.outbox_member`)).rows[0].n);
     for (const enough = (await beat()) + times; (await beat()) < enough; );
   }
 
-  /** A relay with a small pool of its own, that has taken every lane. */
+  /** A relay with a small pool of its own that owns every lane. */
   async function relayOn(max: number) {
     const own = new pg.Pool({ connectionString: url, max });
     const log = telemetryLog();
@@ -53,7 +53,7 @@ describeOnEach("postgres", ({ url }) => {
     };
   }
 
-  /** Takes every connection of a pool until it is told to let go. */
+  /** Takes every connection of a pool until the returned function is called. */
   async function exhaust(victim: pg.Pool): Promise<() => void> {
     const clients = await Promise.all(Array.from({ length: victim.options.max }, () => victim.connect()));
     return () => {
@@ -64,7 +64,7 @@ describeOnEach("postgres", ({ url }) => {
   it("keeps a relay's lanes while users have all connections of the pool", async () => {
     const relay = await relayOn(2);
     const letGo = await exhaust(relay.pool);
-    // From now on only the connection beside the pool can; what stood of the lease is gone before the second.
+    // From now on, only the connection outside of the pool can renew. The lease expires before the second renewal.
     await renewed(2);
     await pool.query(`UPDATE ${schema}.outbox_member SET expires_at = expires_at - interval '1500 ms'`);
     await renewed(1);

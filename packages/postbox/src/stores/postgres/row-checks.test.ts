@@ -19,7 +19,7 @@ const good: Readonly<Record<string, string>> = {
   data: "''",
 };
 
-/** Values that a relay, the health or the administration could not work with. */
+/** Values that a relay, health or administration could not handle. */
 const bad: readonly (readonly [column: string, value: string])[] = [
   ["box", "-1"],
   ["lane", "-1"],

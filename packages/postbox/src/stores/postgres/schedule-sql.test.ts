@@ -18,7 +18,7 @@ describeOnEach("postgres", ({ url }) => {
   it("cancel finds its row by the index, although the session planned it when the table was empty", async () => {
     const cancel = async (key: string) =>
       (await pool.query(`SELECT ${schema}.cancel('t.T', $1) AS found`, [key])).rows[0]?.found;
-    /** What this session has not reported yet, too. */
+    /** Includes scans that this session has not reported yet. */
     const scans = async () => {
       const { rows } = await pool.query(
         'SELECT seq_scan::int AS "table", idx_scan::int AS index FROM pg_stat_xact_user_tables WHERE relid = $1::regclass',
@@ -27,7 +27,7 @@ describeOnEach("postgres", ({ url }) => {
       return rows[0];
     };
     await pool.query(`VACUUM ${scheduled}`);
-    // After some calls, a session keeps one plan for all of them.
+    // After a few calls, a session uses one generic plan for all of them.
     for (let call = 0; call < 10; call++) expect(await cancel("k-1")).toBe(false);
     await pool.query(`INSERT INTO ${scheduled} (due_at, box, lane, id, source, type, content_type, topic, extensions, headers, data, schedule_key)
       SELECT now() + interval '1 day', 0, 1, n::text, '/s', 't.T', 'a/b', 't', '{}', '{}', '', 'k-' || n FROM generate_series(1, 1000) AS n`);

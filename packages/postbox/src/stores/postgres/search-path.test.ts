@@ -7,8 +7,8 @@ import { pgTransactions } from "../../transactions/pg.js";
 import { postgresStore } from "./postgres-store.js";
 
 /*
- * A role that may create objects in a schema of the owner's search path must not get its functions run with the owner's rights. One
- * that fits the types of a call better than the server's own is preferred to it, wherever it is.
+ * A role that may create objects in a schema of the owner's search path must not get its functions run with the owner's
+ * rights. A function that fits the argument types better than the server's own is preferred, wherever it is.
  */
 
 const traps: readonly (readonly [name: string, params: string, returns: string, operator?: string])[] = [
@@ -48,7 +48,7 @@ describeOnEach("postgres", ({ url }) => {
   });
 
   it("runs nothing of others, whatever the session looks into", async () => {
-    // Before pg_catalog, which is looked into first only where nobody names it.
+    // Ahead of pg_catalog, which is searched first only if the path does not name it.
     const options = `-c search_path=${lure},pg_catalog,public`;
     const own = new pg.Pool({ connectionString: url, max: 3, options });
     await expect(own.query("SELECT hashtextextended('x', 0)")).rejects.toThrow("trapped");

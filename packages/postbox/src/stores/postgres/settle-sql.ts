@@ -118,7 +118,7 @@ export function settleFunction(t: Tables): PlannedFunction {
 ${removed(allAtOnce)}
       GET DIAGNOSTICS seen = ROW_COUNT;
       IF seen < cardinality($3) THEN
-        -- Most are gone already, or of a lost lane. But a row that was changed while this waited for it has another ctid now.
+        -- Most are gone already, or their lane is lost. But a row that changed while this waited for it has another ctid.
         FOR item IN SELECT i.* FROM unnest($3, $4, $5) AS i (lane, position, id) WHERE i.lane = ANY (standing) LOOP
 ${removed(oneByOne)}
         END LOOP;
@@ -175,7 +175,7 @@ ${removed(oneByOne)}
             freed_lanes := freed_lanes || item.lane;
             freed_keys := freed_keys || held_under;
           ELSIF item.fate = 'sent' THEN
-            -- Its handler may have taken it out already, and not the hold of its key.
+            -- Its handler may have removed the row already, but not the hold of its key.
             freed_lanes := freed_lanes || item.lane;
             freed_keys := freed_keys || item.held_under;
             CONTINUE;
@@ -184,7 +184,7 @@ ${removed(oneByOne)}
           END IF;
         END IF;
         IF item.fate = 'parked' THEN
-          -- It holds its key, whatever it has waited under itself; without a key, nothing.
+          -- A parked row holds its key, whatever hold it waited under; without a key, it holds nothing.
           held_under := parked_key;
           CONTINUE WHEN held_under IS NULL;
         END IF;
@@ -208,7 +208,7 @@ ${removed(oneByOne)}
       END LOOP;
 
       IF cardinality(dropped) > 0 THEN
-        -- Another relay that clears the same ones is not waited for.
+        -- Skips rows that another relay is deleting.
         DELETE FROM ${t.audit} a WHERE a.ctid = ANY (ARRAY(
           SELECT x.ctid FROM ${t.audit} x
           WHERE x.box = (SELECT b.name FROM ${t.boxes} b WHERE b.number = $18) AND x.action = 'drop'
@@ -219,7 +219,7 @@ ${removed(oneByOne)}
         SELECT (SELECT b.name FROM ${t.boxes} b WHERE b.number = $18), 'drop', 'relay', d.reason, count(*), array_agg(d.id)
         FROM unnest(dropped, reasons) AS d (id, reason) GROUP BY d.reason;
       END IF;
-      -- Without a lane, the number that reads have shown this transaction under.
+      -- The row without a lane has the number under which reads have listed this transaction.
       RETURN QUERY SELECT s, NULL::text FROM unnest(standing) AS s UNION ALL SELECT NULL, pg_current_xact_id()::text;`,
   });
 }

@@ -21,7 +21,7 @@ describeOnEach("postgres", ({ url }) => {
     await pool.query(`INSERT INTO ${schema}.schedule (name, last_tick)
       SELECT 's-' || n, '2026-01-01T00:00Z' FROM generate_series(2, 1000) AS n`);
     await store.transaction(async (tx) => {
-      /** What this session has not reported yet, too. */
+      /** Includes scans that this session has not reported yet. */
       const scans = async () => {
         const { rows } = await tx.query(
           "SELECT seq_scan::int AS scans FROM pg_stat_xact_user_tables WHERE relid = $1::regclass",

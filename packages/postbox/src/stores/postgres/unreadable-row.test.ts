@@ -49,7 +49,7 @@ describeOnEach("postgres", ({ url }) => {
       const append = (id: string) =>
         store.transaction((tx) => store.append(tx, "outbox", [testMessage(id, { key: "k" })]));
       await append("before");
-      // As another program could have written it, without the checks.
+      // A row of another program, written while the checks are off.
       await pool.query(`ALTER TABLE ${schema}.outbox_pending DISABLE TRIGGER ALL`);
       await pool.query(
         `INSERT INTO ${schema}.outbox_pending (box, lane, id, source, type, content_type, topic, key, extensions, headers, data)

@@ -118,13 +118,13 @@ describeOnEach("postgres", ({ url }) => {
   });
 
   describe("a condition on the status", () => {
-    /** The tables that a plan reads, or would read if it came to that. */
+    /** The tables that a plan reads, or would read if its condition allowed it. */
     function tablesIn(plan: Record<string, unknown>, name: string): string[] {
       const own = plan["Relation Name"];
       const ran = plan["Actual Loops"] === undefined || Number(plan["Actual Loops"]) > 0;
       const below = (plan.Plans as Record<string, unknown>[] | undefined) ?? [];
       const table = typeof own === "string" ? own.replace(`${name}_`, "").replace(/^done_.*/, "done") : undefined;
-      // Whose a row of an inbox is stands in a small table of its own.
+      // A small table of its own tells whose a row of an inbox is.
       const read = table !== undefined && table !== "box" && ran;
       return [...(read ? [table] : []), ...below.flatMap((one) => tablesIn(one, name))];
     }
@@ -142,9 +142,9 @@ describeOnEach("postgres", ({ url }) => {
       const select = `SELECT * FROM ${view} WHERE status =`;
       expect(await explained(name, `EXPLAIN (FORMAT JSON) ${select} '${status}'`)).toEqual(expected);
       const count = `EXPLAIN (FORMAT JSON) SELECT count(*) FROM ${view} WHERE status IN ('${status}', 'x')`;
-      // Whoever only counts does not ask when a hold is due.
+      // A query that only counts does not read when a hold is due.
       expect(await explained(name, count)).toEqual(expected.filter((table) => table !== "hold"));
-      // Also where the plan is made before the status is known.
+      // Even if the plan is made before the status is known.
       const client = await pool.connect();
       try {
         await client.query(`SET plan_cache_mode = force_generic_plan; PREPARE by_status AS ${select} $1`);
