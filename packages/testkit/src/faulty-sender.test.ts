@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { type FaultPlan, faultySender } from "./faulty-sender.js";
 import { testMessage } from "./messages.js";
 
-/** Sends m0(a) m1(b) m2(a) m3(b) through the plan. */
+/** Sends m0(a) m1(b) m2(a) m3(b) under the plan. */
 async function run(plan: FaultPlan) {
   const messages = [..."abab"].map((key, index) => testMessage(`m${index}`, { key }));
   const broker = memoryBroker();

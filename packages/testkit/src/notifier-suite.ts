@@ -5,7 +5,10 @@ import { patiently } from "./patience.js";
 
 export interface NotifierHarness {
   readonly notifier: Notifier;
-  /** Another one that hears the same, as in another process; the same one where it reaches no further. */
+  /**
+   * Another notifier that gets the same notifications, as in another process; the same object if it works in one
+   * process only.
+   */
   readonly another: Notifier;
   close(): Promise<void>;
 }
@@ -16,7 +19,7 @@ export interface NotifierSuiteOptions {
   create(): Promise<NotifierHarness>;
 }
 
-/** Proves that a notifier keeps what `Notifier` promises. Call it from a Vitest file. */
+/** Proves that a notifier keeps the contract of `Notifier`. Call it from a Vitest file. */
 export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
   describe(`${name} as a notifier`, () => {
     let harness: NotifierHarness;
@@ -68,7 +71,7 @@ export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
   });
 }
 
-/** Listens already when it resolves. */
+/** Resolves when it is listening. */
 async function listenTo(notifier: Notifier, box = "outbox") {
   const [begun, stop] = [gate(), new AbortController()];
   let count = 0;

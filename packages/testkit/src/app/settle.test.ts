@@ -3,7 +3,7 @@ import { createActivity } from "./activity.js";
 import { settle } from "./settle.js";
 
 /**
- * A store and a broker in real time, of which nothing is told; `looks` says what is busy each time that they are asked.
+ * A store and a broker in real time, without telemetry. `looks` has what is busy, for each time that they are asked.
  */
 function untold(looks: readonly (readonly string[])[]) {
   let asked = 0;

@@ -26,7 +26,7 @@ const Placed = defineEvent({
 const Invoiced = defineEvent({ type: "shop.Invoiced", schema: z.object({ n: z.number() }) });
 const Paid = defineEvent({ type: "shop.Paid", schema: z.object({ n: z.number() }) });
 
-/** A service as its author writes it. */
+/** A service as a user writes it. */
 function billing(messaging: Messaging<MemoryStore, true, true>, invoices: number[] = []) {
   messaging.consumer("billing").on(Placed, async ({ n }, { tx }) => {
     tx.defer(() => invoices.push(n));
@@ -120,7 +120,7 @@ describe("settled", () => {
     expect(attempts).toEqual([1, 2]);
     expect(parked.messages).toMatchObject([{ status: "parked", consumer: "billing", id }]);
     expect(parked.message).toContain("the printer is on fire");
-    // Told once: it has come to its end.
+    // Reported only once, since it will not continue.
     await app.settled();
   });
 
@@ -447,7 +447,7 @@ describe("on PGlite", () => {
     });
     const publish = (n: number) => store.transaction((tx) => app.messaging.in(tx).publish(Placed, { n }));
     await app.settled();
-    // No relay runs outside of settled(), so that nothing but the call publishes.
+    // No relay runs outside of settled(), so only the call publishes.
     expect((await store.admin.stats()).lanes.owners).toEqual([]);
     const { published } = await app.publishedBy(() => publish(1));
     expect(await published(Placed)).toEqual([{ n: 1 }]);

@@ -12,7 +12,7 @@ import { anything, box, consumer, consuming, Keyed, orders, Placed, untilEffects
 
 const mode = "durableInbox";
 
-/** What only an inbox that stores first can promise. */
+/** What only an inbox that stores messages before they are handled can promise. */
 export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("only a durable inbox", () => {
     fact("keeps the order of effects of a key, whatever fails", async (harness) => {
@@ -50,7 +50,7 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       onTestFinished(() => router.stop());
       router.start(broker.receiver());
       let count = 0;
-      // What was handled once is not handled again, and what is too old is not either.
+      // A message that was handled, or is too old, is not handled again.
       const one = arbitraryMessage().map((message) => {
         const id = `${count++} ${[...message.id].slice(0, 30).join("")}`;
         const time = new Date().toISOString().replace("Z", "123456+00:00");
@@ -127,7 +127,7 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       await begun.opened;
       await harness.store.admin.retry({ box, ids: [id], status: "pending" }, { by: "ann" });
       await run.log.until("relay.lost");
-      // All keys, and so all lanes, in the end.
+      // Enough keys to cover all lanes in the end.
       const others = Array.from({ length: 100 }, (_, n) => `other-${n}`);
       for (const key of others) await publisher.publish(Keyed, { order: key, key });
       await untilEffects(harness, others.length);

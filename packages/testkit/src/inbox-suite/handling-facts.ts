@@ -30,7 +30,7 @@ import {
 
 const ann = { by: "ann" };
 
-/** What holds behind both kinds of inbox. */
+/** What both kinds of inbox promise. */
 export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
   describe(`behind ${mode}`, () => {
     fact("a message is handled, with what it writes and publishes in one transaction", async (harness) => {
@@ -76,8 +76,8 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       await untilEffects(harness, 1);
       await run.stop();
       expect(log).toEqual(["acked"]);
-      // What it promises to have committed: the effect; or else that it is kept, and it may be handled while one looks
-      // for it.
+      // What it promises to have committed: the effect, or that the message is stored. In the second case it may
+      // already be handled while the fact checks.
       const committed = mode === "inbox" ? ["1"] : ["1", "m"];
       expect(committed.filter((each) => acked[0]?.includes(each))).not.toEqual([]);
     });
@@ -202,7 +202,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
         { h: "x" },
         '{"order":"1"}',
       ]);
-      // A duplicate of a parked message is acked, and not run.
+      // A duplicate of a parked message is acknowledged, and not handled.
       await publisher.publish(Placed, { order: "1" }, { id });
       await log.until("delivery.skipped");
       mended = true;
@@ -250,7 +250,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
         await publisher.publish(Placed, { order: `old ${n}` });
       }
       older.start(broker.receiver());
-      // Far more tries than it has attempts.
+      // Far more retries than it has attempts.
       await older.log.until("delivery.retried", 5 * count);
       newer.start(broker.receiver());
       await newer.log.until("delivery.handled");
@@ -587,7 +587,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
         async (harness) => {
           const { broker, publisher } = orders();
           const lost = new Error("connection lost");
-          // More often than a message may lose it while it is handled.
+          // More often than a message may lose its connection while it is handled.
           let losses = 6;
           const { inbox, isUnavailable } = harness.store;
           const losing = async () => {

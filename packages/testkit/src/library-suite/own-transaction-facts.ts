@@ -15,14 +15,14 @@ const broken = "SELECT 1 / 0";
 const lockNotAvailable = "55P03";
 
 /**
- * Postbox refuses to write in a transaction that has failed, or the database does: libraries keep its code in different
- * places.
+ * In a failed transaction, either Postbox refuses to write or the database does. Libraries keep the database's code in
+ * different places.
  */
 function isOfAbortedTransaction(error: unknown): boolean {
   return (error as { readonly code?: unknown }).code === refused.code || inspect(error, { depth: 8 }).includes("25P02");
 }
 
-/** Publishing in a transaction that its user has opened, in the library's own way. */
+/** Publishing in a transaction that the user has opened with the library. */
 export function ownTransactionFacts<Tx>(
   fact: StoreFact<Tx>,
   library: LibrarySuiteOptions<Tx>,
@@ -32,7 +32,7 @@ export function ownTransactionFacts<Tx>(
   const order = (tx: Tx, id: string) => run(tx, `INSERT INTO ${schema}.effect VALUES ('${id}')`);
   const outboxOf = (store: Store<Tx>, strictKeyOrder = false): Outbox<Tx> =>
     createOutbox(store, { source: "/shop", strictKeyOrder });
-  /** What is committed. */
+  /** The committed messages and effects. */
   const committed = async ({ contents, effects }: StoreHarness<Tx>) => ({
     orders: [...(await effects())].sort(),
     messages: (await contents("outbox")).pending,
@@ -115,7 +115,7 @@ export function ownTransactionFacts<Tx>(
         },
       };
       const outbox = outboxOf(postgresStore({ pool, schema, transactions: counting }));
-      // The first one also looks at the schema.
+      // The first append also checks the schema.
       await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
       statements = 0;
       await begin(async (tx) => {
@@ -217,8 +217,8 @@ export function ownTransactionFacts<Tx>(
     });
   });
 
-  // Whoever forgets to wait for a publish: between a look at the handle and the statement, the library may send its
-  // ROLLBACK, and what comes behind that commits on its own.
+  // The user forgets to await a publish. Between the check of the handle and the statement, the library may send its
+  // ROLLBACK; a statement after that would commit on its own.
   describe.each(Object.keys(ways))("%s", (way) => {
     const late = (publisher: Publisher, id: string) => ways[way]?.(publisher, id) as Promise<unknown>;
 
@@ -243,7 +243,7 @@ export function ownTransactionFacts<Tx>(
       await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
       for (const open of [begin, harness.store.transaction] as const) {
         const others: Promise<unknown>[] = [];
-        // Some libraries run a statement each time that somebody asks for its answer.
+        // Some libraries run a statement each time its result is awaited.
         const start = (work: Promise<unknown>) => void others.push((async () => work)().catch(() => {}));
         const failing = open(async (tx: Tx) => {
           start(run(tx, "SELECT pg_sleep(0.05)"));
@@ -281,7 +281,7 @@ export function ownTransactionFacts<Tx>(
     const within = store.transaction((tx) => (nested ? nested(tx, (own) => run(own, end)) : run(tx, end)));
     const swallowed = store.transaction(async (tx) => {
       await run(tx, end).catch(() => {});
-      // Its library may learn that the connection has ended only now, and tells by no event.
+      // The library may learn only now that the connection has ended, and reports it by no event.
       await new Promise((resolve) => setTimeout(resolve, 20));
       await outboxOf(store).in(tx).publish(Placed, { order: "o1" });
     });
@@ -302,7 +302,7 @@ export function ownTransactionFacts<Tx>(
         await run(tx, `CREATE TABLE ${schema}.never (id integer)`);
       });
       await expect(refusing).rejects.toSatisfy((error) => store.isUnavailable(error));
-      // As a foreign table says it: the statement has failed, and its connection goes on.
+      // The code of a foreign table's error: the statement has failed, and its connection continues.
       const foreign = store.transaction((tx) =>
         run(tx, "DO $$ BEGIN RAISE EXCEPTION 'no such server' USING ERRCODE = '08001'; END $$"),
       );
@@ -321,7 +321,7 @@ export function ownTransactionFacts<Tx>(
       });
       try {
         while (lost < 200) {
-          // Whatever uses the pool meanwhile may be one of those that are ended.
+          // Other users of the pool may hold one of the sessions that are ended here.
           const ended = await pool
             .query(
               `WITH known AS (DELETE FROM ${schema}.session RETURNING pid)
@@ -335,11 +335,11 @@ export function ownTransactionFacts<Tx>(
           lost += ended === undefined ? 0 : Number(ended.rows[0].count);
         }
       } finally {
-        // Also after an error: nobody works on when the fact is over.
+        // Also after an error: nothing may continue when the fact has ended.
         lost = 200;
       }
       await Promise.all(working);
-      // All of them at once, each with a connection: none begins to end before the last has begun.
+      // All at once, each with a connection: none begins to end before the last has begun.
       const together = 8;
       const all = gate();
       const inside = new Set<number>();
@@ -352,7 +352,7 @@ export function ownTransactionFacts<Tx>(
               await all.opened;
             });
           } catch {
-            // An idle connection was lost, and this is the first to notice.
+            // An idle connection was lost, and this call is the first to notice.
           }
         }
       };
@@ -363,7 +363,7 @@ export function ownTransactionFacts<Tx>(
   fact(
     "a transaction that is aborted while it waits for a connection gives that connection back when it comes",
     async ({ store }) => {
-      // More than any pool has: as many wait as it has connections, and one leak each would leave none.
+      // More than any pool has. As many calls wait as there are connections; if each leaked one, none would be left.
       const many = 24;
       const begun = gate();
       const held = gate();
@@ -419,7 +419,7 @@ export function ownTransactionFacts<Tx>(
   });
 }
 
-/** As many turns of the queue of promises; none if there are fewer than one. */
+/** Waits for this many turns of the microtask queue; none if below one. */
 async function turns(count: number): Promise<void> {
   for (let turn = 0; turn < count; turn++) await Promise.resolve();
 }

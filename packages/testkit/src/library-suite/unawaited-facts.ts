@@ -7,10 +7,7 @@ import type { LibrarySuiteOptions } from "./library-harness.js";
 import { Placed } from "./placed.js";
 import { RowCursor } from "./row-cursor.js";
 
-/**
- * What Node.js tells of rejections that nobody has handled. The test's runner would fail over them, and Node.js would
- * exit.
- */
+/** Collects unhandled rejections. Otherwise the test runner would fail, and Node.js would exit. */
 function unhandledRejections(): unknown[] {
   const others = process.listeners("unhandledRejection");
   const told: unknown[] = [];
@@ -25,7 +22,7 @@ function unhandledRejections(): unknown[] {
 
 const notAwaited = { code: "not-awaited" };
 
-/** A library that shows the client of `pg`. */
+/** A library that exposes the client of `pg`. */
 type LibraryOnPg<Tx> = LibrarySuiteOptions<Tx> & Required<Pick<LibrarySuiteOptions<Tx>, "client">>;
 
 /** A cursor with rows left. */
@@ -36,7 +33,7 @@ async function openCursorOn(client: ClientBase): Promise<RowCursor> {
   return cursor;
 }
 
-/** A function of `store.transaction` that returns while something is under way on its connection. */
+/** A function of `store.transaction` returns while a statement is running on its connection. */
 export function unawaitedTransactionFacts<Tx>(fact: StoreFact<Tx>, { client }: LibraryOnPg<Tx>, schema: string): void {
   fact(
     "a transaction with something under way rolls back, but for a cursor that closes",
@@ -68,7 +65,7 @@ export function unawaitedTransactionFacts<Tx>(fact: StoreFact<Tx>, { client }: L
   );
 }
 
-/** A handler that returns while something is under way on its connection. */
+/** A handler returns while a statement is running on its connection. */
 export function unawaitedFacts<Tx>(
   fact: StoreFact<Tx>,
   { run, client }: LibraryOnPg<Tx>,

@@ -162,7 +162,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
           const sender: Sender = {
             ...inner,
             async send(batch, settled, signal) {
-              // As a mapping does that gives up by itself: no signal of the relay's was aborted.
+              // An aborted operation of the sender's own: the relay has aborted no signal.
               if (batch.some(({ id }) => id === "bad")) throw new DOMException("cannot read properties", "AbortError");
               await inner.send(batch, settled, signal);
             },
@@ -250,7 +250,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, ...hot);
       const relay = relayOn(harness.store, sender, { batchSize: 5, publishTimeoutMs: 900 });
       await whileRunning(relay, async () => {
-        // One after the other: each look may bring more of the hot key, until there would be room for nothing else.
+        // One after the other: each read may bring more of the hot key, until there would be no room for other keys.
         for (let n = 0; n < 20; n++) {
           await commit(harness, testMessage(`other-${n}`, { key: `other-${n}` }));
           await relay.log.until("message.sent", n + 1);
@@ -259,7 +259,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         held.open();
         await relay.log.until("message.sent", 80);
       });
-      // The first one may have been given up meanwhile, and sent again.
+      // The first one may have timed out meanwhile, and was sent again.
       expect([...new Set(inner.ids())].filter((id) => id.startsWith("hot"))).toEqual(hot.map(({ id }) => id));
     });
 
@@ -295,7 +295,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
           name: "slow",
           keepsOrder: false,
           async send(batch, settled, signal) {
-            // Confirms when the third try runs into its timeout, or later.
+            // Confirms when the third attempt times out, or later.
             await new Promise<void>((resolve, reject) => {
               if (timeouts >= 2) return resolve();
               signal.addEventListener("abort", () => {
@@ -476,7 +476,7 @@ function confirmAll(batch: readonly Message[], settled: Parameters<Sender["send"
   for (const index of batch.keys()) settled(index, { status: "sent" });
 }
 
-/** What code may throw that was not written with care. */
+/** Values that careless code may throw. */
 function strange(): unknown[] {
   const thrower = () => {
     throw new Error("even this");

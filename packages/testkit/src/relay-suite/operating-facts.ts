@@ -28,10 +28,10 @@ async function until(condition: () => boolean | Promise<boolean>): Promise<void>
   while (!(await condition())) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
-/** Takes every JSON object. */
+/** Accepts every JSON object. */
 const anything = { "~standard": { version: 1, vendor: "facts", validate: (value: unknown) => ({ value }) } } as const;
 
-/** What a person who operates a box does, with relays at work. */
+/** What an operator does with a box while relays are running. */
 export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("schedule", () => {
     fact("a scheduled message is sent when its time has come, and holds up nobody until then", async (harness) => {

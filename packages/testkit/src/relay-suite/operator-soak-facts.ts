@@ -9,10 +9,10 @@ import { commit, relayOn } from "./relay-run.js";
 const operator = { by: "fact" };
 const keys = ["a", "b", "c", "d", "e"];
 const rounds = 60;
-/** Each plays other actions at other moments; what a run does within them is up to the relays. */
+/** Each seed plays other actions at other moments; what a run does in between depends on the relays. */
 const seeds = [1, 2, 3];
 
-/** A sequence of numbers below 1 that depends on nothing but its seed. */
+/** A sequence of numbers below 1 that depends only on its seed. */
 function numbers(seed: number): () => number {
   let state = seed * 2_654_435_761;
   return () => {

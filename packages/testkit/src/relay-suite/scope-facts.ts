@@ -7,7 +7,7 @@ import type { StoreFact } from "../store-suite/store-facts.js";
 import { emptyBox, type StoreHarness } from "../store-suite/store-harness.js";
 import { anHourMs, commit, relayOn, whileRunning } from "./relay-run.js";
 
-/** Messages name what they go to in a header. */
+/** Messages name their destination in a header. */
 const to = (scope: string, key: string, ...ids: readonly string[]) =>
   ids.map((id) => testMessage(id, { key, headers: { scope } }));
 const scopeOf = ({ headers }: Message) => headers.scope;
@@ -102,7 +102,10 @@ export function scopeFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 }
 
-/** A relay to a broker whose part `p1` is unavailable until `heal()`. `tried` are the messages that its sender was given for it. */
+/**
+ * A relay to a broker whose part `p1` is unavailable until `heal()`. `tried` has the messages to it that the sender was
+ * given.
+ */
 function outage<Tx>(harness: StoreHarness<Tx>, sender: RecordingSender, options: RelayOptions) {
   const tried: string[] = [];
   let away = true;

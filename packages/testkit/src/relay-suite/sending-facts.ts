@@ -33,7 +33,7 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
           const read = () => relay.log.of("relay.read").reduce((sum, { count }) => sum + count, 0);
           await whileRunning(relay, async () => {
             await relay.log.until("breaker.opened");
-            // Five in flight, and as many buffered, each time with the one that reaches the limit.
+            // Five in flight, and as many buffered, each with the one that reaches the limit.
             expect(read()).toBeLessThanOrEqual(20);
             open.open();
             await relay.log.until("message.sent", 60);
@@ -87,7 +87,7 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
         await mayCommit.opened;
       });
       await appended.opened;
-      // Of the same key, and so of a lane that has been read past the early one.
+      // With the same key, and so in a lane that has been read past the earlier one.
       await commit(harness, testMessage("late", { key: "k" }));
       await whileRunning(relay, async () => {
         await relay.log.until("relay.settled");
@@ -116,7 +116,7 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
         const slow = append("first", "k", mayCommit.opened);
         await appended.opened;
         await whileRunning(relay, async () => {
-          // Of more keys than there are lanes: at least one of them takes the lane beyond the first message.
+          // More keys than there are lanes: at least one of them takes the lane beyond the first message.
           const others = Array.from({ length: 300 }, (_, n) => testMessage(`other-${n}`, { key: `other-${n}` }));
           await commit(harness, ...others);
           await relay.log.until("message.sent", others.length);

@@ -73,7 +73,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
         const consumer = consumeFrom(harness.store, { order, maxAttempts: 1, maxInFlight: 1 });
         await (await consumer.until(1)).release();
         const again = await consumer.until(2);
-        // Without an order, whatever waits longest comes first.
+        // Without an order, the message that has waited longest comes first.
         const [second, third] = order === "none" ? ["2", "1"] : ["1", "2"];
         expect(again).toMatchObject({ attempt: 1, message: { id: second } });
         await again.ack();
@@ -90,7 +90,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
         const delivery = await consumer.until(1);
         const stopped = consumer.stop();
         await commit(harness, testMessage("2"));
-        // Another one has nothing to wait for, so it starts and stops while the first one still does.
+        // Another receiver has nothing to wait for, so it starts and stops while the first one is still stopping.
         expect(await settlesBefore(stopped, consumeFrom(harness.another(), { order }).stop())).toBe(false);
         await delivery.ack();
         await stopped;
@@ -156,7 +156,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
         };
         const consumer = consumeFrom(harness.store, { ...limit, take });
         await consumer.until(2);
-        // A read by another way: the relay hands over what it has read before that is answered.
+        // A read on another path: the relay hands over what it has read before this is answered.
         await harness.contents("outbox");
         for (let count = 1; count <= 4; count++) {
           const delivery = await consumer.until(count);
@@ -196,7 +196,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
         const { runtime, die } = mortalRuntime();
         const stale = consumeFrom(harness.another(), { order, runtime: { schedule: runtime.schedule as never } });
         const delivery = await stale.until(1);
-        // It renews no more, but lives.
+        // It no longer renews its lease, but its handler still runs.
         die();
         await harness.advance(receiverTiming.leaseMs);
         const heir = consumeFrom(harness.another(), { order });
@@ -259,7 +259,7 @@ interface RouterRun {
   readonly maxAttempts?: number;
 }
 
-/** A router behind a source, which writes down each message that it has handled. */
+/** A router behind a source that records each message that it has handled. */
 function routerOn<Tx>(
   store: Store<Tx>,
   harness: StoreHarness<Tx>,

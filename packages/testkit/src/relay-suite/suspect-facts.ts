@@ -36,7 +36,7 @@ export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, ...messages);
       const relay = relayOn(harness.store, sender, { backoff: constant(1) });
       await whileRunning(relay, async () => {
-        // What gets through between two deaths shows that it is not the broker.
+        // A message that is sent between two connection losses shows that the broker is not the cause.
         let more = 0;
         for (; relay.log.of("message.parked").length === 0 && more < 200; more++) {
           await commit(harness, testMessage(`more-${more}`));
@@ -117,7 +117,7 @@ export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {
         await whileRunning(relay, () => sink.until(1000));
         const suspected = relay.log.of("message.suspected").length;
         expect(suspected).toBeGreaterThan(0);
-        // In flight, and twice as many that may have been sent and not settled.
+        // Those in flight, and twice as many that may have been sent but not settled.
         expect(suspected).toBeLessThanOrEqual(15);
       },
     );
@@ -160,10 +160,13 @@ export function suspectFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 }
 
-/** Runs a relay in a process of its own, which dies when it sends the killer. Whether it did; else all is done. */
 const left = ({ pending, wait }: { readonly pending: readonly unknown[]; readonly wait: readonly unknown[] }) =>
   pending.length + wait.length;
 
+/**
+ * Runs a relay in a process of its own, which crashes when it sends the poison message. Returns whether it crashed; if
+ * not, everything is sent.
+ */
 async function dies<Tx>(harness: StoreHarness<Tx>, sink: Sender, order: "key" | "total"): Promise<boolean> {
   const sentKiller = gate();
   const deadly: Sender = {
@@ -182,7 +185,7 @@ async function dies<Tx>(harness: StoreHarness<Tx>, sink: Sender, order: "key" | 
   ]);
   if (outcome) await die();
   else {
-    // Not until it tells that it is drained: a total order may have told so before, while another's transaction was open.
+    // Does not rely on `relay.drained`: a total order may have reported it earlier, while another transaction was open.
     await expect.poll(async () => left(await harness.contents("outbox"))).toBe(0);
     await relay.stop();
   }

@@ -75,7 +75,7 @@ export function takeOverFacts<Tx>(fact: StoreFact<Tx>): void {
       let refuse = true;
       const slow = {
         ...recordingSender(),
-        // Refused, so that its settle would hold the key; but the box belongs to somebody else by then.
+        // The message is refused, so its settle would hold the key; but another relay owns the box by then.
         async send(...[messages, settled]: Parameters<ReturnType<typeof recordingSender>["send"]>) {
           paused.open();
           await pause.opened;

@@ -6,7 +6,7 @@ import { comparable, testMessage, testMessages } from "../messages.js";
 import { commit, ids, join, outbox, ownBox, readAll } from "./box-access.js";
 import type { StoreFact } from "./store-facts.js";
 
-/** Appending: atomic with the user's own writes, in order, and byte for byte. */
+/** Appends are atomic with the user's own writes, in order, and byte for byte. */
 export function appendFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("append", () => {
     fact("commits with the user's own write", async ({ store, effect, effects, contents }) => {

@@ -7,11 +7,11 @@ import type { StoreFact } from "./store-facts.js";
 
 const behind = { to: "wait", attempts: 0 } as const;
 const holding = { to: "parked", attempts: 3, error: "never", hold: true } as const;
-/** No fact waits for the pace of a replay. */
+/** Facts do not wait for the pace of a replay. */
 const atOnce = { ...ann, perSecond: 1_000_000_000 };
 const unconfirmed = { code: "option-invalid", path: "confirm" };
 
-/** An operator changes what is stuck: just what was selected, at once with its entry in the audit. */
+/** An operator's change affects exactly what was selected, together with its entry in the audit. */
 export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
   const inKey = (key: string, ...names: readonly string[]) => names.map((name) => testMessage(name, { key }));
   const names = (messages: readonly { readonly id: string }[]) => messages.map(({ id }) => id);
@@ -409,7 +409,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       await settle("m1", holding);
       await harness.store.admin.release("k", ann);
       await commit(harness, ...inKey("k", "m2", "m3"));
-      // What was read as held queues up, and comes back at once.
+      // Rows that were read as held are queued behind, and are due at once.
       for (const row of await read()) if (row.held) await settle(row.message.id, behind);
       expect((await read()).map((row) => [row.message.id, row.held])).toEqual([
         ["m2", false],

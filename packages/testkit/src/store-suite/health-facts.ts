@@ -12,17 +12,17 @@ import type { StoreHarness } from "./store-harness.js";
 const minute = 60_000;
 /** A relay renews its lease three times before it would expire. */
 const twoLeases = 6;
-/** A fact may take as long, on a slow machine. */
+/** How long a fact may take on a slow machine. */
 const slow = minute;
 
 type Code = HealthProblem["code"];
 
-/** What is wrong is told by name and with figures, and no more once it was mended. */
+/** Problems are reported by code, with figures, and no longer after they were resolved. */
 export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
   const codes = ({ problems }: Health<AnyProblem>) => problems.map(({ code }) => code);
   const problem = <C extends Code>({ problems }: Health<AnyProblem>, code: C) =>
     problems.find((each) => each.code === code) as Extract<HealthProblem, { code: C }> | undefined;
-  /** Lets time pass without the relay losing its lanes. */
+  /** Advances the time without the relay losing its lanes. */
   const advance = async (harness: StoreHarness<Tx>, ms: number) => {
     await harness.advance(ms);
     await harness.store.box(outbox).renew("relay-1", leaseMs, "key");
@@ -145,7 +145,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
 
     fact("names relays that have no lane for two leases, unless they stand by for a total order", async (harness) => {
       const { box } = await operatedBox(harness);
-      // As in a deployment, in which it waits for the lanes of others.
+      // As in a deployment, where it waits for the lanes of other relays.
       for (let renewals = 0; renewals <= twoLeases; renewals++) await box.renew("relay-2", leaseMs, "key");
       expect(codes(await harness.store.health())).toEqual([]);
       await box.renew("relay-2", leaseMs, "key");

@@ -8,7 +8,7 @@ const later = { to: "wait", attempts: 1, retryInMs: 10_000, error: "broker said 
 const atOnce = { ...later, retryInMs: 0 };
 const behind = { to: "wait", attempts: 0 } as const;
 
-/** A failed message holds its key: what comes later waits behind it, in order, and other keys flow. */
+/** A failed message holds its key: later messages wait behind it, in order, and other keys continue. */
 export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
   const inKey = (key: string, ...names: readonly string[]) => names.map((name) => testMessage(name, { key }));
 
@@ -234,7 +234,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       const { box, lanes, read } = await ownBox(harness);
       await commit(harness, ...Array.from({ length: 65 }, (_, n) => testMessage(`probe-${n}`, { key: `k${n}` })));
       const probes = await read();
-      // Of more keys than there are lanes, two share one.
+      // With more keys than lanes, two share a lane.
       const lane = probes.map((row) => row.lane).find((each, index, all) => all.indexOf(each) !== index);
       const [first, second] = probes.filter((row) => row.lane === lane).map(({ message }) => message.key as string);
       await commit(harness, ...testMessages("many", 50, { key: first as string }));

@@ -5,7 +5,7 @@ import { outbox } from "./box-access.js";
 import { oneOfEach, operatedBox } from "./operated-box.js";
 import type { StoreFact } from "./store-facts.js";
 
-/** Text that means something to databases, languages and encodings. None of it is in what the facts store. */
+/** Text with a special meaning in databases, languages and encodings. None of it is in what the facts store. */
 const corpus: readonly string[] = [
   "'",
   '"',
@@ -49,9 +49,9 @@ const corpus: readonly string[] = [
 
 const textFilters = ["type", "topic", "key", "source", "correlationId", "error"] as const;
 
-/** Whatever text an operator types is text: it finds nothing, or is refused with a code, and nothing changes. */
+/** Text from an operator is only text: it matches nothing, or is rejected with a code, and nothing changes. */
 export function hostileInputFacts<Tx>(fact: StoreFact<Tx>): void {
-  /** What a call came to: its answer, or the code of its error. */
+  /** The answer of a call, or the code of its error. */
   const outcome = async <R>(call: Promise<R>): Promise<R | { readonly code: string }> =>
     call.catch((error: { readonly code?: string }) => {
       if (error.code === "option-invalid" || error.code === "option-unknown") return { code: error.code };
@@ -59,7 +59,7 @@ export function hostileInputFacts<Tx>(fact: StoreFact<Tx>): void {
     });
   const refused = { code: "option-invalid" };
 
-  /** Everything an answer to hostile text may be. */
+  /** All harmless answers to hostile text. */
   const harmless = (answer: unknown) => {
     if (typeof answer !== "object" || answer === null) return answer === false;
     if (Array.isArray(answer)) return answer.length === 0;

@@ -11,7 +11,7 @@ const consumer = "billing";
 const box = inboxOf(consumer);
 const ann = { by: "ann" };
 
-/** The box of a consumer: what is kept there once, put aside there, and taken out in the handler's transaction. */
+/** The box of a consumer: messages are stored once, set aside, and removed in the handler's transaction. */
 export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
   const keep = (store: Store<Tx>, ...messages: Message[]) =>
     store.inbox.keep(
@@ -23,7 +23,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
   const later: Aside = { to: "wait", attempts: 1, retryInMs: 60_000, error: "not now" };
   const never: Aside = { to: "parked", attempts: 1, error: "never" };
 
-  /** Owns all lanes of the box, and reads what is there. */
+  /** Owns all lanes of the box, and reads its rows. */
   async function owned({ store }: StoreHarness<Tx>, owner = "me") {
     const own = store.box(box);
     await own.renew(owner, 60_000, "key");
@@ -33,7 +33,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
     const epochOf = ({ lane }: Row) => epochs.get(lane) ?? 0;
     return { own, rows, epochOf, due: () => own.due(lanes) };
   }
-  /** As a handler does that has come to its end. */
+  /** What happens at the end of a handler. */
   const finish = (store: Store<Tx>, row: Row, epoch: number, then: (tx: Tx) => Promise<void> = async () => {}) =>
     store.transaction(async (tx) => {
       const handled = await store.inbox.handled(tx, arrivalOf(consumer, row.message), row, epoch);
@@ -84,7 +84,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
     fact("for any number of consumers, whose instances may have one name", async ({ store, another }) => {
       const names = Array.from({ length: 12 }, (_, index) => inboxOf(`consumer-${index}`));
       const boxes = [...names, ...names].map((name) => another().box(name));
-      // Of each consumer two instances start at once.
+      // Two instances of each consumer start at once.
       await Promise.all(boxes.map((one) => one.renew("one name", 60_000, "key")));
       const owned = await Promise.all(boxes.map((one) => one.own("one name", laneCount)));
       const lanes = owned.flat();
@@ -177,7 +177,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
     const handle = (store: Store<Tx>, message: Message, name = consumer) =>
       store.transaction((tx) => remember(store, tx, name, message));
 
-    /** An inbox that exists, and messages of so many days ago by the database's clock. */
+    /** An existing inbox, and messages of so many days ago by the database's clock. */
     async function inbox({ store, now }: StoreHarness<Tx>) {
       await store.box(box).release("nobody");
       return {
@@ -238,7 +238,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       await store.purge({ box, retentionMs: day });
       expect(await handle(store, aged("old", 25))).toBe("too-old");
       expect(await keep(store, aged("old", 25))).toEqual(["too-old"]);
-      // What it does remember, it need not guess.
+      // It still remembers this id, so the age does not matter.
       expect(await handle(store, aged("known", 25))).toBe("duplicate");
       expect(await keep(store, aged("known", 25))).toEqual(["duplicate"]);
     });
@@ -252,7 +252,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
         await forget();
       }
       expect(await handle(store, aged("m", 0))).toBe("duplicate");
-      // So far ahead that it is forgotten: then it is too old when the clock is right again, and not new.
+      // So far in the future that it is forgotten. When the clock is right again, it is too old, not new.
       await harness.advance(31 * day);
       await forget();
       await harness.advance(-31 * day);

@@ -8,7 +8,7 @@ import type { StoreHarness } from "./store-harness.js";
 
 const every = ["pending", "waiting", "scheduled", "parked", "done"] as const;
 
-/** An operator looks at a box: everything is told as it is, and nothing changes. */
+/** Reads by an operator return the true state of a box and change nothing. */
 export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
   const listed = async ({ store }: StoreHarness<Tx>, filter: object) =>
     (await store.admin.list(filter)).messages.map(({ id }) => id);

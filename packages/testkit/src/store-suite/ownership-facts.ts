@@ -5,7 +5,7 @@ import { commit, join, leaseMs, outbox, readAll, type What } from "./box-access.
 import type { StoreFact } from "./store-facts.js";
 import type { StoreHarness } from "./store-harness.js";
 
-/** Lanes have one owner at a time; what a former one does changes nothing. */
+/** Each lane has one owner at a time; writes of former owners change nothing. */
 export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
   const twoRelays = async ({ store, another }: StoreHarness<Tx>) => {
     const [first, second] = [store.box(outbox), another().box(outbox)];
@@ -37,7 +37,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
         Array.from({ length: 8 }, (_, index) => join(another().box(outbox), `relay-${index}`)),
       );
       expect(numbers(taken.flat()).length).toBe(new Set(numbers(taken.flat())).size);
-      // Who came too late for a lane finds it the next time, if nobody has it.
+      // A member that came too late for a lane gets it the next time, if it has no owner.
       const late = await join(another().box(outbox), "relay-8");
       expect(numbers([...taken.flat(), ...late])).toEqual(every);
     });

@@ -7,7 +7,7 @@ import type { StoreFact } from "./store-facts.js";
 
 const second = 1000;
 
-/** What is done is kept for a while, and then removed: that and nothing else. */
+/** Messages that are done are kept for a while and then removed, and nothing else is. */
 export function retentionFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("purge", () => {
     fact("removes what has been done for long enough, and no more", async (harness) => {

@@ -7,7 +7,7 @@ import type { StoreFact } from "./store-facts.js";
 
 const hour = 3_600_000;
 
-/** A message can wait for its time, outside of the queue: it holds nothing, and then comes as if it were appended. */
+/** A scheduled message waits outside of the queue, where it holds no key; when it is due, it is appended. */
 export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("a schedule", () => {
     fact("keeps a message until it is due, and then it is as any other", async (harness) => {
@@ -111,7 +111,7 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       await harness.advance(hour + 1);
       const some = await Promise.all([20, 20, 40, 5].map((limit) => harness.another().box(outbox).promote(limit)));
       let count = some.reduce((sum, each) => sum + each.count, 0);
-      // Who comes upon what another one has in hand may leave it to that one.
+      // A relay may skip messages that another one is appending.
       for (let more = 1; more > 0; count += more) more = (await harness.store.box(outbox).promote(40)).count;
       expect(count).toBe(40);
       expect(ids(await read()).sort()).toEqual(messages.map(({ id }) => id).sort());

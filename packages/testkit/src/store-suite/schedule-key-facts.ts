@@ -211,7 +211,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
             expect((await box.promote(10)).count).toBe(1);
             const again = await box.promote(10);
             expect(again.count).toBe(0);
-            // It comes again when it would come anyway: to hurry would be to do nothing but look.
+            // The relay should not come back sooner than for any other message: it could only poll.
             expect(again.nextInMs).toBeGreaterThan(hour / 2);
             await end(ends === "rolls back" ? new Error("no stock") : undefined);
           },
@@ -248,7 +248,10 @@ function keyed(
   return testMessage(id, { type, deliverAt: inMs(ms), scheduleKey, ...more });
 }
 
-/** Runs `during` while a transaction is open that has done `work`, until `end` is called; with an error it rolls back, and rejects. */
+/**
+ * Runs `during` while a transaction is open that has done `work`, until `end` is called. With an error, `end` rolls it
+ * back and rejects.
+ */
 async function whileOpen<Tx>(
   { store }: StoreHarness<Tx>,
   work: (tx: Tx) => Promise<void>,

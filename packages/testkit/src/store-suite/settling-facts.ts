@@ -5,7 +5,7 @@ import { testMessage, testMessages } from "../messages.js";
 import { commit, ids, leaseMs, outbox, ownBox, rowOf } from "./box-access.js";
 import type { StoreFact } from "./store-facts.js";
 
-/** Reading, and what becomes of a row once it is settled. */
+/** Reading rows, and what happens to a row once it is settled. */
 export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("late", () => {
     fact("gives what lies in a range and is not known, with its age", async (harness) => {
@@ -60,7 +60,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       await slow;
       const after = await box.late([gap], 10);
       expect(ids(after.rows)).toEqual(["early"]);
-      // It tells the same as a read does of who may still bring something.
+      // It reports the same writers in progress as a read does.
       expect(before.writers?.without(after.writers as Writers).none).toBe(false);
       expect((await box.read([{ lane, after: upTo, limit: 10 }])).rows).toEqual([]);
     });
@@ -152,7 +152,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       await commit(harness, testMessage("later"));
       const { rows, writers } = await box.read(every);
       expect(ids(rows)).toEqual(["later"]);
-      // Others may work on the same server.
+      // Other tests may use the same server.
       const candidates = writers?.without(before as Writers) as Writers;
       expect(candidates.none).toBe(false);
       const { writers: still } = await box.read(every);

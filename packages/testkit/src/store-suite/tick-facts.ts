@@ -11,7 +11,7 @@ import type { StoreHarness } from "./store-harness.js";
 
 const hour = 3_600_000;
 
-/** Without a library of schemas, which the testkit has none of. */
+/** Written by hand, since the testkit depends on no schema library. */
 const Beat = defineEvent({
   type: "test.clock.v1.Beat",
   schema: {
@@ -19,7 +19,7 @@ const Beat = defineEvent({
   },
 });
 
-/** A tick of a schedule is claimed once, in a transaction. */
+/** Each tick of a schedule is claimed once, in a transaction. */
 export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
   const tick = ({ store }: Pick<StoreHarness<Tx>, "store">, name: string, claim?: TickClaim) =>
     store.transaction((tx) => store.tick(tx, name, claim));
@@ -136,7 +136,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
         return createSchedule(outbox, { beat: entry }, { telemetry: log.telemetry });
       };
       const dying = await harness.process?.();
-      // Killing it ends its pool, without which its schedule cannot go on.
+      // Killing it ends its pool, and its schedule cannot continue without that.
       const unlessKilled = (error: { readonly code?: unknown }) => {
         if (dying === undefined || error.code !== "store-closed") throw error;
       };

@@ -10,7 +10,7 @@ import type { StoreSuiteOptions } from "./store-harness.js";
 
 const tick = () => new Promise<void>((resolve) => setTimeout(resolve, 1));
 
-/** Whoever checks it takes a while. */
+/** A schema whose validation takes a while. */
 const schema: StandardSchema<{ readonly refused?: boolean }> = {
   "~standard": {
     version: 1,
@@ -24,7 +24,7 @@ const schema: StandardSchema<{ readonly refused?: boolean }> = {
 };
 const Checked = defineEvent({ type: "shop.Checked", schema });
 
-/** `transaction()`, `current()`, and which handles are refused. */
+/** `transaction()`, `current()`, and which handles are rejected. */
 export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuiteOptions<Tx>): void {
   describe("transaction", () => {
     fact("what is appended while it rolls back stays out", async (harness) => {
@@ -95,7 +95,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
           await effect(tx, what);
           throw thrown;
         });
-        // Not with a matcher: it would look at what was thrown.
+        // Without a matcher, which would inspect what was thrown.
         expect(
           await failing.then(
             () => "resolved",

@@ -9,7 +9,7 @@ import type { Stage, TransportFact } from "./transport-facts.js";
 const never = new AbortController().signal;
 const patience = { timeout: patienceMs };
 
-/** What is left of messages and connections when the broker, or the way to it, fails. */
+/** What happens to messages and connections when the broker, or the network, fails. */
 export function failingBrokerFacts(fact: TransportFact): void {
   describe("when the broker fails", () => {
     fact("everything on its way gets its end, and what was reported as sent is there", "outage", async (stage) => {
@@ -52,14 +52,14 @@ export function failingBrokerFacts(fact: TransportFact): void {
       const { harness, queue, message } = stage;
       const [sender, receiver] = [harness.sender(), harness.receiver({ queue })];
       const handled = new Set<string>();
-      // Some of them take what it needs to try again.
+      // Asks for another attempt of some of them.
       const settle = async ({ message: { id }, attempt, ack, retry }: Delivery) => {
         if (attempt === 1 && id.endsWith("5")) return retry(0);
         await ack();
         handled.add(id);
       };
       const deliver = (delivery: Delivery) => settle(delivery).catch(() => {});
-      // Not by `consume`: whoever keeps a delivery keeps what it came by.
+      // Not with `consume`, which keeps its deliveries, and with them the connections that they came by.
       await receiving(stage, receiver, deliver, (signal) =>
         leavesNothingBehind(signal, async (turn) => {
           await harness.interrupt?.(receiver);
@@ -76,12 +76,12 @@ export function failingBrokerFacts(fact: TransportFact): void {
       const [early, late, poison] = await consumer.take(3);
       await consumer.interrupt();
       const isDown = (error: unknown) => expect(error).toBeInstanceOf(TransportDownError);
-      // It may have heard of that by now, or not.
+      // The transport may have noticed the loss by now, or not.
       await early?.ack().catch(isDown);
       if (features.health) {
         await expect.poll(() => consumer.receiver.health?.().status, patience).toBe("down");
         await expect(late?.ack()).rejects.toBeInstanceOf(TransportDownError);
-        // It will come again: parked as well, it would be there twice.
+        // It will be redelivered. If it were parked as well, it would exist twice.
         await expect(poison?.park(new Error("never"))).rejects.toBeInstanceOf(TransportDownError);
         expect(await harness.parked(queue)).toEqual([]);
       } else for (const delivery of [late, poison]) await delivery?.ack().catch(isDown);
@@ -131,7 +131,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       const sender = harness.sender();
       await sendAll(sender, [message("m3")]);
       await harness.block?.();
-      // It may say so only to who sends; what was sent by then waits there.
+      // Only a sender may get the error; messages that were sent by then wait in the broker.
       const waiting: Promise<void>[] = [];
       const sendOn = () => {
         const status = sender.health?.().status;
@@ -190,7 +190,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
   });
 }
 
-/** Receives until the proof is over. */
+/** Receives until `proof` has ended. */
 async function receiving(
   { queue, event }: Stage,
   receiver: Receiver,
@@ -207,7 +207,7 @@ async function receiving(
   }
 }
 
-/** As a relay does: what was not sent is sent again, until everything is. */
+/** Acts like a relay: sends messages again until all are sent. */
 async function sendAll(sender: Sender, messages: readonly Message[], signal = never): Promise<void> {
   const giveUp = Date.now() + 60_000;
   let open = messages;
@@ -226,7 +226,7 @@ async function sendAll(sender: Sender, messages: readonly Message[], signal = ne
   }
 }
 
-/** Acks what comes until `last` does; what it could not ack comes again. */
+/** Acknowledges deliveries up to `last`. Those that it cannot acknowledge are redelivered. */
 async function idsUpTo(consumer: Consumer, last: string): Promise<Set<string>> {
   const ids = new Set<string>();
   while (!ids.has(last)) {
@@ -239,13 +239,13 @@ async function idsUpTo(consumer: Consumer, last: string): Promise<Set<string>> {
   return ids;
 }
 
-/** Takes a few turns for what is made once, and a hundred more. */
+/** Takes a few turns for what is made only once, and then a hundred more. */
 async function leavesNothingBehind(signal: AbortSignal, take: (turn: number) => Promise<void>): Promise<void> {
   let turn = 0;
   while (turn < 5) await take(turn++);
   const before = leftBehind(signal);
   while (turn < 105) await take(turn++);
-  // Less than one thing in four turns: what is just being ended, or not yet, comes and goes.
+  // Less than one object in four turns: objects that are just being opened or closed come and go.
   const more = () => {
     const now = leftBehind(signal);
     return Math.max(now.open - before.open, now.remembered - before.remembered, now.listening - before.listening);

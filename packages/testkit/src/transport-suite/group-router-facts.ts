@@ -12,7 +12,7 @@ const patience = { timeout: patienceMs };
 const Effect = testEvent("testkit.effects", "Written");
 const timing = { leaseMs: 1_500, pollIntervalMs: 20 };
 
-/** What routers with an inbox make of streams and groups. */
+/** Routers with an inbox, on streams and groups. */
 export function groupRouterFacts(fact: TransportFact): void {
   describe("routers on a topic with streams", () => {
     fact("do not let a hot key of one stream hold up the others", "streams", async (stage) => {
@@ -128,9 +128,7 @@ export function groupRouterFacts(fact: TransportFact): void {
   });
 }
 
-/**
- * A process of its own, as far as a test can have one: it leaves in good order, or crashes with all that it has open.
- */
+/** Simulates a process of its own: it stops in good order, or crashes with everything that it has open. */
 function groupMember(
   { harness }: Stage,
   { queue, event }: DividedTopic,

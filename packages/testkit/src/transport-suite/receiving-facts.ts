@@ -6,7 +6,7 @@ import type { Consumer } from "./consume.js";
 import { anotherQueueIsServed, expectNothingMore } from "./nothing-more.js";
 import { type Stage, type TransportFact, testEvent } from "./transport-facts.js";
 
-/** Who gets what, in which order, and how much at a time. */
+/** Which receiver gets which messages, in what order, and how many at a time. */
 export function receivingFacts(fact: TransportFact): void {
   const sendMany = ({ send, message }: Stage, count: number) =>
     send(...Array.from({ length: count }, (_, index) => message(`m${index}`)));
@@ -60,7 +60,7 @@ export function receivingFacts(fact: TransportFact): void {
       await sendMany(stage, 40);
       const seen = () => both.flatMap((consumer) => consumer.deliveries.map((delivery) => delivery.message.id));
       await expect.poll(() => new Set(seen()).size, { timeout: patienceMs }).toBe(40);
-      // What came to both would come now.
+      // A message that was delivered to both would arrive now.
       await stage.send(stage.message("last"));
       await expect.poll(seen, { timeout: patienceMs }).toContain("last");
       expect(
@@ -171,7 +171,7 @@ export function receivingFacts(fact: TransportFact): void {
         seen.push(delivery.message.id);
         await delivery.ack();
       };
-      // Its turn has begun when the second one comes, and it goes on when that is there.
+      // The first receiver is active before the second one starts, and continues when the second one is there.
       await handleFrom(first);
       const second = consume({ queue, singleActive: true, prefetch: 1 });
       if (stage.features.health) {
@@ -190,7 +190,10 @@ export function receivingFacts(fact: TransportFact): void {
   });
 
   describe("an aborted receiver", () => {
-    /** As a router stops: what waits is given back at once, and what runs ends later, the last of all it was given. */
+    /**
+     * Stops like a router: waiting deliveries are released at once, and running ones end later, the last of all
+     * deliveries.
+     */
     async function stopAmidMany(stage: Stage, options: { readonly queue?: string; readonly singleActive?: boolean }) {
       const first = stage.consume(options);
       await sendMany(stage, 100);

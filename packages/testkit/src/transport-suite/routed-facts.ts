@@ -4,7 +4,7 @@ import { describe, expect } from "vitest";
 import { patienceMs, patiently } from "../patience.js";
 import { type TransportFact, testEvent } from "./transport-facts.js";
 
-/** What a relay and a router make of a transport. */
+/** A relay and a router on a transport. */
 export function routedFacts(fact: TransportFact): void {
   describe("behind a relay and before a router", () => {
     fact("poison is parked, and everything around it handled once", "settlesEach", async (stage) => {
@@ -107,7 +107,7 @@ export function routedFacts(fact: TransportFact): void {
       );
       await running([(signal) => router.run(harness.receiver({ queue }), signal)], async () => {
         await send(message("m1", { data: json(1) }));
-        // Again, until the router has bound its queue: what comes before is refused, or lost.
+        // Retries until the router has bound its queue: messages sent before are refused, or lost.
         const seen = async () => {
           if (handled.length < 2) await send(message("m2", { type: older.type, topic: older.topic, data: json(2) }));
           return handled;
@@ -189,7 +189,7 @@ export function routedFacts(fact: TransportFact): void {
   });
 }
 
-/** Runs these until the proof is over. */
+/** Runs these parts until `proof` has ended. */
 async function running(
   started: readonly ((signal: AbortSignal) => Promise<void>)[],
   prove: () => Promise<unknown>,

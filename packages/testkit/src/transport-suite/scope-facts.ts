@@ -2,7 +2,7 @@ import { describe, expect } from "vitest";
 import { dividedTopic, keyedMessages } from "./divided-topic.js";
 import type { TransportFact } from "./transport-facts.js";
 
-/** A stream that senders do not reach, while they reach the others. */
+/** A stream that is unavailable to senders, while the others are available. */
 export function scopeFacts(fact: TransportFact): void {
   describe("a stream that is unavailable to senders", () => {
     fact("is told for what goes there, and everything else is sent", ["streams", "scopes"], async (stage) => {
@@ -20,7 +20,7 @@ export function scopeFacts(fact: TransportFact): void {
       for (const [index, { key }] of [...again, ...behind].entries()) {
         const isLost = streamOf(key) === lost;
         if (!isLost) expect(outcomes[index]).toEqual({ status: "sent" });
-        // A sender that keeps order may hold back what is behind one of its key.
+        // A sender that keeps order may hold back messages behind one of their key.
         else expect(outcomes[index]?.status).toMatch(index < again.length ? /^unavailable$/ : /^(unavailable|failed)$/);
       }
 

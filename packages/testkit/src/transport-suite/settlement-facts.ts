@@ -6,10 +6,10 @@ import { patienceMs } from "../patience.js";
 import { expectNothingMore } from "./nothing-more.js";
 import type { Stage, TransportFact } from "./transport-facts.js";
 
-/** Timers may fire a little early by the clock that measures them. */
+/** Timers may fire slightly early by the clock that measures them. */
 const toleranceMs = 20;
 
-/** What becomes of a delivery once it is settled. */
+/** What happens to a delivery once it is settled. */
 export function settlementFacts(fact: TransportFact): void {
   const expectAttempt = ({ features }: Stage, delivery: Delivery, attempt: number) => {
     if (features.exactAttempts) expect(delivery.attempt).toBe(attempt);
@@ -26,7 +26,7 @@ export function settlementFacts(fact: TransportFact): void {
       await m3?.ack();
       await first.crash();
       const second = consume();
-      // Where acks are cumulative, those behind an open delivery do not count.
+      // If acknowledgements are cumulative, those behind an open delivery have no effect.
       const expected = stage.features.settlesEach ? ["m2"] : ["m2", "m3"];
       const again = await second.take(expected.length);
       expect(again.map(({ message: { id }, redelivered }) => [id, redelivered])).toEqual(
@@ -161,7 +161,7 @@ export function settlementFacts(fact: TransportFact): void {
       const [m1, m2] = await dead.take(2);
       await m1?.ack();
       expect(m2?.signal?.aborted).toBe(false);
-      // One for all of a stream, or it would have to be watched per message.
+      // One signal for all deliveries of a stream; otherwise each message would need a listener.
       expect(m1?.signal).toBe(m2?.signal);
       await dead.crash();
       await expect.poll(() => m2?.signal?.aborted, { timeout: patienceMs }).toBe(true);

@@ -120,7 +120,7 @@ export function streamFacts(fact: TransportFact): void {
         await expect.poll(() => seen().join() === moved().join(), patience).toBe(true);
         expect(moved().length).toBeLessThan(40);
         expect(second.deliveries.every(({ redelivered }) => redelivered === true)).toBe(true);
-        // The acks of what was taken back come too late, the others count.
+        // Acknowledgements of revoked deliveries come too late; the others count.
         for (const delivery of had) await delivery.ack().catch(() => {});
         await second.crash();
         const again = await first.take(moved().length);

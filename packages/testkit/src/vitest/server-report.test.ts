@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 
-/** Runs another Vitest on these files, with the report only. */
+/** Runs another Vitest on these files, with only this reporter. */
 async function reportOn(files: Record<string, string>): Promise<{ lines: string[]; exitCode: number | null }> {
   const folder = mkdtempSync(join(tmpdir(), "postbox-report-"));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
