@@ -184,7 +184,12 @@ it.each<[string, object, string, string]>([
     "is not a message, although inside of one",
   ],
   ["undefined in a map", { labels: { a: undefined } }, "data.labels.a", "must be a string"],
-  ["undefined in a map of messages", { partsByNumber: { 1: undefined } }, "data.partsByNumber.1", "is not a message, although"],
+  [
+    "undefined in a map of messages",
+    { partsByNumber: { 1: undefined } },
+    "data.partsByNumber.1",
+    "is not a message, although",
+  ],
   ["undefined for a oneof", { choice: undefined }, "data.choice", "must be an object of case and value"],
   ["null for a oneof", { choice: null }, "data.choice", "must be an object of case and value"],
   ["text for a oneof", { choice: "x" }, "data.choice", "must be an object of case and value"],
