@@ -1,4 +1,5 @@
-// Packs the library, and uses it as others do: with every TypeScript of heavy/consumers, through require, and in Jest.
+// Packs the library and uses the tarball as its users do: with every TypeScript in heavy/consumers, with require, and
+// in Jest.
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -46,7 +47,7 @@ const checks = versions.flatMap((version) => {
   const compiles = (what, file, options) => [
     `TypeScript ${version}: ${what}`,
     process.execPath,
-    // From 6.0 on, it would object to the configuration of the workspace.
+    // TypeScript 6.0 and later reject the command line because the workspace has a tsconfig.json.
     [tsc(version), ...(isFrom(version, 6) ? ["--ignoreConfig"] : []), ...options, file],
   ];
   return [

@@ -1,5 +1,5 @@
-// Packs every public package as `npm publish` would, and checks the tarball: what is in it, how large it is, and what
-// publint and attw say about its entry points and types.
+// Packs every public package as `npm publish` would and checks the tarball: its files, its size, its entry points and
+// types (publint, attw).
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { publint } from "publint";
 import { formatMessage } from "publint/utils";
 
-/** Kilobytes. Raise one only together with a reason for what grew. */
+/** In kilobytes. When you raise a limit, state in the commit what grew and why. */
 const limits = {
   postbox: { packed: 430, unpacked: 1450 },
   "@postbox/protobuf": { packed: 20, unpacked: 60 },
@@ -62,7 +62,7 @@ async function checkPacked({ name, dependencies = {} }, source) {
   }
 }
 
-/** The compiler never removes what it once made, so a module that was renamed would be published under both names. */
+/** The compiler keeps old output, so a renamed module would be published under both names. */
 function hasSource(built) {
   const source = built.replace("/dist/", "/src/");
   return existsSync(source) || existsSync(source.replace(/\.js$/, ".ts"));

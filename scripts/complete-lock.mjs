@@ -1,7 +1,7 @@
 // Gives every optional platform package an entry in package-lock.json. Run it after `npm install`.
 //
-// npm leaves out the platform packages that its registry did not offer at that moment, and `npm ci` then refuses the
-// whole lock file ("Missing: … from lock file"). An entry with the version and the platform is enough for both.
+// npm leaves out the platform packages that its registry did not offer at that moment. `npm ci` then rejects the whole
+// lock file ("Missing: … from lock file"). An entry with the version and the platform satisfies both.
 import { readFileSync, writeFileSync } from "node:fs";
 
 const systems = ["aix", "android", "darwin", "freebsd", "linux", "netbsd", "openbsd", "openharmony", "sunos", "win32"];

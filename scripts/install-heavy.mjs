@@ -1,5 +1,5 @@
-// Installs those folders of heavy/ that `npm test` needs, and generates what they generate. Does nothing where that was
-// done for the same versions.
+// Installs the folders of heavy/ that `npm test` needs and runs their generators. Skips folders whose manifests have
+// not changed since their last installation.
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -8,11 +8,11 @@ import { join } from "node:path";
 for (const name of ["prisma", "typeorm", "mikro-orm", "protobuf"]) {
   const folder = join(import.meta.dirname, "..", "heavy", name);
   const made = madeOf(folder);
-  // Written last, so that an installation which was interrupted is done again; `npm ci` removes it.
+  // Written last: an interrupted installation leaves no mark and is repeated. `npm ci` removes the mark.
   const mark = join(folder, "node_modules", ".installed");
   if (existsSync(mark) && readFileSync(mark, "utf8") === made) continue;
   console.log(`installing heavy/${name}`);
-  // Nothing of it needs a script of its own; Prisma's would only fetch what is not used.
+  // No package here needs its install scripts; Prisma's would only download unused engines.
   npm(folder, ["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
   npm(folder, ["run", "generate", "--if-present"]);
   writeFileSync(mark, made);
@@ -27,7 +27,8 @@ function madeOf(folder) {
 }
 
 function npm(folder, args) {
-  // `prisma generate` fetches an engine unless it is told of one, and does not run it. Any program will do.
+  // `prisma generate` downloads an engine unless this variable names one. It never runs the engine, so any program will
+  // do.
   const env = { ...process.env, PRISMA_SCHEMA_ENGINE_BINARY: process.execPath };
   const { status } = spawnSync("npm", args, { cwd: folder, env, stdio: "inherit", timeout: 10 * 60_000 });
   if (status !== 0) throw new Error(`npm ${args.join(" ")} failed in ${folder}`);

@@ -1,5 +1,5 @@
-// Runs the `check` script of every examples/NN-name, one after the other. Each must have one: an example that nobody
-// runs is wrong sooner or later.
+// Runs the `check` script of every examples/NN-name, one after the other. Every example must have one, so that none
+// goes stale.
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 

@@ -1,6 +1,9 @@
-// What is too long for every run: the long tests; the store on each PostgreSQL of heavy/postgres-versions; the packed
-// library with each TypeScript of heavy/consumers; then the whole test suite and the demo on each Node.js of
-// heavy/node-versions.
+// Runs what is too slow for every change, in this order:
+//
+// - the long tests;
+// - the store's tests on each PostgreSQL of heavy/postgres-versions;
+// - the packed library with each TypeScript of heavy/consumers;
+// - the whole test suite and the demo on each Node.js of heavy/node-versions.
 import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { delimiter, resolve } from "node:path";
@@ -14,7 +17,7 @@ const long = { env: { ...process.env, POSTBOX_TEST_LONG: "1" } };
 if (!succeeds("npx", ["tsc", "-b"]) || !succeeds("npx", ["vitest", "run"], long)) failed.push("long tests");
 for (const server of servers) {
   console.log(`\n── ${server.name}`);
-  // Nothing but this server: the address of the other one leads nowhere.
+  // Tests on this server only: the other server's address is unreachable on purpose.
   const env = {
     ...process.env,
     POSTBOX_TEST_EMBEDDED: server.path,
@@ -37,9 +40,9 @@ const also = [...servers, ...nodes].map(({ name }) => name).join(", ");
 console.log(failed.length > 0 ? `\nfailed: ${failed.join(", ")}` : `\nall passed, also on ${also}`);
 process.exitCode = failed.length > 0 ? 1 : 0;
 
-/** The packages of a folder of heavy/ that are for this platform. */
+/** The packages of a folder in heavy/ that support this platform. */
 function installed(folder, names) {
-  // Their scripts would only complete what the tests complete themselves.
+  // The tests themselves do what the packages' install scripts would do.
   if (!succeeds("npm", ["ci", "--ignore-scripts"], { cwd: folder })) throw new Error(`cannot install ${folder}`);
   const found = readdirSync(`${folder}/node_modules`).filter((name) => names.test(name));
   if (found.length === 0) throw new Error(`${folder} has nothing for ${process.platform}-${process.arch}`);

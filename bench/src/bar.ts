@@ -1,11 +1,11 @@
 import type { Measured } from "./figure.js";
 
-/** What a figure has to reach. */
+/** The value that a figure must reach. */
 export type Bar = { readonly atLeast: number } | { readonly atMost: number };
 
 /**
- * Whether the median reaches the bar. "met" only if every round did, so that a lucky one cannot pass for the usual one;
- * "just" when the median did and some round did not.
+ * Compares the median with the bar. "met" means that every round reached it, so that a lucky round does not pass for a
+ * typical one. "just" means that the median reached it and at least one round did not.
  */
 export function verdict({ ratio, value, spread: [least, greatest] }: Measured, bar: Bar): "met" | "just" | "missed" {
   const middle = ratio ?? value;

@@ -1,11 +1,11 @@
 import type { ClientBase, Pool } from "pg";
 
-/** What a transaction is about, were there no messages. */
+/** The business write of a transaction, without any message. */
 export async function businessInsert(client: ClientBase): Promise<void> {
   await client.query("INSERT INTO public.business (note) VALUES ($1)", ["an order"]);
 }
 
-/** Makes the table that `businessInsert` writes to, or removes all that it wrote. */
+/** Creates the table of `businessInsert`, or empties it. */
 export async function emptyBusiness(pool: Pool): Promise<void> {
   await pool.query("CREATE TABLE IF NOT EXISTS public.business (id bigserial PRIMARY KEY, note text)");
   await pool.query("TRUNCATE public.business");

@@ -1,7 +1,7 @@
 import { cpus } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** How many cores are at work while this process only waits: what others take. */
+/** Measures for `forMs` how many cores other processes use; this process only waits. */
 export async function busyCores(forMs: number): Promise<number> {
   const before = cpus();
   await sleep(forMs);

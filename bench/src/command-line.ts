@@ -5,7 +5,7 @@ export interface CommandLine {
   readonly json: boolean;
   readonly quick: boolean;
   readonly rounds: number;
-  /** Empty: all. */
+  /** Names to measure; empty means all. */
   readonly only: readonly string[];
 }
 

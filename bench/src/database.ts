@@ -1,16 +1,16 @@
 import pg from "pg";
 import type { Ending } from "./ending.js";
 
-/** A database of the run's own. */
+/** The database of this run. */
 export interface Database {
   readonly url: string;
-  /** A pool that ends with the run. */
+  /** Opens a pool that is closed when the run ends. */
   pool(max: number): pg.Pool;
 }
 
 export const serverUrl = process.env.POSTBOX_TEST_POSTGRES_URL ?? "postgres://postgres@127.0.0.1:5432/postgres";
 
-/** Creates the database, to be dropped at the end. Refuses a server that does not write what it confirms. */
+/** Creates the database, which is dropped when the run ends. Throws if a durability setting of the server is off. */
 export async function createDatabase(ending: Ending): Promise<Database> {
   const server = new pg.Pool({ connectionString: serverUrl, max: 1 });
   server.on("error", ignore);
@@ -28,7 +28,7 @@ export async function createDatabase(ending: Ending): Promise<Database> {
     url: url.href,
     pool(max) {
       const pool = new pg.Pool({ connectionString: url.href, max });
-      // Connections are cut when the database is dropped in the middle of the work, on Ctrl-C.
+      // After Ctrl-C, dropping the database cuts connections that are still in use.
       pool.on("error", ignore);
       ending.add(() => void pool.end().catch(ignore));
       return pool;

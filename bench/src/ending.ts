@@ -1,6 +1,9 @@
-/** What has to be undone when the run ends, however it ends. */
+/** The steps that clean up when the run ends, for whatever reason. */
 export interface Ending {
-  /** Adds a step; returns how to do it early. The last added is done first, each once, and none stops the others. */
+  /**
+   * Adds a step and returns a function that runs it early. The steps run once each, last added first. A step that fails
+   * does not prevent the others.
+   */
   add(step: () => Promise<void> | void): () => Promise<void>;
   run(): Promise<void>;
 }
@@ -25,7 +28,7 @@ export function createEnding(): Ending {
   };
 }
 
-/** On Ctrl-C, when asked to end, and on a mistake of ours: undoes everything, then ends. A second one ends at once. */
+/** Runs the ending and exits on SIGINT, SIGTERM and uncaught exceptions. A second one exits at once. */
 export function endInAnyCase(ending: Ending): void {
   let asked = false;
   const end = (why: string, code: number) => {

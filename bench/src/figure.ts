@@ -1,20 +1,20 @@
 import { median, ratios, spread } from "./statistics.js";
 
-/** What a benchmark says under one name. */
+/** The result of a benchmark under one name. */
 export type Figure = Measured | Missing;
 
 export interface Measured {
   readonly name: string;
-  /** The median of our own side. */
+  /** The median of the library's side. */
   readonly value: number;
   readonly unit: string;
-  /** The median of the rounds' ratios, ours to theirs; null where the figure is absolute. */
+  /** The median of the per-round ratios, library to other side; null if the figure is absolute. */
   readonly ratio: number | null;
-  /** What it is compared with, and its median. */
+  /** What the library is compared with. Its median is `againstValue`. */
   readonly against: string | null;
   readonly againstValue: number | null;
   readonly rounds: number;
-  /** Least and greatest: of the ratios where there is one, else of the values. */
+  /** The least and the greatest ratio, or value if the figure is absolute. */
   readonly spread: readonly [number, number];
 }
 

@@ -1,16 +1,19 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { within } from "./time-limit.js";
 
-/** Something that hands on what is sent to it. */
+/** A path from a message to its handler. */
 export interface Line {
-  /** Resolves when what was sent is committed. */
+  /** Resolves when the message is committed. */
   send(): Promise<void>;
   stop(): Promise<void>;
 }
 
 export interface LatencyOptions {
   readonly samples: number;
-  /** How long the system is left idle between two: drawn at random, so that no timer of a line is always met alike. */
+  /**
+   * The range of the random idle time between two messages. It is random so that messages do not meet a timer of the
+   * line at the same phase each time.
+   */
   readonly pauseMs: readonly [number, number];
 }
 
@@ -18,8 +21,9 @@ const warmUpShare = 0.1;
 const limitMs = 10_000;
 
 /**
- * Milliseconds from the answer to COMMIT until the handler is called, one message at a time. A handler that is called
- * before the answer has arrived took none. `open` gets what the handler has to call.
+ * Returns the milliseconds from the answer to COMMIT until the handler is called, one message at a time. If the handler
+ * is called before the answer arrives, the latency counts as 0. `open` receives the function that the handler must
+ * call.
  */
 export async function latencies(
   open: (called: () => void) => Promise<Line>,

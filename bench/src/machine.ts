@@ -4,7 +4,7 @@ import { cpus, loadavg, totalmem } from "node:os";
 import pg from "pg";
 import { serverUrl } from "./database.js";
 
-/** What the figures depend on, one line each. */
+/** The machine, versions and settings that the figures depend on, one line each. */
 export async function machineFacts(): Promise<readonly string[]> {
   const client = new pg.Client({ connectionString: serverUrl });
   await client.connect();

@@ -4,20 +4,20 @@ import type { Ending } from "./ending.js";
 import type { Figure } from "./figure.js";
 import type { Peer } from "./peers/peer.js";
 
-/** One run of one part, as its benchmarks see it. */
+/** One run of one part. */
 export interface Run {
   readonly database: Database;
   readonly rounds: number;
-  /** As much as this run takes of a count or a time: all of it, or less when it has to be quick. */
+  /** Scales a count or a duration: the full value, or a tenth of it in a quick run. */
   share(full: number): number;
-  /** What several benchmarks of a run share: made by the first that asks for it. */
+  /** Returns what several benchmarks of a run share. The first call creates it. */
   once<T>(name: string, make: () => Promise<T>): Promise<T>;
-  /** The peers that could be installed; the first call installs them. */
+  /** Returns the peers that could be installed. The first call installs them. */
   peers(): Promise<readonly Peer[]>;
   readonly ending: Ending;
 }
 
-/** Measures what is told under some names. Peers beside them have names of their own, without a bar. */
+/** Measures the figures with these names. Figures of peers have names of their own and no bar. */
 export interface Benchmark {
   readonly names: readonly string[];
   measure(run: Run): Promise<readonly Figure[]>;

@@ -1,7 +1,7 @@
 import { type Bar, barText, verdict } from "./bar.js";
 import type { Figure } from "./figure.js";
 
-/** One object per line, for programs. */
+/** One JSON object per line, for programs. */
 export function jsonLine(figure: Figure, bar: Bar | undefined): string {
   if ("reason" in figure) {
     const nothing = { value: null, unit: null, ratio: null, against: null, rounds: 0, spread: null };
@@ -12,7 +12,7 @@ export function jsonLine(figure: Figure, bar: Bar | undefined): string {
   return JSON.stringify({ name, value, unit, ratio, against, rounds, spread, againstValue, ...judged });
 }
 
-/** For people. */
+/** A table, for people. */
 export function table(figures: readonly Figure[], bars: Readonly<Record<string, Bar>>): string {
   const header = ["name", "figure", "bar", "", "spread", "ours", "against"];
   const rows = figures.map((figure) => tableRow(figure, bars[figure.name]));

@@ -1,6 +1,6 @@
 /**
- * Measures all sides in every round, one after the other, and each second round in the opposite order: what the machine
- * does meanwhile, and what one side leaves behind for the next, meets all of them alike.
+ * Measures all sides in every round, one after the other; every second round reverses the order. So other load on the
+ * machine, and what one side leaves behind for the next, affect all sides alike.
  */
 export async function alternate<Side extends string, Result>(
   rounds: number,

@@ -13,7 +13,7 @@ import { installedPeers } from "./peers/installed-peers.js";
 import { jsonLine, table } from "./report.js";
 import { tuning } from "./tuning/tuning.js";
 
-/** Benchmarks that have not begun by then are left out. The last ones take seconds. */
+/** Benchmarks that have not started by then are left out. The last ones take seconds. */
 const lastStartMs = 7 * 60_000;
 const quickShare = 0.1;
 const lookForOthersMs = 500;
@@ -25,7 +25,8 @@ const asked = commandLine(process.argv.slice(2));
 const part = parts[asked.part];
 if (part === undefined) throw new Error(`there is no part '${asked.part}'; there is ${Object.keys(parts).join(", ")}`);
 const benchmarks = part.benchmarks.filter(({ names }) => names.some(isWanted));
-if (benchmarks.length === 0) throw new Error(`nothing is called so; there is ${Object.keys(part.bars).join(", ")}`);
+if (benchmarks.length === 0)
+  throw new Error(`no benchmark has this name; there is ${Object.keys(part.bars).join(", ")}`);
 
 const ending = createEnding();
 endInAnyCase(ending);
@@ -73,16 +74,17 @@ async function measureAll(run: Run): Promise<readonly Figure[]> {
   }
   tell(`${elapsed()} done`);
   if (others > othersMayTake) {
-    // Not even the ratios: a side that uses two cores loses less to a neighbour than one that uses one at a time.
-    tell(`✗ others took up to ${others.toFixed(1)} cores between the benchmarks: these figures are worth nothing`);
+    // Not even the ratios hold: a side that uses two cores loses less to other load than a side that uses one at a
+    // time.
+    tell(`✗ others took up to ${others.toFixed(1)} cores between the benchmarks: these figures are not valid`);
   }
   return figures;
 }
 
-/** One that fails says why under its names; the others go on. */
+/** If a benchmark fails, its names report the error and the others continue. */
 async function measured(benchmark: Benchmark, run: Run): Promise<readonly Figure[]> {
   if (performance.now() - started > lastStartMs) {
-    return benchmark.names.map((name) => missing(name, "left out: the time of this part was over"));
+    return benchmark.names.map((name) => missing(name, "left out: the time limit of this part was reached"));
   }
   try {
     return await benchmark.measure(run);
@@ -101,7 +103,7 @@ function elapsed(): string {
   return `${String(Math.floor(seconds / 60))}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
-/** Beside the figures, so that `--json` gives nothing but them. */
+/** Writes to stderr, so that `--json` prints only figures to stdout. */
 function tell(text: string): void {
   console.error(text);
 }

@@ -28,7 +28,7 @@ it("takes percentiles by the nearest rank", () => {
 it("compares round with round, not median with median", () => {
   expect(ratios([10, 30], [20, 10])).toEqual([0.5, 3]);
   expect(() => ratios([1], [1, 2])).toThrow("1 rounds cannot be compared with 2");
-  // A machine that is slow for a while slows both sides down: the ratio does not move.
+  // A slow phase of the machine slows down both sides, so the ratio stays the same.
   expect(compared("a", "rows/s", [50, 5, 500], "bare", [100, 10, 1000])).toEqual({
     name: "a",
     value: 50,

@@ -1,4 +1,4 @@
-/** The middle value; of an even number, the mean of the two in the middle. */
+/** The middle value; of an even number of values, the mean of the two in the middle. */
 export function median(values: readonly number[]): number {
   const sorted = ascending(values);
   const half = sorted.length / 2;
@@ -12,13 +12,13 @@ export function spread(values: readonly number[]): readonly [number, number] {
   return [sorted[0] as number, sorted[sorted.length - 1] as number];
 }
 
-/** The smallest value that at least `percent` of all values do not exceed (the nearest rank: no value is made up). */
+/** The smallest value that at least `percent` of all values do not exceed (nearest rank, without interpolation). */
 export function percentile(values: readonly number[], percent: number): number {
   const sorted = ascending(values);
   return sorted[Math.max(0, Math.ceil((percent / 100) * sorted.length) - 1)] as number;
 }
 
-/** One ratio per round: only what was measured side by side is compared. */
+/** One ratio per round, so that only values measured side by side are compared. */
 export function ratios(ours: readonly number[], theirs: readonly number[]): readonly number[] {
   if (ours.length !== theirs.length) throw new Error(`${ours.length} rounds cannot be compared with ${theirs.length}`);
   return ours.map((value, round) => value / (theirs[round] as number));

@@ -1,4 +1,4 @@
-/** The same promise, but it rejects after `ms`: no benchmark waits for ever. `what` ends the sentence. */
+/** Settles like `promise`, but rejects after `ms`, so that no benchmark waits forever. `what` ends the error text. */
 export async function within<T>(ms: number, what: () => string, promise: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {

@@ -2,7 +2,7 @@ import { createOutbox, createRelay, defineEvent } from "postbox";
 import { memoryBroker, memoryStore } from "postbox/memory";
 
 type Order = { orderId: string };
-/** A Standard Schema without a library. */
+/** A Standard Schema that accepts any value, without a library. */
 const anything: {
   readonly "~standard": {
     readonly version: 1;

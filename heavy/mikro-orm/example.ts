@@ -24,7 +24,7 @@ const outbox = createOutbox(store, { source: "/orders" });
 
 const placeOrder = (id: string, total: number) =>
   orm.em.fork().transactional(async (em) => {
-    // Written when it is flushed: at the latest before the COMMIT, and so together with the message.
+    // MikroORM writes it on flush, at the latest before COMMIT, so it commits together with the message.
     em.create(Order, { id, total });
     await outbox.in(em).publish(OrderPlaced, { id, total });
     requireCredit(total);

@@ -45,11 +45,11 @@ describeOnEach("postgres", ({ url }) => {
     it("has the type of the orm's own entity managers", async () => {
       expectTypeOf(store).toExtend<Store<Manager>>();
       expectTypeOf<Manager>().toExtend<SqlEntityManager>();
-      // It has the same type as the entity manager of a transaction.
+      // The compiler cannot tell it from a transaction's entity manager: both have the same type.
       await expect(store.append(orm.em, "outbox", [message])).rejects.toThrow("is in no transaction");
-      // @ts-expect-error the orm is no entity manager
+      // @ts-expect-error the orm is not an entity manager
       await expect(store.append(orm, "outbox", [message])).rejects.toThrow(rightCall);
-      // @ts-expect-error nor is the pool
+      // @ts-expect-error the pool is not an entity manager
       await expect(store.append(pool, "outbox", [message])).rejects.toThrow(rightCall);
     });
 

@@ -40,9 +40,9 @@ describeOnEach("postgres", ({ url }) => {
       await store.transaction(async (tx) => {
         expectTypeOf(tx.order.findFirst).toBeFunction();
       });
-      // @ts-expect-error the client itself is no transaction
+      // @ts-expect-error the client itself is not a transaction
       await expect(store.append(client, "outbox", [message])).rejects.toThrow("the client itself runs each statement");
-      // @ts-expect-error nor is the pool
+      // @ts-expect-error the pool is not a transaction
       await expect(store.append(pool, "outbox", [message])).rejects.toThrow(rightCall);
     });
 

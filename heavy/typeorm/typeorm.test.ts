@@ -41,13 +41,13 @@ describeOnEach("postgres", ({ url }) => {
     it("has the type of the data source's own transactions", async () => {
       expectTypeOf(store).toExtend<Store<EntityManager>>();
       expectTypeOf(store.append).parameter(0).toEqualTypeOf<EntityManager>();
-      // It has the same type as the manager of a transaction.
+      // The compiler cannot tell it from a transaction's manager: both have the same type.
       await expect(store.append(dataSource.manager, "outbox", [message])).rejects.toThrow(
         "dataSource.manager runs each",
       );
-      // @ts-expect-error a data source is no entity manager
+      // @ts-expect-error a data source is not an entity manager
       await expect(store.append(dataSource, "outbox", [message])).rejects.toThrow(rightCall);
-      // @ts-expect-error nor is the pool
+      // @ts-expect-error the pool is not an entity manager
       await expect(store.append(pool, "outbox", [message])).rejects.toThrow(rightCall);
     });
 

@@ -2,30 +2,33 @@ import type { Receiver, Sender } from "postbox";
 import type { Ending } from "../ending.js";
 import type { ReadRow } from "../outbox/by-hand.js";
 
-/** A broker under measurement. To add one: a file that makes it, and a line in brokers.ts. */
+/** A broker under measurement. To add one, write a file that implements this and add a line to brokers.ts. */
 export interface BrokerKind {
   readonly name: string;
-  /** As its sender says: the bar of a hot key depends on it. */
+  /** The sender's `keepsOrder`; the bar for a hot key depends on it. */
   readonly keepsOrder: boolean;
-  /** Connects, and makes one queue of this run, gone at its end. */
+  /** Connects and creates a queue for this run. The queue is deleted when the run ends. */
   open(ending: Ending): Promise<Broker>;
 }
 
-/** One queue of it: what the library has for it, and the same with nothing but its client. */
+/** One queue of the broker, used both through the library and through the bare client. */
 export interface Broker {
   /** The client and the server, with their versions. */
   readonly client: string;
-  /** Connected already. */
+  /** Resolves to a sender that is already connected. */
   sender(): Promise<Sender>;
   receiver(): Receiver;
-  /** By hand: all at once, with what the library would send along. Resolves when each is confirmed. */
+  /**
+   * Bare side: publishes all rows at once, with the properties that the library would send. Resolves when every one is
+   * confirmed.
+   */
   publish(rows: readonly ReadRow[]): Promise<void>;
-  /** By hand: connects, acks this many, one by one, and resolves when the broker has heard of all that. */
+  /** Bare side: connects, acks `count` deliveries one by one, and resolves when the broker has processed all acks. */
   consume(count: number): Promise<void>;
-  /** How many messages the queue has. */
+  /** The number of messages in the queue. */
   depth(): Promise<number>;
   purge(): Promise<void>;
 }
 
-/** How many deliveries are unsettled at most, on both sides: the library's default. */
+/** The most unsettled deliveries at a time, on both sides. This is the library's default. */
 export const prefetch = 100;

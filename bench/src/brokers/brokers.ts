@@ -8,8 +8,8 @@ import { relay } from "./relay.js";
 const kinds: readonly BrokerKind[] = [rabbitmq];
 
 /**
- * From PostgreSQL to each broker, and out of it: `npm run bench -- brokers`. What each name means is in
- * docs/performance.md.
+ * From PostgreSQL to each broker, and from each broker to a handler: `npm run bench -- brokers`. docs/performance.md
+ * explains each name.
  */
 export const brokers: Part = {
   name: "brokers",
@@ -23,7 +23,7 @@ export const brokers: Part = {
 function barsOf({ name, keepsOrder }: BrokerKind): readonly (readonly [string, Bar])[] {
   return [
     [`broker.${name}.relay.vs-bare`, { atLeast: 0.8 }],
-    // Where the client does not keep the order, a key has one message at a time on its way.
+    // If the client does not keep the order, the relay has one message per key in flight.
     [`broker.${name}.relay.hot-key`, { atLeast: keepsOrder ? 0.75 : 0.25 }],
     [`broker.${name}.consume.vs-bare`, { atLeast: 0.75 }],
   ];

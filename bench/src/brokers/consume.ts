@@ -11,7 +11,7 @@ const messages = 50_000;
 const publishAtOnce = 1000;
 const limitMs = 60_000;
 
-/** A router whose handler does nothing, against a consumer that does nothing but ack. */
+/** A router whose handler does nothing, compared with a consumer that only acks. */
 export function consume(kind: BrokerKind, openOf: (run: Run) => Promise<Broker>): Benchmark {
   const name = `broker.${kind.name}.consume.vs-bare`;
   return {
@@ -27,7 +27,10 @@ export function consume(kind: BrokerKind, openOf: (run: Run) => Promise<Broker>)
   };
 }
 
-/** Messages per second, from connecting until the broker has heard of every ack. One that is left is an error. */
+/**
+ * Returns messages per second, from the connection until the broker has processed every ack. Throws if a message is
+ * left in the queue.
+ */
 async function filled(broker: Broker, count: number, take: () => Promise<void>): Promise<number> {
   await broker.purge();
   for (let missing = count; missing > 0; missing -= publishAtOnce) {

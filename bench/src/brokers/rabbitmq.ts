@@ -11,7 +11,7 @@ const url = process.env.POSTBOX_TEST_RABBITMQ_URL ?? "amqp://guest:guest@127.0.0
 const name = `postbox-bench-${process.pid}`;
 const route = { exchange: name, routingKey: "Placed" };
 
-/** A quorum queue behind a topic exchange. */
+/** A quorum queue bound to a topic exchange. */
 export const rabbitmq: BrokerKind = {
   name: "rabbitmq",
   keepsOrder: false,
@@ -52,7 +52,7 @@ async function connectedSender(ending: Ending) {
   return sender;
 }
 
-/** Mandatory, as the library's: a message without a queue is an error here. */
+/** Publishes with `mandatory`, as the library does: an unroutable message is an error here. */
 function publishByHand(channel: ConfirmChannel, rows: readonly ReadRow[], number: () => number): Promise<void> {
   return new Promise((resolve, reject) => {
     let unconfirmed = rows.length;
@@ -106,8 +106,8 @@ async function consumeByHand(count: number): Promise<void> {
       channel.consume(name, take, { consumerTag }).catch(reject);
       connection.on("error", reject);
     });
-    // Acks are not answered, but what comes after them is. Without a cancel, a quorum queue takes some of them for
-    // lost.
+    // RabbitMQ does not answer acks, but it answers what follows them. Without the cancel, a quorum queue redelivers
+    // some of the acked messages.
     await channel.cancel(consumerTag);
     await channel.close();
   } finally {
@@ -116,7 +116,7 @@ async function consumeByHand(count: number): Promise<void> {
 }
 
 function driverVersion(): string {
-  // It does not export its package.json, which lies beside its entry.
+  // amqplib does not export its package.json, which lies beside its entry point.
   const folder = dirname(createRequire(import.meta.url).resolve("amqplib"));
   return JSON.parse(readFileSync(join(folder, "package.json"), "utf8")).version;
 }

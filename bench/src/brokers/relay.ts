@@ -11,7 +11,7 @@ const rows = 50_000;
 const warmUpRows = 10_000;
 const limitMs = 60_000;
 
-/** From a box to a broker, everything confirmed, against a loop that reads, publishes, waits and deletes. */
+/** A relay from a box to a broker with all confirms, compared with a loop that reads, publishes, waits and deletes. */
 export function relay(kind: BrokerKind, openOf: (run: Run) => Promise<Broker>): Benchmark {
   const [even, hot] = [`broker.${kind.name}.relay.vs-bare`, `broker.${kind.name}.relay.hot-key`];
   return {
@@ -45,9 +45,7 @@ function boxOf(run: Run, side: "ours" | "bare"): Promise<Box> {
   return run.once(`broker box ${side}`, () => createBox(run.database, `postbox_broker_${side}`));
 }
 
-/**
- * Rows per second. Where a row is left, or the broker has not just as many messages as there were rows, it is an error.
- */
+/** Returns rows per second. Throws if a row is left, or if the broker does not have exactly `count` messages. */
 async function filled(
   box: Box,
   broker: Broker,
@@ -65,7 +63,7 @@ async function filled(
   return count / seconds;
 }
 
-/** Runs a relay with its defaults until everything is settled, and stops it. Returns the seconds that it took. */
+/** Runs a relay with default options until everything is settled, then stops it. Returns the seconds it took. */
 async function relayAll(box: Box, broker: Broker, count: number): Promise<number> {
   const sender = await broker.sender();
   let settled = 0;

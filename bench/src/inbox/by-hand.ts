@@ -9,14 +9,12 @@ import { newMessages } from "./messages.js";
 import { concurrency, consumer, type RouterKind } from "./routers.js";
 import type { InboxSchema } from "./schema.js";
 
-/*
- * What somebody would write who has the same tables and no library: the bare side of the comparisons.
- */
+/* The bare side of the comparisons: the code that a user would write for the same tables without the library. */
 
-/** What is done with a message between BEGIN and COMMIT. */
+/** Handles a message between BEGIN and COMMIT. */
 export type HandWork = (client: ClientBase, message: Message) => Promise<void>;
 
-/** Messages per second, ten at once, each in a transaction of its own on the same pool. */
+/** Handles ten messages at a time, each in a transaction of its own on the same pool. Returns messages per second. */
 export async function consumeByHand(
   { pool }: InboxSchema,
   messages: readonly Message[],
@@ -45,7 +43,7 @@ export async function consumeByHand(
   return messages.length / seconds;
 }
 
-/** Remembers with the statement that the library has for it, and inserts. */
+/** Remembers the message with the library's own statement, then runs the business insert. */
 export async function sameStatements(schema: InboxSchema, kind: RouterKind): Promise<HandWork> {
   const [sample] = newMessages(1) as [Message];
   const [remember, ...others] = await recorded(schema, kind, sample);
@@ -64,8 +62,8 @@ export async function sameStatements(schema: InboxSchema, kind: RouterKind): Pro
 }
 
 /**
- * Remembers with the least that does it: nobody asks how old a message is, waits for another one only for so long, or
- * hears of its handler.
+ * Remembers the message with the cheapest statement that does so. It does without three features of the library: a
+ * check of the message's age, a limit on waiting for a concurrent duplicate, and a record of the handler.
  */
 export function plainInsert({ memory }: InboxSchema): HandWork {
   const text = `INSERT INTO ${memory} (consumer, id, type, source, topic, since, processed_at)
@@ -79,13 +77,13 @@ export function plainInsert({ memory }: InboxSchema): HandWork {
   };
 }
 
-/** Every message is new. */
+/** Handles every message as new. */
 export const nothingRemembered: HandWork = async (client, message) => {
   parsed(message);
   await businessInsert(client);
 };
 
-/** As a handler gets it. */
+/** Decodes the data as the library does for a handler. */
 function parsed({ data }: Message): unknown {
   return JSON.parse(Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString());
 }
@@ -99,7 +97,7 @@ interface Statement {
   readonly params: readonly unknown[];
 }
 
-/** What the library itself runs in the transaction of one message, beside what the handler does. */
+/** Returns the statements that the library runs in the transaction of one message, without those of the handler. */
 async function recorded(schema: InboxSchema, kind: RouterKind, message: Message): Promise<readonly Statement[]> {
   const statements: Statement[] = [];
   const library = pgTransactions(schema.pool);
@@ -114,7 +112,7 @@ async function recorded(schema: InboxSchema, kind: RouterKind, message: Message)
     },
   };
   const store = postgresStore({ pool: schema.pool, schema: schema.name, transactions });
-  // At first it also looks at the version of the schema.
+  // The first message also reads the schema version, so its statements are discarded.
   await consume(schema, kind, newMessages(1), { store });
   statements.length = 0;
   await consume(schema, kind, [message], { store });
@@ -130,10 +128,10 @@ const isNumber: Recognise = (value) => typeof value === "number";
 const isId: Recognise = (value) => typeof value === "string" && /^[0-9a-f]{8}-[0-9a-f]{4}-7/.test(value);
 const isTime: Recognise = (value) => typeof value === "string" && /^\d{4}-\d\d-\d\dT/.test(value);
 
-/** The statement with other values in the places of these. */
+/** Returns a function that fills the parameters recognised by `blanks` with other values. */
 function withBlanks({ text, params }: Statement, blanks: readonly Recognise[]): (...values: unknown[]) => QueryConfig {
   const places = blanks.map((blank) => params.findIndex(blank));
-  if (places.includes(-1)) throw new Error(`this statement has not what was looked for: ${text}`);
+  if (places.includes(-1)) throw new Error(`this statement lacks an expected parameter: ${text}`);
   return (...values) => {
     const filled = [...params];
     for (const [index, place] of places.entries()) filled[place] = values[index];

@@ -7,11 +7,11 @@ import type { RouterKind } from "./routers.js";
 import type { InboxSchema } from "./schema.js";
 
 export interface ConsumeOptions {
-  /** Which delivery of each message it is. Defaults to the first. */
+  /** The attempt number of every delivery. Defaults to 1. */
   readonly attempt?: number;
-  /** How many of them reach the handler. Defaults to all. */
+  /** How many messages must reach the handler. Defaults to all. */
   readonly handled?: number;
-  /** Defaults to the one of the schema. */
+  /** Defaults to the store of the schema. */
   readonly store?: Store<ClientBase>;
 }
 
@@ -19,8 +19,8 @@ const limitMs = 60_000;
 const failures: ReadonlySet<string> = new Set(["delivery.retried", "delivery.parked", "router.failed", "relay.failed"]);
 
 /**
- * Messages per second that a router takes: from its start until the last one is acked, and gone from wherever it was
- * kept. A run in which anything failed, or was not handled just once, is an error.
+ * Returns the messages per second that a router handles, from its start to the last ack. Throws if a delivery failed,
+ * if a message was not handled exactly once, or if one is left in a box.
  */
 export async function consume(
   schema: InboxSchema,

@@ -10,8 +10,8 @@ import { inboxSchemaOf } from "./schema.js";
 const messages = 10_000;
 
 /**
- * Messages that were all handled before, against new ones: published twice, or delivered again by a broker that says
- * so, which are looked up many at once.
+ * Messages that were all handled before, compared with new ones. They are published twice, or redelivered and marked so
+ * by the broker; the inbox looks up redelivered messages in batches.
  */
 export const duplicates: Benchmark = {
   names: ["inbox.duplicates", "inbox.duplicates.redelivered"],

@@ -9,7 +9,7 @@ import { inboxSchemaOf } from "./schema.js";
 const name = "inbox.durable";
 const messages = 10_000;
 
-/** Every message stored, acked, handled and taken out again, against handled at once. */
+/** Messages that are stored, acked, handled and removed, compared with messages that are handled at once. */
 export const durable: Benchmark = {
   names: [name],
   async measure(run) {

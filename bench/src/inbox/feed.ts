@@ -1,17 +1,17 @@
 import type { Message, Receiver } from "postbox";
 import type { Delivery } from "postbox/transport";
 
-/** A receiver that has all its messages at hand, and hands them over as fast as they are taken. */
+/** A receiver with all messages in memory. It delivers them as fast as the router accepts them. */
 export interface Feed extends Receiver {
-  /** How many were acked. Anything else that becomes of one is an error of the benchmark. */
+  /** The number of acked messages. Any other settlement is an error of the benchmark. */
   readonly acked: number;
 }
 
-/** As many as a broker would let be unsettled. */
+/** The most unsettled deliveries at a time, as with a broker. */
 const prefetch = 1000;
 const done = Promise.resolve();
 
-/** Hands over each message once, as its nth delivery. */
+/** Delivers each message once, with this attempt number. */
 export function createFeed(messages: readonly Message[], attempt: number): Feed {
   let acked = 0;
   let unsettled = 0;

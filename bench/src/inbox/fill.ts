@@ -3,11 +3,11 @@ import { consumer } from "./routers.js";
 import type { InboxSchema } from "./schema.js";
 
 const columns = "consumer, id, type, source, topic, handler, since, received_at, processed_at";
-/** Of rows with `consumer`, `id` and `time`. */
+/** Selects from rows with `consumer`, `id` and `time`. */
 const remembered = `SELECT consumer, id,
     'bench.orders.v1.Placed', '/bench', 'bench.orders.v1', 'bench.orders.v1.Placed', time, time, time`;
 
-/** As if all of these had been handled. */
+/** Makes the inbox remember these messages as handled. */
 export async function rememberAll({ pool, memory }: InboxSchema, messages: readonly Message[]): Promise<void> {
   await pool.query(
     `INSERT INTO ${memory} (${columns}) ${remembered}
@@ -17,7 +17,7 @@ export async function rememberAll({ pool, memory }: InboxSchema, messages: reado
   await settle({ pool, memory });
 }
 
-/** As if so many had been handled in the past 30 days, evenly, by this consumer and four others. */
+/** Makes the inbox remember `count` messages, spread evenly over the past 30 days and over five consumers. */
 export async function rememberPast({ pool, memory }: InboxSchema, count: number): Promise<void> {
   await pool.query(
     `INSERT INTO ${memory} (${columns}) ${remembered}

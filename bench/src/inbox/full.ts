@@ -10,7 +10,7 @@ import { inboxSchemaOf } from "./schema.js";
 const name = "inbox.full.vs-hand";
 const messages = 10_000;
 
-/** An inbox, one business insert and one message through the outbox, against the same by hand. */
+/** An inbox, a business insert and a message through the outbox, compared with the same statements by hand. */
 export const full: Benchmark = {
   names: [name],
   async measure(run) {

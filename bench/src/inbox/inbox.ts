@@ -5,7 +5,7 @@ import { full } from "./full.js";
 import { handling } from "./handling.js";
 import { remembered } from "./remembered.js";
 
-/** The inbox on PostgreSQL: `npm run bench -- inbox`. What each name means is in docs/performance.md. */
+/** The inbox on PostgreSQL: `npm run bench -- inbox`. docs/performance.md explains each name. */
 export const inbox: Part = {
   name: "inbox",
   bars: {
@@ -16,6 +16,6 @@ export const inbox: Part = {
     "inbox.durable": { atLeast: 0.5 },
     "inbox.remembered": { atLeast: 0.85 },
   },
-  // What needs five million rows comes last.
+  // The benchmark that needs five million rows comes last.
   benchmarks: [handling, duplicates, full, durable, remembered],
 };

@@ -3,7 +3,7 @@ import type { Message } from "postbox";
 import { createMessage } from "postbox/store";
 import { Placed, randomOrder } from "../outbox/placed.js";
 
-/** Messages as an outbox makes them: of now, with ids that begin with the time, made before anything is measured. */
+/** Creates messages as an outbox would: with the current time and ids that begin with it. Call it before measuring. */
 export function newMessages(count: number): readonly Message[] {
   return Array.from({ length: count }, () => {
     const order = randomOrder();

@@ -1,12 +1,12 @@
 import type { Run } from "../part.js";
 import { alternate } from "../rounds.js";
 
-/** Enough for the compiler to be done. */
+/** Enough messages for the JIT compiler to finish. */
 const warmUpMessages = 2_000;
 
 /**
- * The rates of all sides, round by round, after each has run once for nothing. A side is told how many messages to
- * take.
+ * Warms up each side with 2,000 messages, then returns the rates of all sides, round by round. Each side receives the
+ * number of messages to handle.
  */
 export async function warmRates<Side extends string>(
   run: Run,

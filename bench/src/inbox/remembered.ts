@@ -12,7 +12,7 @@ const many = 5_000_000;
 const few = 10_000;
 const messages = 10_000;
 
-/** An inbox that remembers five million messages, against one that remembers ten thousand. */
+/** An inbox that remembers five million messages, compared with one that remembers ten thousand. */
 export const remembered: Benchmark = {
   names: [name],
   async measure(run) {

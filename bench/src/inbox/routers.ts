@@ -13,9 +13,9 @@ import {
 import { businessInsert } from "../business.js";
 import { Placed } from "../outbox/placed.js";
 
-/** The name that all routers have: what one has handled, the others know. */
+/** The consumer name of all routers, so that they share what the inbox remembers. */
 export const consumer = "bench";
-/** How many are handled at once, by hand as well. */
+/** How many messages are handled at once, also by hand. */
 export const concurrency = 10;
 
 export type RouterKind = (store: Store<ClientBase>, telemetry: Telemetry) => RunsReceiver;
@@ -23,12 +23,12 @@ export type RouterKind = (store: Store<ClientBase>, telemetry: Telemetry) => Run
 const insert = (_: unknown, { tx }: { readonly tx: ClientBase }) => businessInsert(tx);
 const routerFor = (telemetry: Telemetry) => createRouter(consumer, { concurrency, telemetry });
 
-/** All of them do the same in the end: one business insert for each message. */
+/** Routers that all end in the same handler: one business insert per message. */
 export const routers = {
-  /** A transaction, and nothing that remembers. */
+  /** A transaction without an inbox. */
   bare: (store, telemetry) => routerFor(telemetry).use(transaction(store)).on(Placed, insert),
   inbox: (store, telemetry) => routerFor(telemetry).use(transaction(store)).use(inbox(store)).on(Placed, insert),
-  /** … and one more message for each, through the outbox. */
+  /** An inbox, and one more message per handled one through the outbox. */
   full: (store, telemetry) =>
     routerFor(telemetry)
       .use(transaction(store))

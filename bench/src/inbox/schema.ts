@@ -5,23 +5,26 @@ import { emptyBusiness } from "../business.js";
 import type { Run } from "../part.js";
 import { consumer } from "./routers.js";
 
-/** A schema with the store's own tables. By the same tables, one side works through the library and one by hand. */
+/** A schema with the store's own tables. One side of a comparison uses them through the library, the other by hand. */
 export interface InboxSchema {
   readonly name: string;
   readonly pool: pg.Pool;
   readonly store: PostgresStore<pg.ClientBase>;
-  /** The table of what was handled. */
+  /** The table of handled messages. */
   readonly memory: string;
-  /** Before each side: removes everything, but for what is remembered if that is to stay, and makes a checkpoint. */
+  /**
+   * Runs before each side: empties the tables and makes a checkpoint. With `keepMemory`, the inbox keeps what it
+   * remembers.
+   */
   empty(options?: { readonly keepMemory?: boolean }): Promise<void>;
-  /** How many messages are in the boxes of consumers. */
+  /** The number of messages in the boxes of all consumers. */
   left(): Promise<number>;
 }
 
-/** Ten handlers at once, and what the inbox itself needs. */
+/** Ten concurrent handlers, and connections for the inbox itself. */
 const connections = 16;
 
-/** Schemas of a run: benchmarks that name the same one share its tables. */
+/** Returns a schema of the run. Benchmarks that pass the same name share its tables. */
 export function inboxSchemaOf(run: Run, name: "inbox" | "remembered"): Promise<InboxSchema> {
   return run.once(`inbox schema ${name}`, async () => {
     const schema = `postbox_${name}`;
@@ -29,7 +32,7 @@ export function inboxSchemaOf(run: Run, name: "inbox" | "remembered"): Promise<I
     const store = postgresStore({ pool, schema });
     await store.migrate();
     await emptyBusiness(pool);
-    // Makes the consumer known, as its first run ever would.
+    // Registers the consumer, as its first run would.
     await store.box(inboxOf(consumer)).read([]);
     const memory = `"${schema}".inbox_message`;
     const boxes = ["pending", "wait", "hold", "parked"].map((part) => `"${schema}".inbox_${part}`);
@@ -42,7 +45,7 @@ export function inboxSchemaOf(run: Run, name: "inbox" | "remembered"): Promise<I
         const all = [...boxes, `"${schema}".outbox_pending`, ...(keepMemory ? [] : [memory])];
         await pool.query(`TRUNCATE ${all.join(", ")}`);
         await emptyBusiness(pool);
-        // After a checkpoint, the first change of a page writes all of it: on both sides, or on none.
+        // After a checkpoint, PostgreSQL logs the full page on its first change. Both sides pay this alike.
         await pool.query("CHECKPOINT");
       },
       async left() {

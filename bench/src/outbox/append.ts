@@ -11,7 +11,7 @@ import { transactionRate } from "./transaction-rate.js";
 const name = "outbox.append.vs-hand";
 const forMs = 3_000;
 
-/** A business insert and a published event in one transaction, against the same with the row written by hand. */
+/** A business insert and a published event in one transaction, compared with writing the row by hand. */
 export const append: Benchmark = {
   names: [name],
   async measure(run) {

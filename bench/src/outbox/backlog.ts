@@ -10,21 +10,21 @@ import type { Progress } from "./progress.js";
 
 const large = 1_000_000;
 const small = 10_000;
-/** Left out: taking the lease, and the first reads. */
+/** Rows excluded at the start: the relay acquires its lease and makes its first reads. */
 const startUp = 2_000;
-/** Left out of the small backlog: its last reads find less than they could take. */
+/** Rows excluded at the end of the small backlog: the last reads find less than a full batch. */
 const tail = 1_000;
 const smallDrains = 8;
 const steady = (small - startUp - tail) * smallDrains;
-/** Little is read ahead, so that ten thousand rows are enough to come to a steady state. */
+/** Small batches read little ahead, so that ten thousand rows suffice for a steady state. */
 const options: RelayOptions = { batchSize: 200 };
 
 type Drain = (box: Box, rows: number) => Promise<Pick<Progress, "rate">>;
 const byRelay: Drain = async (box, rows) => (await drainBox(box, rows, options)).sender;
 
 /**
- * The steady rate in front of a million rows, against the same in front of ten thousand. By hand, too: that shows what
- * the server makes of a table that is larger than its memory.
+ * The steady rate with a backlog of a million rows, compared with ten thousand. The comparison is repeated by hand: it
+ * shows how the server copes with a table larger than its memory.
  */
 export const backlog: Benchmark = {
   names: ["outbox.backlog", "outbox.backlog.by-hand"],
@@ -63,12 +63,12 @@ export const backlog: Benchmark = {
   },
 };
 
-/** Else the server would still be busy with writing a million rows, and not with ten thousand. */
+/** Otherwise the server would still be writing out the million rows during the measurement, and only on that side. */
 async function calm({ pool }: Box): Promise<void> {
   await pool.query("CHECKPOINT");
 }
 
-/** Adds what is missing. The rows that were settled stay behind as dead ones, as they do in life. */
+/** Fills the box up to `rows`. Settled rows stay behind as dead rows, as in production. */
 export async function fillUpTo(box: Box, rows: number): Promise<void> {
   const missing = rows - (await box.left());
   if (missing > 0) await box.fill(missing);

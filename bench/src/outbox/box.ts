@@ -4,7 +4,7 @@ import { type PostgresStore, postgresStore } from "postbox/postgres";
 import type { Database } from "../database.js";
 import { Placed, randomOrder } from "./placed.js";
 
-/** A schema with the store's own tables. By the same tables, one side works through the library and one by hand. */
+/** A schema with the store's own tables. One side of a comparison uses them through the library, the other by hand. */
 export interface Box {
   readonly url: string;
   readonly schema: string;
@@ -12,17 +12,17 @@ export interface Box {
   readonly store: PostgresStore<pg.ClientBase>;
   /** The table that an append writes to. */
   readonly pending: string;
-  /** Removes all rows, and the dead ones with them. */
+  /** Removes all rows, including dead ones. */
   empty(): Promise<void>;
-  /** Adds rows, all in one transaction: they appear at once. Defaults to copies of the template. */
+  /** Adds rows in one transaction, so that they all appear at once. By default, copies the template. */
   fill(rows: number, from?: string): Promise<void>;
-  /** How many rows are not settled yet. */
+  /** The number of rows that are not settled. */
   left(): Promise<number>;
 }
 
-/** Rows are copied by the server from this many that were published. */
+/** The number of published rows in the template. `fill` lets the server copy them. */
 export const templateRows = 10_000;
-/** As the library's own: they begin with the time. */
+/** Begins with the time, as the library's ids do. */
 const newId =
   "lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || " +
   "substr(gen_random_uuid()::text, 14)";
@@ -32,7 +32,7 @@ export async function createBox(database: Database, schema: string): Promise<Box
   const pool = database.pool(12);
   const store = postgresStore({ pool, schema });
   await store.migrate();
-  // Makes the partitions, as a relay with a retention does.
+  // Creates the partitions, as a relay with a retention does.
   await store.purge({ retentionMs: 7 * 24 * 3_600_000 });
   const pending = `"${schema}".outbox_pending`;
   const columns = await createTemplate(pool, store, pending);
@@ -50,8 +50,8 @@ export async function createBox(database: Database, schema: string): Promise<Box
       await pool.query(`TRUNCATE ${tables.join(", ")}`);
     },
     async fill(rows, from = template) {
-      // Before, not after: the first change of a page after a checkpoint writes all of it, and that is not to be
-      // measured.
+      // PostgreSQL logs the full page on its first change after a checkpoint. Before the fill, the fill pays for that;
+      // after it, the measured code would.
       await pool.query("CHECKPOINT");
       await store.transaction(async (tx) => {
         for (let missing = rows; missing > 0; missing -= templateRows) {
@@ -73,7 +73,7 @@ export async function createBox(database: Database, schema: string): Promise<Box
   };
 }
 
-/** A template in which each tenth row has the same key. */
+/** Creates a template in which every tenth row has the same key. */
 export async function createHotTemplate({ pool }: Box): Promise<string> {
   const hot = "public.hot_template";
   await pool.query(`CREATE TABLE ${hot} AS SELECT * FROM ${template}`);
@@ -84,7 +84,8 @@ export async function createHotTemplate({ pool }: Box): Promise<string> {
 }
 
 /**
- * Publishes the template's rows once per database. Returns the columns to copy: all but the id and what has a default.
+ * Publishes the template's rows once per database. Returns the columns to copy: all except the id and those with a
+ * default.
  */
 async function createTemplate(pool: pg.Pool, store: PostgresStore<pg.ClientBase>, pending: string): Promise<string> {
   const exists = await pool.query("SELECT to_regclass($1) IS NOT NULL AS yes", [template]);

@@ -3,14 +3,16 @@ import { type Box, createBox } from "./box.js";
 import { drainByHand } from "./by-hand.js";
 import { fillAndDrain } from "./drain-box.js";
 
-/** The boxes of a run: benchmarks that name the same one share its tables, so that a million rows are made once. */
+/**
+ * The boxes of a run. Benchmarks that use the same name share its tables, so that the million rows are created once.
+ */
 export type BoxName = "ours" | "bare" | "million" | "large" | "haystack";
 
-/** The compiler takes long: after 20,000 rows, each further drain of a relay is still faster than the one before. */
+/** The JIT compiler needs long: after 20,000 rows, each further drain of a relay is still faster than the last. */
 const warmUps = 3;
 const warmUpRows = 100_000;
 
-/** A box of this run, created on first use. Creating "ours" or "bare" also runs its code until the compiler is done. */
+/** Returns a box of this run; the first call creates it. Creating "ours" or "bare" also warms up that side's code. */
 export function boxOf(run: Run, name: BoxName): Promise<Box> {
   return run.once(`box ${name}`, async () => {
     const box = await createBox(run.database, `postbox_${name}`);

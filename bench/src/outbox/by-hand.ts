@@ -4,9 +4,7 @@ import type { Box } from "./box.js";
 import { randomOrder } from "./placed.js";
 import { createProgress, type Progress } from "./progress.js";
 
-/*
- * What somebody would write who has the same tables and no library: the bare side of the comparisons.
- */
+/* The bare side of the comparisons: the code that a user would write for the same tables without the library. */
 
 const messageColumns = [
   ["id", "text"],
@@ -25,12 +23,12 @@ const names = messageColumns.map(([name]) => name).join(", ");
 const read = `lane, position, attempts, subject, data_schema, ${names}`;
 const readAtOnce = 1000;
 
-/** What the columns of a row hold that was read. */
+/** A row as it is read. */
 export type ReadRow = ReturnType<typeof handMadeRow>;
 
 /**
- * Reads 1,000 rows, publishes them if it is told how, deletes them by their key, and so on. Returns the seconds that it
- * took.
+ * Repeats three steps until all rows are drained: reads up to 1,000 rows, publishes them if `publish` is given, deletes
+ * them by primary key. Returns the seconds it took.
  */
 export async function drainByHand(
   { pool, pending }: Box,
@@ -55,8 +53,8 @@ export async function drainByHand(
 }
 
 /**
- * What no relay can be faster than: reads every lane beyond its cursor, so that it never meets what it has deleted, and
- * deletes by key. It would lose what commits late.
+ * The upper bound for any relay: reads each lane beyond its cursor, so that it never scans what it has deleted, and
+ * deletes by key. It is not safe to use: it would lose late commits.
  */
 export async function drainBeyondCursors({ pool, pending }: Box, rows: number): Promise<Progress> {
   const select = `SELECT p.* FROM unnest($1::integer[], $2::bigint[]) AS l (lane, cursor)
@@ -83,13 +81,13 @@ export async function drainBeyondCursors({ pool, pending }: Box, rows: number): 
 }
 
 async function removeByHand(client: ClientBase, pending: string, rows: readonly { lane: number; position: string }[]) {
-  // As a join with the arrays it would be planned as a scan of the whole table, at two thirds of the rate.
+  // A join with the arrays would be planned as a scan of the whole table, at two thirds of the rate.
   const text = `DELETE FROM ${pending}
     WHERE box = 0 AND (lane, position) IN (SELECT * FROM unnest($1::integer[], $2::bigint[]))`;
   await client.query(text, [rows.map(({ lane }) => lane), rows.map(({ position }) => position)]);
 }
 
-/** The row that `outbox.in(tx).publish(Placed, order)` writes. */
+/** Inserts the row that `outbox.in(tx).publish(Placed, order)` writes. */
 export async function appendByHand(client: ClientBase, { pending }: Box): Promise<void> {
   const values = messageColumns.map(([, type], index) => `$${index + 2}::${type}`).join(", ");
   const row = handMadeRow();
@@ -99,7 +97,7 @@ export async function appendByHand(client: ClientBase, { pending }: Box): Promis
   ]);
 }
 
-/** Many such rows as one JSON parameter: of the statements that keep their order, the fastest known. */
+/** Inserts many such rows from one JSON parameter: the fastest known statement that keeps their order. */
 export async function appendManyByHand(client: ClientBase, { pending }: Box, rows: number): Promise<void> {
   const fields = messageColumns.map(([name, type]) => `${name} ${type === "bytea" ? "text" : type}`).join(", ");
   const values = messageColumns.map(([name]) => (name === "data" ? "decode(data, 'base64')" : name)).join(", ");
@@ -116,7 +114,7 @@ export async function appendManyByHand(client: ClientBase, { pending }: Box, row
   );
 }
 
-/** What the columns of such a row hold. */
+/** The column values of such a row. */
 export function handMadeRow() {
   const order = randomOrder();
   return {

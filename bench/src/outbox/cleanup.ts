@@ -10,7 +10,7 @@ const old = 1_000_000;
 const rows = 200_000;
 const weekMs = 7 * 24 * 3_600_000;
 
-/** A relay that keeps what it sends, while a million old rows are removed, against without. */
+/** A relay that keeps sent messages while a million old rows are removed, compared with no removal. */
 export const cleanup: Benchmark = {
   names: ["outbox.cleanup", "outbox.cleanup.overflow"],
   async measure(run) {
@@ -59,7 +59,7 @@ async function purge({ store }: Box, options: PostgresPurgeOptions): Promise<voi
 
 const columns = "box, lane, source, type, time, content_type, topic, key, extensions, headers, data";
 
-/** As if so many had been sent a month ago. */
+/** Adds `count` rows that appear to have been sent a month ago. */
 async function keepOld({ pool, schema }: Box, count: number, where: "a partition" | "the overflow"): Promise<void> {
   const day = new Date(Date.now() - 30 * 24 * 3_600_000).toISOString().slice(0, 10);
   const done = `"${schema}".outbox_done`;

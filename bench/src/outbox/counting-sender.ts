@@ -1,22 +1,22 @@
 import type { Sender } from "postbox";
 import { createProgress } from "./progress.js";
 
-/** A sender that does nothing but count, and note when. */
+/** A sender that only counts messages and records when they were sent. */
 export interface CountingSender extends Sender {
   readonly sent: number;
-  /** Resolves when this many messages have been sent. */
+  /** Resolves when `expected` messages have been sent. */
   readonly reached: Promise<void>;
-  /** Rows per second between two counts. */
+  /** The rows per second between two counts. */
   rate(from: number, to: number): number;
 }
 
 export interface CountingSenderOptions {
   readonly expected: number;
-  /** How long every call takes, one at a time. Defaults to no time at all. */
+  /** How long each call takes; calls run one at a time. Defaults to 0. */
   readonly callMs?: number;
-  /** Hears of every call as it begins. Defaults to nobody. */
+  /** Called when a call of `send` begins. Defaults to nothing. */
   readonly onSend?: () => void;
-  /** Hears of every call when it is over, and counted. Defaults to nobody. */
+  /** Called when a call of `send` has ended and its messages are counted. Defaults to nothing. */
   readonly onSent?: () => void;
 }
 

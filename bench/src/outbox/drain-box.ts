@@ -5,7 +5,7 @@ import { type CountingSender, countingSender } from "./counting-sender.js";
 import { knownRelayOptions } from "./relay-options.js";
 
 export interface Drained {
-  /** From the start of the relay until it has stopped: everything is settled, and its lease given back. */
+  /** From the start of the relay until it has stopped: every row is settled and the lease released. */
   readonly seconds: number;
   readonly sender: CountingSender;
 }
@@ -13,7 +13,7 @@ export interface Drained {
 const limitMs = 90_000;
 const readAtOnce = 1000;
 
-/** Runs a relay until it has sent `rows`, and stops it. */
+/** Runs a relay until it has sent `rows` messages, then stops it. */
 export async function drainBox(box: Box, rows: number, options: RelayOptions = {}): Promise<Drained> {
   const sender = countingSender({ expected: rows });
   const known = knownRelayOptions({ order: "key", batchSize: readAtOnce });
@@ -31,7 +31,7 @@ export async function drainBox(box: Box, rows: number, options: RelayOptions = {
   return { seconds: (performance.now() - started) / 1000, sender };
 }
 
-/** Fills a box and drains all of it. A row that was left, or sent twice, spoils the figure and is an error. */
+/** Fills a box and drains it completely. Throws if a row is left or was sent twice, since the figure would be wrong. */
 export async function fillAndDrain(box: Box, rows: number, options: RelayOptions = {}): Promise<Drained> {
   await box.empty();
   await box.fill(rows);

@@ -10,7 +10,7 @@ import { fillAndDrain } from "./drain-box.js";
 const rows = 100_000;
 const unit = "rows/s";
 
-/** One relay into a sender that does nothing, the bare loop, and every peer, all in the same rounds. */
+/** One relay with a sender that does nothing, the bare loop, and every peer, all in the same rounds. */
 export const drain: Benchmark = {
   names: ["outbox.drain.vs-bare", "outbox.drain.vs-peers"],
   async measure(run) {

@@ -7,7 +7,7 @@ const name = "outbox.find";
 const rows = 10_000_000;
 const finds = 50;
 
-/** An operator gets a message by its id, and lists two by theirs, among ten million that are pending. */
+/** An operator's lookups among ten million pending messages: one by its id, then two by their ids. */
 export const find: Benchmark = {
   names: [name],
   async measure(run) {
@@ -30,7 +30,7 @@ export const find: Benchmark = {
 
 const idOf = (n: number) => `${n.toString(16).padStart(12, "0")}-needle`;
 
-/** Without what an append costs: indexes are made afterwards, and nothing is checked or logged. */
+/** Fills the table without the cost of an append: indexes are created afterwards, and nothing is checked or logged. */
 async function fillHaystack({ pool, pending, schema }: Box, count: number): Promise<void> {
   const indexes = await pool.query(
     "SELECT indexdef FROM pg_indexes WHERE schemaname = $1 AND tablename = 'outbox_pending' AND indexname NOT LIKE '%pkey'",

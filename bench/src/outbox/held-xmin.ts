@@ -9,7 +9,10 @@ const name = "outbox.held-xmin";
 const rows = 300_000;
 const last = 50_000;
 
-/** The end of a long drain while an old transaction keeps every deleted row from being removed, against without one. */
+/**
+ * The end of a long drain while an old transaction keeps every deleted row from being removed, compared with no such
+ * transaction.
+ */
 export const heldXmin: Benchmark = {
   names: [name],
   async measure(run) {
@@ -21,9 +24,9 @@ export const heldXmin: Benchmark = {
   },
 };
 
-/** Runs `work` while an old transaction keeps vacuum from removing anything. */
+/** Runs `work` while an old transaction keeps vacuum from removing dead rows. */
 export async function whileOldTransaction(box: Box, work: () => Promise<number>): Promise<number> {
-  // The drain empties the table first, and that would wait for a transaction that has touched it: this one has not.
+  // The transaction must not touch the table: `work` truncates it first, which would wait for such a transaction.
   const client = await box.pool.connect();
   try {
     await client.query("BEGIN ISOLATION LEVEL REPEATABLE READ");

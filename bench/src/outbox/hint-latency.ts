@@ -14,7 +14,9 @@ const rival = "graphile-worker";
 
 type Rounds = readonly (readonly number[])[];
 
-/** From commit to the call of the sender in an idle system with a notifier, against each peer's call of its handler. */
+/**
+ * From commit to the sender's call in an idle system with a notifier, compared with each peer's call of its handler.
+ */
 export const hintLatency: Benchmark = {
   names: Object.keys(percents).map(nameOf),
   async measure(run) {

@@ -11,7 +11,10 @@ import { transactionRate } from "./transaction-rate.js";
 const name = "outbox.hint.vs-off";
 const forMs = 3_000;
 
-/** What it costs the writers to wake the relay. Nobody listens: a NOTIFY that is badly placed costs as much then. */
+/**
+ * The cost of notifications for the writers. No relay listens: a misplaced NOTIFY costs the writers as much without
+ * one.
+ */
 export const hint: Benchmark = {
   names: [name],
   async measure(run) {

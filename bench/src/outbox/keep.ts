@@ -9,7 +9,7 @@ import { relayKnows } from "./relay-options.js";
 const name = "outbox.keep.vs-delete";
 const rows = 50_000;
 
-/** A relay that keeps what it sent, against one that deletes it. */
+/** A relay that keeps sent messages, compared with one that deletes them. */
 export const keep: Benchmark = {
   names: [name],
   async measure(run) {

@@ -9,12 +9,12 @@ const rows = 300;
 const megabyte = 2 ** 20;
 const awayForMs = 15_000;
 const limitMs = 90_000;
-/** How long a call of the sender takes: never in time, and slow. */
+/** How long a call of the sender takes: longer than the whole measurement, or slow. */
 const calls = { away: 3_600_000, slow: 50 } as const;
 
 /**
- * The most resident memory of a process with one relay and messages of 1 MB, while the broker does not answer, and
- * while it is slow.
+ * The peak resident memory of a process with one relay and messages of 1 MB, while the broker does not answer and while
+ * it is slow.
  */
 export const memoryLarge: Benchmark = {
   names: [name],

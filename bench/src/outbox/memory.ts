@@ -9,7 +9,10 @@ const name = "outbox.memory";
 const rows = 1_000_000;
 const limitMs = 90_000;
 
-/** The most resident memory that a process with one relay has while it drains a million rows. One round: it is long. */
+/**
+ * The peak resident memory of a process with one relay that drains a million rows. It takes long, so there is one
+ * round.
+ */
 export const memory: Benchmark = {
   names: [name],
   async measure(run) {

@@ -6,11 +6,11 @@ import { countingSender } from "./counting-sender.js";
 import { Placed, randomOrder } from "./placed.js";
 import { knownRelayOptions } from "./relay-options.js";
 
-/** From an outbox to the sender of a relay in the same process. */
+/** The path from an outbox to the sender of a relay in the same process. */
 export async function outboxLine(
   box: Box,
   called: () => void,
-  /** `among`: dead rows stay where they are. */
+  /** With `among`, the dead rows of an earlier drain stay in the table. */
   options: { readonly notifies?: boolean; readonly pollIntervalMs?: number; readonly among?: "dead rows" },
 ): Promise<Line> {
   if (options.among === undefined) await box.empty();

@@ -16,7 +16,7 @@ import { restartHeldXmin } from "./restart-held-xmin.js";
 import { scaleOut } from "./scale-out.js";
 import { vacuumed } from "./vacuumed.js";
 
-/** The outbox on PostgreSQL: `npm run bench -- outbox`. What each name means is in docs/performance.md. */
+/** The outbox on PostgreSQL: `npm run bench -- outbox`. docs/performance.md explains each name. */
 export const outbox: Part = {
   name: "outbox",
   bars: {
@@ -41,7 +41,7 @@ export const outbox: Part = {
     "outbox.cleanup": { atLeast: 0.8 },
     "outbox.cleanup.overflow": { atLeast: 0.8 },
   },
-  // The idle ones before the long ones: the million rows stay until the memory has been measured.
+  // The idle benchmarks precede the long ones. The million rows stay until the memory has been measured.
   benchmarks: [
     drain,
     keep,

@@ -9,7 +9,7 @@ const [p50, p99] = ["outbox.latency.poll.p50", "outbox.latency.poll.p99"] as con
 const pollIntervalMs = 20;
 const options = { samples: 120, pauseMs: [60, 90] } as const;
 
-/** From commit to the call of the sender in an idle system, where the relay finds out by looking. */
+/** From commit to the sender's call in an idle system where the relay finds the message by polling. */
 export const pollLatency: Benchmark = {
   names: [p50, p99],
   async measure(run) {

@@ -1,8 +1,8 @@
-/** Counts rows, and notes when. */
+/** Counts rows and records when each count was reached. */
 export interface Progress {
   readonly count: number;
   add(rows: number): void;
-  /** Rows per second between two counts. */
+  /** The rows per second between two counts. */
   rate(from: number, to: number): number;
 }
 

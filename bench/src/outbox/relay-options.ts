@@ -1,17 +1,17 @@
 import { ConfigError, createRelay, type RelayOptions } from "postbox";
 import { memoryBroker, memoryStore } from "postbox/memory";
 
-/** Options that this version may or may not have. */
+/** Options that this version of the library may lack. */
 type Wished = Readonly<Record<string, unknown>>;
 
-/** Whether this version of the library has such an option of a relay, and takes this value for it. */
+/** Whether this version of the library has this relay option and accepts its value. */
 export function relayKnows(option: Wished): boolean {
   return refusal(() => relayWith(option)) === undefined;
 }
 
-/** Those of the options that this version has: what it has no option for, it does anyway. */
+/** Returns the options that this version has. A version without an option already behaves as that option asks. */
 export function knownRelayOptions(wished: Wished): RelayOptions {
-  // Alone, a value may not fit the defaults of the others: that is no reason to leave it out.
+  // A value may contradict the defaults of other options when it is tried alone. Only unknown options are left out.
   const isKnown = ([name, value]: [string, unknown]) =>
     refusal(() => relayWith({ [name]: value })) !== "option-unknown";
   return Object.fromEntries(Object.entries(wished).filter(isKnown));
@@ -21,7 +21,7 @@ function relayWith(options: Wished): unknown {
   return createRelay(memoryStore(), memoryBroker().sender(), options as RelayOptions);
 }
 
-/** The code of the error that refuses what is created; undefined when nothing does. */
+/** Returns the code of the ConfigError that `create` throws, or undefined if it throws none. */
 function refusal(create: () => unknown): string | undefined {
   try {
     create();

@@ -4,11 +4,11 @@ import type { Ending } from "../ending.js";
 import { within } from "../time-limit.js";
 import type { RelayOrder, RelayReport } from "./relay-program.js";
 
-/** A relay in a process of its own. */
+/** A relay in a child process. */
 export interface RelayProcess {
-  /** What it reported last. */
+  /** The latest reported count. */
   readonly sent: number;
-  /** Settles everything and ends, once; the greatest memory that it had. */
+  /** Settles everything, ends the process, and resolves to its peak resident memory. Further calls do nothing more. */
   stop(): Promise<{ readonly peakMegabytes: number }>;
 }
 

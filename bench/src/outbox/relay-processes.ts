@@ -3,10 +3,10 @@ import { within } from "../time-limit.js";
 import { type RelayProcess, startRelayProcess } from "./relay-process.js";
 import type { RelayOrder } from "./relay-program.js";
 
-/** Some relays on one box, each in a process of its own. */
+/** Several relays on one box, each in a child process. */
 export interface RelayProcesses {
   readonly each: readonly RelayProcess[];
-  /** Resolves when the condition holds; it is looked at whenever one of them has sent something. */
+  /** Resolves when the condition holds. It is checked whenever a relay has sent messages. */
   until(condition: (each: readonly RelayProcess[]) => boolean, limitMs: number): Promise<void>;
   stop(): Promise<readonly { readonly peakMegabytes: number }[]>;
 }

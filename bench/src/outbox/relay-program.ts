@@ -1,4 +1,4 @@
-// A relay in a process of its own, told by messages when to stop. Its sender counts, and takes the time it is told to.
+// A relay in a child process; a message from the parent stops it. Its sender only counts, and each call takes `callMs`.
 import pg from "pg";
 import { createRelay, type RelayOptions } from "postbox";
 import { postgresStore } from "postbox/postgres";
@@ -13,7 +13,7 @@ export interface RelayOrder {
 
 export type RelayReport =
   | { readonly sent: number }
-  /** The last one: everything is settled. The greatest resident memory that was seen. */
+  /** The last report: everything is settled. `peakMegabytes` is the greatest sampled resident memory. */
   | { readonly stopped: true; readonly peakMegabytes: number };
 
 const { url, schema, callMs, options } = JSON.parse(process.argv[2] as string) as RelayOrder;
@@ -24,17 +24,17 @@ const onSent = () => report({ sent: sender.sent });
 const sender = countingSender({ expected: Number.POSITIVE_INFINITY, callMs, onSent });
 const relay = createRelay(postgresStore({ pool, schema }), sender, options);
 
-// Sampled: what the system calls the peak of a process begins with that of its parent.
+// Sampled, because the operating system's peak of a child process starts with that of its parent.
 let peakMegabytes = 0;
 const sampling = setInterval(() => {
   peakMegabytes = Math.max(peakMegabytes, process.memoryUsage.rss() / 2 ** 20);
 }, 20);
 relay.start();
 
-// Ctrl-C reaches the whole group: the parent decides.
+// Ctrl-C reaches the whole process group, and the parent decides when this process ends.
 process.on("SIGINT", () => {});
 process.on("disconnect", () => process.exit());
-// The parent may have ended while this was still loading.
+// The parent may have ended while this program was loading.
 if (!process.connected) process.exit();
 process.once("message", async () => {
   await relay.stop();

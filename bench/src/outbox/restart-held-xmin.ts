@@ -14,8 +14,8 @@ const deadRows = 300_000;
 const samples = 100;
 
 /**
- * From commit to the call of the sender, for a relay that starts among dead rows that no vacuum may remove, against
- * none.
+ * From commit to the sender's call for a relay that starts among dead rows that vacuum cannot remove, compared with an
+ * empty table.
  */
 export const restartHeldXmin: Benchmark = {
   names: [name],

@@ -15,7 +15,7 @@ const warmUpRows = 4 * batch;
 const joinLimitMs = 6_000;
 const drainLimitMs = 60_000;
 
-/** A short lease, so that relays that join get their share soon. */
+/** A short lease, so that a relay that joins soon gets its share of the lanes. */
 const leaseMs = 3_000;
 const wished = {
   order: "key",
@@ -26,7 +26,7 @@ const wished = {
   publishTimeoutMs: 900,
 };
 
-/** Two relays in two processes against one, where the broker is what takes the time: 20 ms for every batch of 500. */
+/** Two relays in two processes, compared with one. The broker is the bottleneck: 20 ms for each batch of 500. */
 export const scaleOut: Benchmark = {
   names: [name],
   async measure(run) {
@@ -65,7 +65,7 @@ async function twoShare(run: Run, box: Box): Promise<boolean> {
   }
 }
 
-/** All have sent something, all is sent, and then the time in which the shares become even. */
+/** Resolves when every relay has sent something, everything is sent, and the lanes have had time to spread evenly. */
 async function haveJoined(relays: RelayProcesses, box: Box): Promise<void> {
   await box.empty();
   let filled = 0;

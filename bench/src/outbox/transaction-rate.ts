@@ -4,7 +4,7 @@ import type { Box } from "./box.js";
 
 const connections = 10;
 
-/** Transactions per second of 10 connections that each run one after the other, for a while. */
+/** Runs transactions on 10 connections for `forMs`, one after the other on each. Returns transactions per second. */
 export async function transactionRate(
   box: Box,
   forMs: number,

@@ -9,8 +9,8 @@ const name = "outbox.drain.vacuumed";
 const rows = 100_000;
 
 /**
- * A drain while the planner believes that the table is empty, as after a vacuum of an outbox that keeps up, against one
- * with true statistics.
+ * A drain while the planner believes that the table is empty, compared with true statistics. A vacuum leaves such
+ * statistics if the outbox keeps up.
  */
 export const vacuumed: Benchmark = {
   names: [name],

@@ -17,7 +17,7 @@ const task = "place";
 const addAtOnce = 5_000;
 const limitMs = 60_000;
 
-/** Its performance page: many jobs at once, a local queue of 500, completions in batches. */
+/** The settings of its performance page: many concurrent jobs, a local queue of 500, batched completion. */
 const fastest = {
   concurrentJobs: 24,
   maxPoolSize: 25,
@@ -33,7 +33,7 @@ export async function graphileWorker({ module, version, database, ending }: Peer
   const utils = await makeWorkerUtils(shared);
   await utils.migrate();
   ending.add(() => utils.release());
-  /** Else it would search among the dead rows of the last round, as no side does. */
+  /** Otherwise it would scan the dead rows of the previous round, which no other side has to. */
   const empty = () => pool.query("TRUNCATE graphile_worker._private_jobs");
 
   return {

@@ -10,7 +10,7 @@ import type { Peer } from "./peer.js";
 import { pgBoss } from "./pg-boss.js";
 import { pgTransactionalOutbox } from "./pg-transactional-outbox.js";
 
-/** What a peer is made of: its module, untyped since it is not installed with us, and where to work. */
+/** What a peer is created from. Its module is untyped, since it is not a dependency of this workspace. */
 export interface PeerSetup {
   readonly module: unknown;
   readonly version: string;
@@ -27,7 +27,7 @@ const makers: Readonly<Record<string, (setup: PeerSetup) => Promise<Peer>>> = {
   "pg-transactional-outbox": pgTransactionalOutbox,
 };
 
-/** All peers, or none where they cannot be installed: that is told, and the rest goes on. */
+/** Returns all peers. If they cannot be installed, it reports that and returns none, and the run continues. */
 export async function installedPeers(
   database: Database,
   ending: Ending,
@@ -53,7 +53,7 @@ export async function installedPeers(
   return peers;
 }
 
-/** npm says much; what went wrong comes first. */
+/** The first error lines of npm's long output. */
 function firstWords(error: unknown): string {
   const { stderr, message } = error as Partial<Record<"stderr" | "message", string>>;
   const lines = stderr?.split("\n").filter((line) => line.startsWith("npm error")) ?? [];

@@ -1,22 +1,22 @@
 import type { Line } from "../latency.js";
 
 /**
- * Another library that hands on what was written in a transaction, configured as its own documentation advises. Its
- * handlers do nothing. They are queues with books per message, not relays: what they do more is not measured.
+ * Another library that delivers what a transaction wrote, configured as its own documentation advises. Its handlers do
+ * nothing. Peers are job queues that track each message, not relays; what else they do is not measured.
  */
 export interface Peer {
   readonly name: string;
   readonly version: string;
-  /** How it is set up, for the reader. */
+  /** Its settings, for the reader of the report. */
   readonly settings: string;
-  /** How many rows it drains in a round: few where it is slow, and less is easier for it. */
+  /** How many rows it drains in a round. A slow peer gets few rows; fewer rows are easier for it. */
   readonly drainRows: number;
-  /** How many messages its latency is taken from: few where each waits for a timer. */
+  /** How many messages its latency is sampled from. A peer that waits for a timer gets few. */
   readonly latencySamples: number;
   /** Empties its tables first. */
   fill(rows: number): Promise<void>;
-  /** Drains what was filled, from its start to the last call of its handler; the seconds that it took. */
+  /** Drains the rows. Returns the seconds from its start to the last call of its handler. */
   drain(rows: number): Promise<number>;
-  /** Empties its tables, and starts to handle one message at a time. */
+  /** Empties its tables and starts to handle messages one at a time. */
   open(called: () => void): Promise<Line>;
 }

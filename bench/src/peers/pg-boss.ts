@@ -24,7 +24,7 @@ const limitMs = 60_000;
 export async function pgBoss({ module, version, database, ending }: PeerSetup): Promise<Peer> {
   const boss = new (module as new (options: object) => Boss)({
     connectionString: database.url,
-    // No cron and no upkeep in the middle of a measurement.
+    // No cron and no maintenance during a measurement.
     schedule: false,
     supervise: false,
   });

@@ -19,7 +19,7 @@ const limitMs = 60_000;
 const table = { outboxOrInbox: "outbox", database: "", schema: "trx", table: "outbox", listenerRole: "" };
 const nextMessages = "next_outbox_messages";
 
-/** Its polling listener. The one on logical replication needs a server with `wal_level = logical`. */
+/** Its polling listener. The listener for logical replication needs a server with `wal_level = logical`. */
 export async function pgTransactionalOutbox({ module, version, database, ending }: PeerSetup): Promise<Peer> {
   const { DatabaseSetup, getDisabledLogger, initializePollingMessageListener } = module as PgTransactionalOutbox;
   const pool = database.pool(2);
@@ -31,7 +31,7 @@ export async function pgTransactionalOutbox({ module, version, database, ending 
     INSERT INTO trx.outbox (id, aggregate_type, aggregate_id, message_type, segment, concurrency, payload)
     SELECT gen_random_uuid(), 'order', 'order', 'placed', NULL, 'parallel', $1 ${from}`;
 
-  /** Listens until the returned function is called, which is also called at the end of the run. */
+  /** Listens until the returned function is called, which also happens at the end of the run. */
   const listen = (handle: () => Promise<void>): (() => Promise<void>) => {
     const config = {
       outboxOrInbox: "outbox",
@@ -48,7 +48,7 @@ export async function pgTransactionalOutbox({ module, version, database, ending 
         messageCleanupIntervalInMs: 0,
       },
     };
-    // Its own strategy begins with batches of one, against poison; there is none here.
+    // Its default strategy starts with batches of one, to isolate poison messages. There are none here.
     const strategies = { batchSizeStrategy: async () => batch };
     const [shutdown] = initializePollingMessageListener(config, { handle }, getDisabledLogger(), strategies);
     return ending.add(shutdown);

@@ -16,7 +16,7 @@ const settings: Readonly<Record<string, RelayOptions & { readonly rows: number }
   keep: { rows: 50_000, batchSize: 500, onSent: "keep" },
 };
 
-/** How many messages a relay takes to a sender that does nothing, by its options. */
+/** Rows per second that a relay takes to a sender that does nothing, by its options. */
 export const draining: Benchmark = {
   names: ["tuning.drain"],
   async measure(run) {

@@ -15,7 +15,7 @@ const settings = {
 type Setting = keyof typeof settings;
 const percents = { p50: 50, p99: 99 } as const;
 
-/** From commit to the call of the sender in an idle system, by how the relay finds out. */
+/** From commit to the sender's call in an idle system, by how the relay learns of the message. */
 export const latency: Benchmark = {
   names: ["tuning.latency"],
   async measure(run) {
@@ -24,7 +24,7 @@ export const latency: Benchmark = {
     const measure = (setting: Setting) => () =>
       latencies((called) => outboxLine(box, called, settings[setting]), {
         samples: run.share(40),
-        // Longer than the longest pause of the slowest one: it is idle each time.
+        // The pauses exceed the poll interval of the slowest setting, so that the system is idle each time.
         pauseMs: setting === "poll-500" ? [600, 1100] : [150, 250],
       });
     const rounds = await alternate<Setting, readonly number[]>(

@@ -5,7 +5,7 @@ import type { Benchmark } from "../part.js";
 
 const rows = 50_000;
 
-/** What a message of 256 bytes takes on disk, with everything around it. */
+/** The bytes on disk for a message of 256 bytes, indexes included. */
 export const storage: Benchmark = {
   names: ["tuning.storage"],
   async measure(run) {

@@ -4,5 +4,5 @@ import { draining } from "./draining.js";
 import { latency } from "./latency.js";
 import { storage } from "./storage.js";
 
-/** What each option of the outbox changes, for docs/guides/tuning.md: `npm run bench -- tuning`. Nothing has a bar. */
+/** The effect of each outbox option, for docs/guides/tuning.md: `npm run bench -- tuning`. No figure has a bar. */
 export const tuning: Part = { name: "tuning", bars: {}, benchmarks: [latency, draining, appending, storage] };

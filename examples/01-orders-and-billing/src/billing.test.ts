@@ -21,7 +21,8 @@ test("billing writes one invoice for an order, and says so, however often it is 
   expect(await invoices()).toEqual([{ order_id: "order-1", total: 7 }]);
   expect(await app.published(InvoiceIssued)).toEqual([{ orderId: "order-1", invoiceId: 1 }]);
 
-  // The database takes whole numbers only: the handler fails, and leaves neither an invoice nor a message.
+  // The database accepts whole numbers only: the handler fails, and its transaction leaves neither an invoice nor a
+  // message.
   await app.deliver(OrderPlaced, { orderId: "order-2", total: 7.5 });
   await expect(app.settled()).rejects.toThrow(/consumer billing failed to handle .*OrderPlaced .*integer/);
   expect(await invoices()).toHaveLength(1);

@@ -4,13 +4,13 @@ import { defineMiddleware, type Next } from "postbox/middleware";
 import { InvoiceIssued, OrderPlaced } from "./events.js";
 import { type Database, openDatabase } from "./service.js";
 
-// Nothing here forbids a second invoice for an order: only the inbox prevents it.
+// No constraint forbids a second invoice for an order: only the inbox prevents it.
 const tables = `
   create table $own.deliveries (message_id text not null);
   create table $own.invoices (
     invoice_id int generated always as identity, order_id text not null, total int not null)`;
 
-/** Writes an invoice for every order, once, and says so. */
+/** The billing service: writes one invoice for every order and publishes `InvoiceIssued`. */
 export async function billingService(url: string) {
   const database: Database = await openDatabase(url, "billing", tables);
   const { store, pool, schema } = database;
@@ -31,7 +31,7 @@ export async function billingService(url: string) {
   };
 }
 
-/** Writes down every delivery, outside of the transaction: also those that the inbox will skip. */
+/** Records every delivery outside the transaction, including duplicates that the inbox skips. */
 function noteDelivery(pool: Pool, schema: string) {
   return defineMiddleware({
     name: "note-delivery",

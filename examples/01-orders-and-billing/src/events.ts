@@ -1,7 +1,7 @@
 import { defineEvent } from "postbox";
 import { z } from "zod";
 
-/** Everything that this demo has on a broker begins with it: two of them that share one are two shops. */
+/** Prefix of every name that this demo uses on a broker. Set `DEMO_SHOP` to run two demos on one broker. */
 export const shop = process.env.DEMO_SHOP ?? "shop";
 
 export const OrderPlaced = defineEvent({

@@ -2,8 +2,8 @@ import type { Sender } from "postbox";
 import type { Runtime } from "postbox/store";
 
 /**
- * A relay with this runtime stops dead when it has sent something and not yet settled it, as if its process had been
- * killed there, as soon as `due` says so: nothing of it goes on, not even its timers.
+ * A runtime that simulates a killed relay process. Once `due()` returns true, the relay freezes at the next message
+ * that it has sent and not yet settled. From then on, not even its timers run. `died` resolves at that moment.
  */
 export function deadAfterSending(due: () => boolean): { runtime: Partial<Runtime>; died: Promise<void> } {
   let dead = false;
@@ -26,7 +26,7 @@ export function deadAfterSending(due: () => boolean): { runtime: Partial<Runtime
   return { runtime, died };
 }
 
-/** Sends every `nth` message twice, as brokers do when a confirm gets lost. */
+/** Sends every `nth` message twice, as happens after a lost confirm. */
 export function sendingTwice(sender: Sender, nth: number): Sender {
   let count = 0;
   return {

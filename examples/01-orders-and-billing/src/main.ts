@@ -29,7 +29,7 @@ console.log("  orders ── inbox ◀── broker ◀── relay ── outbo
 console.log(
   `1. Orders places ${attempts} orders. Every fifth transaction rolls back, every seventh message is sent twice.`,
 );
-console.log("   Watch: only committed orders are invoiced, and a message that comes twice is skipped.\n");
+console.log("   Watch: only committed orders are invoiced, and billing skips duplicates.\n");
 
 const connect = async () => ({
   broker: await connectTransport(values.broker),
@@ -44,7 +44,8 @@ const sender = sendingTwice(broker.sender(), 7);
 await orders.router.start(broker.receiver(`${shop}.orders`));
 await billing.router.start(broker.receiver(`${shop}.billing`));
 
-// Short leases, so that nobody waits long for the one that stops dead. What was sent is kept, to be counted in the end.
+// A short lease, so that the second relay takes over soon after the first one stops. Sent messages are kept for the
+// final count.
 const options = { leaseMs: 3_000, pollIntervalMs: 100, publishTimeoutMs: 900, onSent: "keep" } as const;
 let placed = 0;
 let deaths = 0;
@@ -59,15 +60,13 @@ const doomed = createRelay(orders.database.store, sender, {
 const second = createRelay(orders.database.store, sender, {
   ...options,
   telemetry: (event) => {
-    // Before that, the two share.
+    // Until the first relay stops, the two relays share the lanes.
     if (event.name === "relay.owned" && deaths > 0) {
       console.log(
-        "\n3. The dead relay's lease has expired, and the second relay takes its lanes over. It sends again what " +
-          "the dead",
+        "\n3. The lease of the dead relay has expired, and the second relay takes over its lanes. It resends",
       );
-      console.log(
-        "   one had sent and not recorded. Watch: the outboxes run empty, and billing skips what it has handled.\n",
-      );
+      console.log("   what the dead relay sent without recording it. Watch: the outboxes drain, and billing skips");
+      console.log("   what it has handled.\n");
     }
   },
 });
@@ -76,9 +75,7 @@ doomed.start();
 billingRelay.start();
 void died.then(() => {
   deaths++;
-  console.log(
-    "\n2. A relay of orders was stopped dead right now, after it sent a message and before it recorded that.",
-  );
+  console.log("\n2. A relay of orders was just stopped dead: it had sent a message and not yet recorded that.");
   console.log("   Watch: orders keep committing, their messages wait in the outbox, and nothing is lost.\n");
 });
 
@@ -87,7 +84,7 @@ const placing = (async () => {
     const orderId = `order-${number}`;
     await orders.place(orderId, number, number % rollBackEvery === 0).catch(() => {});
     placed++;
-    // Slowly enough to watch.
+    // Slow enough to watch.
     await pause(5);
   }
 })();

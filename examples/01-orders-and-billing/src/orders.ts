@@ -6,7 +6,7 @@ const tables = `
   create table $own.attempts (order_id text primary key);
   create table $own.orders (order_id text primary key, total int not null, status text not null)`;
 
-/** Takes orders, and notes which have been invoiced. */
+/** The orders service: places orders, and marks an order as invoiced when billing reports its invoice. */
 export async function ordersService(url: string) {
   const database: Database = await openDatabase(url, "orders", tables);
   const { store, pool, schema } = database;
@@ -15,9 +15,12 @@ export async function ordersService(url: string) {
   return {
     database,
 
-    /** The order and its message, in one transaction. `fails` makes it roll back after both were written. */
+    /**
+     * Writes the order and its message in one transaction. If `fails` is true, the transaction rolls back after both
+     * writes.
+     */
     async place(orderId: string, total: number, fails: boolean): Promise<void> {
-      // Outside of the transaction: this is what remains of an order that rolls back.
+      // Outside the transaction, so that a rolled-back order leaves a trace.
       await pool.query(`insert into ${schema}.attempts values ($1)`, [orderId]);
       await store.transaction(async (tx) => {
         await tx.query(`insert into ${schema}.orders values ($1, $2, 'placed')`, [orderId, total]);

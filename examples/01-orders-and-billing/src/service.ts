@@ -2,17 +2,17 @@ import type { ClientBase, Pool } from "pg";
 import type { Store } from "postbox";
 import { type ConnectedStore, connectStore } from "postbox/connect";
 
-/** A service's own database: its tables in one schema, Postbox's in another. */
+/** The database of one service: its own tables in one schema, Postbox's tables in another. */
 export interface Database {
   readonly store: Store<ClientBase>;
   readonly pool: Pool;
   readonly schema: string;
-  /** The rows of a query, in which `$own` and `$postbox` stand for the two schemas. */
+  /** Runs a query and returns its rows. `$own` and `$postbox` in the query stand for the two schemas. */
   rows<Row extends object>(query: string): Promise<Row[]>;
   close(): Promise<void>;
 }
 
-/** Connects, and starts anew: whatever an earlier run left in these two schemas is dropped. */
+/** Connects, drops both schemas of an earlier run, and creates them anew. */
 export async function openDatabase(url: string, name: string, tables: string): Promise<Database> {
   const schema = `demo_${name}`;
   const boxes = `demo_${name}_postbox`;

@@ -1,24 +1,24 @@
 import type { Database } from "./service.js";
 
-/** What the rows of both databases say, and nothing else. */
+/** Counts taken from the rows of both databases, and from nothing else. */
 export interface Summary {
   readonly attempted: number;
   readonly committed: number;
   readonly rolledBack: number;
-  /** Still in an outbox. */
+  /** Messages still in an outbox. */
   readonly waiting: number;
   readonly parked: number;
-  /** What the relay has noted down as sent. */
+  /** Messages that the relay of orders has recorded as sent. */
   readonly sent: number;
   readonly delivered: number;
   readonly duplicates: number;
-  /** What the inbox of billing remembers. */
+  /** Messages that the inbox of billing remembers. */
   readonly remembered: number;
   readonly handledOnce: number;
   readonly handledTwice: number;
-  /** Committed orders that have no invoice. */
+  /** Committed orders without an invoice. */
   readonly lost: number;
-  /** Invoices of orders that were rolled back. */
+  /** Rolled-back orders with an invoice. */
   readonly ghosts: number;
   readonly confirmedBack: number;
   readonly settled: boolean;
@@ -36,7 +36,7 @@ const ofBilling = `
 const ofInvoices = "select order_id, count(*) as count from $own.invoices group by order_id";
 
 export async function summarise(orders: Database, billing: Database): Promise<Summary> {
-  // First what is waiting and then what has been placed: an order that is placed in between must not look lost.
+  // The outboxes are counted before the orders, so that an order placed in between is not counted as lost.
   const out = await figures<"waiting" | "parked" | "sent">(orders, ofOutbox);
   const back = await figures<"waiting" | "parked">(billing, ofOutbox);
   const attempts = await orders.rows<{ order_id: string; status: string | null }>(ofOrders);
@@ -72,13 +72,13 @@ export async function summarise(orders: Database, billing: Database): Promise<Su
   };
 }
 
-/** The one row of a query, all numbers. */
+/** Runs a query with one row of numbers and returns that row. */
 async function figures<Name extends string>(database: Database, query: string): Promise<Record<Name, number>> {
   const [row = {}] = await database.rows<Record<string, unknown>>(query);
   return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, Number(value)])) as Record<Name, number>;
 }
 
-/** Prints a line whenever something has changed. */
+/** Prints a line of progress whenever a count has changed. */
 export function progressPrinter(): (summary: Summary) => void {
   let last = "";
   return ({ committed, rolledBack, waiting, handledOnce, duplicates, confirmedBack }) => {
@@ -90,7 +90,7 @@ export function progressPrinter(): (summary: Summary) => void {
   };
 }
 
-/** Prints the table and says whether the promises held. */
+/** Prints the table. Returns whether every guarantee held. */
 export function printSummary(summary: Summary, attempts: number, deaths: number): boolean {
   const { committed, rolledBack, sent, delivered, duplicates } = summary;
   const rows: [string, number, boolean][] = [
@@ -100,7 +100,7 @@ export function printSummary(summary: Summary, attempts: number, deaths: number)
     ["messages sent", sent, sent === committed],
     ["messages delivered to billing", delivered, delivered === committed + duplicates],
     ["handled once", summary.handledOnce, summary.handledOnce === committed],
-    // Without a dead relay and duplicates the demo would have shown nothing.
+    // Without a stopped relay and duplicates, the demo would prove nothing.
     ["relays that stopped dead", deaths, deaths === 1],
     ["duplicates skipped", duplicates, duplicates > 0],
     ["handled twice", summary.handledTwice, summary.handledTwice === 0],

@@ -5,7 +5,7 @@ import { disposable } from "@postbox/testkit/servers";
 import pg from "pg";
 import { story } from "./story.js";
 
-/** Runs every program here on a server of its own: all tell the same story. */
+/** Each program runs on a database of its own and must print the same text. */
 const programs = ["pg", "postgres-js", "drizzle", "drizzle-postgres-js", "kysely", "knex", "custom"];
 
 const server = await disposable("postgres");

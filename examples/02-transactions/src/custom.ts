@@ -3,7 +3,7 @@ import { createOutbox, createRouter, inbox, transaction } from "postbox";
 import { defineTransactions, postgresStore } from "postbox/postgres";
 import { OrderPlaced, requireCredit, tell } from "./story.js";
 
-/** A library that no adapter knows: yours. */
+/** A transaction library without a built-in adapter, such as your own. */
 class UnitOfWork {
   constructor(private readonly client: pg.ClientBase) {}
   run(text: string, values: readonly unknown[] = []) {

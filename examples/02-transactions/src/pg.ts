@@ -7,7 +7,8 @@ const pool = new pg.Pool({ connectionString: process.argv[2] });
 const store = postgresStore({ pool });
 const outbox = createOutbox(store, { source: "/orders" });
 
-// BEGIN … COMMIT: pg itself has no call for that; with a client of your own, outbox.in(client) is the same.
+// pg has no function that runs BEGIN … COMMIT, so the store's is used. With your own client, outbox.in(client) does the
+// same.
 const placeOrder = (id: string, total: number) =>
   store.transaction(async (client) => {
     await client.query("INSERT INTO orders VALUES ($1, $2)", [id, total]);

@@ -4,8 +4,8 @@ import { memoryBroker } from "postbox/memory";
 import { z } from "zod";
 
 /*
- * What all programs here have in common: two orders, one of which fails; a relay that sends everything twice; and a
- * billing service that writes one invoice all the same.
+ * What all programs here share: two orders, one of which fails; a relay that sends every message twice; and a billing
+ * service that writes a single invoice all the same.
  */
 
 export const OrderPlaced = defineEvent({
@@ -14,12 +14,15 @@ export const OrderPlaced = defineEvent({
   key: (order) => order.id,
 });
 
-/** What differs from library to library. */
+/** The parts that differ between libraries. */
 export interface Service {
-  /** To look at the tables from outside. */
+  /** For inspecting the tables outside any transaction of the library. */
   readonly pool: Pool;
   readonly store: Store;
-  /** Writes an order and its message in one transaction, and fails if there is no credit for so much. */
+  /**
+   * Writes an order and its message in one transaction. If the credit does not cover `total`, it throws and both roll
+   * back.
+   */
   placeOrder(id: string, total: number): Promise<unknown>;
   /** Writes an invoice for each order. */
   readonly billing: RunsReceiver;
@@ -29,7 +32,7 @@ export function requireCredit(total: number): void {
   if (total > 100) throw new Error(`no credit for ${total}`);
 }
 
-/** What each of them prints. */
+/** The output of every program. */
 export const story = `order-1: committed
 order-2: rolled back, no credit for 1000
 sent: 2 messages, of 1 order
@@ -81,7 +84,7 @@ export async function tell({ pool, store, placeOrder, billing }: Service): Promi
   console.log(`invoices: ${rows.map(({ order_id, total }) => `${total} for ${order_id}`).join(", ")}`);
 }
 
-/** As a network would now and then. */
+/** Sends every message twice, as a relay does after a lost confirm. */
 function twice(sender: Sender, ids: string[]): Sender {
   return {
     ...sender,

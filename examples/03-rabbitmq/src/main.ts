@@ -26,13 +26,13 @@ const OrderPlaced = defineEvent({
   key: (order) => order.orderId,
 });
 
-// Publish: in your transaction, as ever; the relay carries it to the exchange of the event's topic.
+// Publish inside your transaction. The relay then sends the message to the exchange named after the event's topic.
 const outbox = createOutbox(store, { source: "/orders" });
 const sender = rabbitmqSender({ url, connectionName: "orders relay", telemetry: logTo(logger) });
 await sender.setup([OrderPlaced]);
 const relay = createRelay(store, sender, { pollIntervalMs: 50 });
 
-// Handle: from a queue of the consumer's own, bound to what it has handlers for.
+// Handle: the consumer has its own queue, bound to the events that it has handlers for.
 let knowsOrder = false;
 const router = createRouter("billing", { maxAttempts: 1 })
   .use(transaction(store))
@@ -55,10 +55,10 @@ const until = async (done: () => boolean | Promise<boolean>) => {
 };
 await until(() => billed.has("order-1"));
 
-// For a probe: what is known at this moment, without asking the broker.
+// For a health probe: the last known status, without a request to the broker.
 console.log(`sender ${sender.health().status}, receiver ${receiver.health().status}`);
 
-// What an inbox has taken over, the inbox has parked, in the database: it is retried there.
+// A message that the inbox has stored is parked in the database, and retried from there.
 const parked = async () => (await store.admin.list({ box: "inbox/billing", status: "parked" })).messages;
 await until(async () => (await parked()).length === 1);
 const [failed] = await parked();
@@ -67,7 +67,7 @@ knowsOrder = true;
 await store.admin.retry({ box: "inbox/billing", ids: [failed?.id as string] }, { by: "me" });
 await until(() => billed.has("order-2"));
 
-// What comes without an inbox, or is no event at all, is parked on the broker, in <queue>.parked.
+// Without an inbox, or if the delivery is no valid event, the message is parked on the broker, in <queue>.parked.
 const lot = rabbitmqParkingLot({ url, queue });
 console.log(`parked on the broker: ${await lot.count()}, replayed: ${await lot.replay({ limit: 100 })}`);
 

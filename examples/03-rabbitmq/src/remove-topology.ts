@@ -1,6 +1,6 @@
 import { connect } from "amqplib";
 
-/** Only an example leaves nothing behind: queues and exchanges are there to stay. */
+/** Deletes what this example created. A service does not need this: its queues and exchanges are permanent. */
 export async function removeTopology(url: string, queue: string, exchange: string): Promise<void> {
   const connection = await connect(url);
   const channel = await connection.createChannel();

@@ -32,7 +32,7 @@ const sender = rabbitmqSender({ url, route });
 await sender.setup(books.events);
 const publisher = createPublisher(sender, { source: "/books-service", middleware: [asProto] });
 
-// What no queue takes is not published: this waits for the consumer's.
+// Publishing an unroutable message fails, so this retries until the consumer's queue is bound.
 await until(() =>
   createBooksPublisher(publisher)
     .bookCreated({ id: "123", title: "The Go Programming Language" }, { extensions: { tenant: "north" } })
@@ -40,7 +40,7 @@ await until(() =>
     .catch(() => false),
 );
 
-// As a program in Go does it.
+// Publishes the way a Go program with protoevent does.
 const connection = await connect(url);
 const channel = await connection.createConfirmChannel();
 const { exchange, routingKey } = route(BookCreated);

@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
 
-/** What each program prints. */
+/** The expected output of each program. */
 const stories: Readonly<Record<string, string>> = {
   memory: `created: The Go Programming Language by Alan Donovan, 3499 cents
 removed: 123, sold out

@@ -8,7 +8,7 @@ import { until } from "./until.js";
 const url = process.env.AMQP_URL ?? "amqp://guest:guest@127.0.0.1:5672";
 const queue = `shelves-${process.pid}`;
 
-// A PostgreSQL inside of this process; yours is at postgres://…
+// A PostgreSQL inside this process. Pass the postgres://… URL of yours instead.
 const database = await connectStore("pglite:");
 if (database.kind !== "postgres") throw new Error("this example needs a database");
 const { store, pool } = database;
@@ -38,7 +38,7 @@ await router.start(rabbitmqReceiver({ url, queue, route }));
 await relay.start();
 
 await createBook({ id: "123", title: "The Go Programming Language", author: "Alan Donovan" });
-// Its number is taken: neither the row nor the message is there.
+// The id is taken, so the insert fails: neither the row nor the message is stored.
 await createBook({ id: "123", title: "Another", author: "Somebody" }).catch((error) => console.log(error.message));
 await createBook({ id: "124", title: "Programming in Scala", author: "Martin Odersky" });
 

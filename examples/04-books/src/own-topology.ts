@@ -2,11 +2,11 @@ import { connect } from "amqplib";
 import { BookCreated } from "./gen/example/books/v1/books_postbox.js";
 
 /*
- * Only an example keeps to itself and leaves nothing behind. Without any of this, the exchange is that of the topic,
- * example.books.v1, and it is there to stay, as are the queues.
+ * Only an example needs a topology of its own and removes it afterwards. By default, the exchange is named after the
+ * topic, example.books.v1, and exchanges and queues are permanent.
  */
 
-/** An exchange of this run's own, so that two of them do not meet. */
+/** Routes to an exchange of this process, so that concurrent runs do not receive each other's messages. */
 export function route({ topic, type }: { readonly topic: string; readonly type: string }) {
   return { exchange: `${topic}.${process.pid}`, routingKey: type.slice(type.lastIndexOf(".") + 1) };
 }

@@ -26,7 +26,7 @@ const book = {
   createdAt: timestampFromDate(new Date("2026-01-31T12:00:00Z")),
 };
 const booksPublisher = createBooksPublisher(publisher);
-// What no queue takes is not published: this waits for the consumer's.
+// Publishing an unroutable message fails, so this retries until the consumer's queue is bound.
 await until(() =>
   booksPublisher
     .bookCreated(book)

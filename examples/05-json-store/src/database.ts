@@ -3,10 +3,10 @@ import { dirname, resolve } from "node:path";
 import { PostboxError, type Runtime, StoreRows, storeOverRows } from "postbox/store";
 import { JsonTransaction } from "./json-transaction.js";
 
-/** How long a transaction may go on after its signal was aborted. */
+/** How long a transaction may continue after its signal is aborted. */
 const graceMs = 500;
 
-/** Everything that the file holds: what the store keeps, and the user's own values. */
+/** The content of the file: the rows of the store, and the user's own values. */
 export interface State {
   readonly rows: StoreRows;
   readonly documents: Map<string, unknown>;
@@ -14,7 +14,10 @@ export interface State {
 
 const databases = new Map<string, JsonDatabase>();
 
-/** The database on this file: stores of one process that name the same file share it, and so take turns. The first one gives the clock. */
+/**
+ * Returns the database of this file. Stores in one process that name the same file share it, so that their transactions
+ * run one at a time. The first call sets the clock.
+ */
 export function openDatabase(file: string, runtime: Runtime): JsonDatabase {
   const path = resolve(file);
   const database = databases.get(path) ?? new JsonDatabase(path, runtime);
@@ -23,16 +26,16 @@ export function openDatabase(file: string, runtime: Runtime): JsonDatabase {
 }
 
 /**
- * One file, and one transaction at a time. A transaction works on a copy of the last commit, and its own commit writes all of it. Readers
- * see the last commit and wait for nobody.
+ * One file, one transaction at a time. A transaction works on a copy of the last commit, and its commit writes the
+ * whole file. Readers see the last commit and never wait.
  */
 export class JsonDatabase {
   readonly file: string;
-  /** What the store does outside of a user's transaction. */
+  /** The store's operations outside a user's transaction. */
   readonly verbs;
   readonly #runtime: Runtime;
   #committed: State | undefined;
-  /** What the file holds; empty if there is none. */
+  /** The text of the file at the last commit; empty if there is no file. */
   #text = "";
   /** Resolves when the last transaction in the queue has ended. */
   #lastTurn: Promise<void> = Promise.resolve();
@@ -43,7 +46,7 @@ export class JsonDatabase {
     this.#runtime = runtime;
     this.verbs = storeOverRows({
       runtime,
-      // The next transaction begins, and draws its positions, when this one has committed.
+      // A transaction begins, and draws its positions, only after the previous one has ended.
       inCommitOrder: true,
       read: async (look) => look((await this.committed()).rows),
       change: (work, signal) => this.change(work, signal),
@@ -51,18 +54,19 @@ export class JsonDatabase {
     });
   }
 
-  /** The last commit, which must not be changed. */
+  /** The state of the last commit. Callers must not change it. */
   async committed(): Promise<State> {
     this.#committed ??= await this.#load();
     return this.#committed;
   }
 
-  /** The rows as the open transaction `tx` sees them. */
+  /** The rows as the open transaction `tx` sees them. Throws `not-a-transaction` if `tx` is not the open one. */
   rowsOf(tx: unknown): StoreRows {
     if (this.#open !== undefined && this.#open.tx === tx) return this.#open.draft.rows;
     throw new PostboxError(
       "not-a-transaction",
-      `this is no open transaction of ${this.file}; pass the one that store.transaction() gave to your function, before that function ends`,
+      `this is not an open transaction of ${this.file}; pass the one that store.transaction() gave to your function, ` +
+        "before that function ends",
     );
   }
 
@@ -71,7 +75,10 @@ export class JsonDatabase {
     return this.transact((tx) => work(this.rowsOf(tx)), signal);
   }
 
-  /** Waits for its turn, and commits what `work` has made of the draft when it resolves. If `work` rejects, nothing has changed. */
+  /**
+   * Runs `work` after all earlier transactions have ended. If `work` resolves, its draft is committed. If it rejects,
+   * nothing changes.
+   */
   async transact<R>(work: (tx: JsonTransaction) => Promise<R> | R, signal?: AbortSignal): Promise<R> {
     const endTurn = await this.#takeTurn(signal);
     try {
@@ -89,7 +96,7 @@ export class JsonDatabase {
     }
   }
 
-  /** From here on, a handle that the user has kept can do nothing more. */
+  /** A handle that the user keeps after this throws on every use. */
   #end(): void {
     this.#open?.tx.end();
     this.#open = undefined;
@@ -104,7 +111,7 @@ export class JsonDatabase {
     try {
       await unlessAborted(before, signal, 0);
     } catch (error) {
-      // This caller has given up. Those behind it still wait for those before it.
+      // This caller gives up its place. Later transactions still wait for the earlier ones.
       before.then(endTurn);
       throw error;
     }
@@ -131,14 +138,14 @@ export class JsonDatabase {
     return { rows: new StoreRows({ runtime: this.#runtime }, rows), documents: new Map(documents) };
   }
 
-  /** Readers see what the file says. A transaction that has changed nothing writes nothing. */
+  /** Writes the draft to the file, then shows it to readers. A transaction without changes writes nothing. */
   async #commit(draft: State): Promise<void> {
     const text = JSON.stringify({ ...draft, documents: [...draft.documents] });
     if (text === this.#text) return;
     try {
       await replaceFile(this.file, text);
     } catch (error) {
-      // The rename may have happened: the next transaction reads the file again.
+      // The outcome of the rename is unknown, so the next transaction reads the file again.
       this.#committed = undefined;
       throw unavailable(`cannot write ${this.file}`, error);
     }
@@ -147,7 +154,9 @@ export class JsonDatabase {
   }
 }
 
-/** A crash leaves the file of before or the file of after: each step is durable before the next one begins. */
+/**
+ * Replaces the file. Each step is durable before the next one begins, so a crash leaves either the old or the new file.
+ */
 async function replaceFile(file: string, text: string): Promise<void> {
   const temporary = `${file}.tmp`;
   await mkdir(dirname(file), { recursive: true });
@@ -176,7 +185,10 @@ export function isUnavailable(error: unknown): boolean {
   return error instanceof PostboxError && error.code === "store-unavailable";
 }
 
-/** What is awaited; or rejects with the signal's reason, if that takes longer than `forMs` after the signal is aborted. */
+/**
+ * Settles like `awaited`. If that takes longer than `forMs` after the signal is aborted, it rejects with the signal's
+ * reason.
+ */
 function unlessAborted<R>(awaited: Promise<R>, signal: AbortSignal | undefined, forMs: number): Promise<R> {
   if (signal === undefined) return awaited;
   return new Promise((resolve, reject) => {

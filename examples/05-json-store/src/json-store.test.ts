@@ -27,7 +27,7 @@ async function harness(): Promise<StoreHarness<JsonTransaction>> {
   const runtime = runtimeWith({ now: () => Date.now() + aheadMs });
   const database = openDatabase(file, runtime);
   const store = jsonStore({ file });
-  // Some facts count on a second box, of a consumer that has run.
+  // Some tests of the suite need a second box that belongs to a consumer which has run.
   await store.box("inbox/other").release("nobody");
   const names = (tx: Pick<JsonTransaction, "get">) => (tx.get("effects") ?? []) as readonly string[];
   return {

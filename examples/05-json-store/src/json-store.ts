@@ -3,15 +3,17 @@ import { isUnavailable, openDatabase } from "./database.js";
 import type { JsonTransaction } from "./json-transaction.js";
 
 export interface JsonStoreOptions {
-  /** Where everything is stored. The first commit creates the file and its folder. No other process may use it. */
+  /**
+   * Path of the file that stores everything. The first commit creates it and its folder. No other process may use it.
+   */
   readonly file: string;
-  /** Where the clock of the file comes from. Defaults to the system's. */
+  /** The clock of the file. Defaults to the system clock. */
   readonly runtime?: Partial<Runtime>;
 }
 
 /**
- * A store on one JSON file. Transactions take turns, and each commit writes the whole file: for demonstrations and small tools, not for
- * production.
+ * A store in one JSON file. Transactions run one at a time, and each commit writes the whole file. It is meant for
+ * demonstrations and small tools, not for production.
  */
 export function jsonStore(options: JsonStoreOptions): Store<JsonTransaction> {
   const isPath = { expected: "a path", test: (value: unknown) => typeof value === "string" && value !== "" };
@@ -26,7 +28,7 @@ export function jsonStore(options: JsonStoreOptions): Store<JsonTransaction> {
       undefined,
     ),
     ...database.verbs,
-    // Transactions take turns and never conflict, and a file asks for no password.
+    // Transactions run one at a time and never conflict, and a file needs no authentication.
     isConflict: () => false,
     isUnavailable,
     isRefused: () => false,
@@ -35,7 +37,7 @@ export function jsonStore(options: JsonStoreOptions): Store<JsonTransaction> {
     cancel: async (tx, box, type, scheduleKey) => database.rowsOf(tx).cancel(box, type, scheduleKey),
     tick: async (tx, schedule, claim) => database.rowsOf(tx).tick(schedule, claim),
 
-    // One transaction at a time: no other can remember the same message meanwhile.
+    // Transactions run one at a time, so no concurrent one can remember the same message.
     inbox: {
       remember: async (tx, arrival, remembering) => database.rowsOf(tx).remember(arrival, remembering),
       keep: (arrivals, remembering, signal) => database.change((rows) => rows.keep(arrivals, remembering), signal),

@@ -1,8 +1,8 @@
 import { PostboxError } from "postbox/store";
 
-/** A transaction of a JSON store: your own values, each under a name, committed together with the messages that you publish. */
+/** A transaction of a JSON store. It commits your own named values together with the messages that you publish. */
 export class JsonTransaction {
-  /** The file of its store. */
+  /** Path of the store's file. */
   readonly file: string;
   readonly #documents: Map<string, unknown>;
   #ended = false;
@@ -12,20 +12,20 @@ export class JsonTransaction {
     this.#documents = documents;
   }
 
-  /** A copy of the value of this name; undefined if there is none. */
+  /** Returns a copy of the value with this name, or undefined if there is none. */
   get(name: string): unknown {
     this.#requireOpen();
     return structuredClone(this.#documents.get(name));
   }
 
-  /** Keeps what JSON makes of the value; undefined removes it. */
+  /** Stores the value as JSON represents it; undefined removes it. */
   set(name: string, value: unknown): void {
     this.#requireOpen();
     if (value === undefined) this.#documents.delete(name);
     else this.#documents.set(name, JSON.parse(JSON.stringify(value)));
   }
 
-  /** Called by the database: from here on the handle can do nothing more. */
+  /** Called by the database: every later use of the handle throws. */
   end(): void {
     this.#ended = true;
   }

@@ -17,7 +17,7 @@ const OrderPlaced = defineEvent({
   key: (order) => order.orderId,
 });
 
-// One commit writes the order and its event: a crash leaves both or neither.
+// One commit writes the order and its event, so a crash leaves both or neither.
 const outbox = createOutbox(store, { source: "/orders" });
 await store.transaction(async (tx) => {
   tx.set("order-1", { total: 30 });
@@ -33,7 +33,7 @@ const failing = store.transaction(async (tx) => {
 await assert.rejects(failing, /no stock/);
 console.log("rolled back: order-2 and its event");
 
-// The inbox remembers the message in the transaction in which the handler writes the bill.
+// The inbox remembers the message in the same transaction in which the handler writes the bill.
 const broker = memoryBroker();
 const router = createRouter("billing")
   .use(transaction(store))
@@ -49,7 +49,7 @@ const billed = () => store.transaction(async (tx) => tx.get("bill for order-1"))
 while ((await billed()) === undefined) await new Promise((resolve) => setTimeout(resolve, 20));
 await Promise.all([relay.stop(), router.stop()]);
 
-// What another process finds when it opens the file.
+// What another process reads from the file.
 const { documents }: { readonly documents: readonly (readonly [name: string, value: unknown])[] } = JSON.parse(
   await readFile(file, "utf8"),
 );

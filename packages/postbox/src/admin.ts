@@ -21,7 +21,7 @@ export interface MessageFilter {
   readonly createdFrom?: Date;
   /** Appended before this moment. */
   readonly createdBefore?: Date;
-  /** At least this many failed tries. */
+  /** At least this many failed attempts. */
   readonly minAttempts?: number;
   /** Its last error contains this text, case-sensitive. */
   readonly error?: string;
@@ -44,7 +44,7 @@ export interface ListOptions extends MessageFilter, BoxOption {
   readonly after?: string | undefined;
 }
 
-/** One failed try. */
+/** One failed attempt. */
 export interface Failure {
   readonly attempt: number;
   readonly at: Date;
@@ -64,7 +64,7 @@ export interface StoredMessage {
   readonly key?: string;
   /** The size of its data. */
   readonly bytes: number;
-  /** Failed tries; for a message that is done, all tries. */
+  /** Failed attempts; for a message that is done, all attempts. */
   readonly attempts: number;
   readonly lastError?: string;
   readonly createdAt: Date;
@@ -84,7 +84,7 @@ export interface StoredMessageDetails extends StoredMessage {
    * read. It is never sent, and can be discarded. Absent for a valid message.
    */
   readonly unreadable?: string;
-  /** The last 20 failed tries, oldest first. */
+  /** The last 20 failed attempts, oldest first. */
   readonly failures: readonly Failure[];
 }
 

@@ -47,7 +47,7 @@ export function constant(ms: number): Backoff {
 }
 
 /**
- * The delay for something that has waited for `waitedMs`, if its tries are not counted: the one that doubling delays
+ * The delay for something that has waited for `waitedMs`, if its attempts are not counted: the one that doubling delays
  * would have reached by then.
  */
 export function delayAfter(backoff: Backoff, waitedMs: number, random: () => number): number {

@@ -55,9 +55,9 @@ describe("an event over a message", () => {
   });
 
   it.each([
-    ["no", "no field of it"],
-    ["$typeName", "no field of it"],
-    ["constructor", "no field of it"],
+    ["no", "not one of its fields"],
+    ["$typeName", "not one of its fields"],
+    ["constructor", "not one of its fields"],
     ["part", "a message"],
     ["strings", "repeated"],
     ["labels", "a map"],
@@ -78,7 +78,7 @@ describe("an event over a message", () => {
     "is not defined over what is no message",
     (message) => {
       expect(() => defineProtobufEvent({ type: "a.B", message: message as never })).toThrow(
-        "[event-invalid] defineProtobufEvent: 'message' of a.B is no descriptor of a message; give what " +
+        "[event-invalid] defineProtobufEvent: 'message' of a.B is not a message descriptor; pass what " +
           "protoc-gen-es generates",
       );
     },
@@ -147,7 +147,7 @@ describe("an event with upcasters", () => {
       // @ts-expect-error: an int64 is a bigint
       upcast: [upcastFrom(Before, () => ({ totalCents: 5 }))],
     });
-    // Lists, maps, bytes and messages inside of messages, as a constant.
+    // Lists, maps, bytes and nested messages, as a constant.
     const parts = {
       parts: [{ parts: [{ name: "p", weight: 1n }] }],
       choice: { case: "chosenInt64", value: 0n },
@@ -187,7 +187,7 @@ describe("an event with upcasters", () => {
     await router.stop();
     expect(broker.parked("b")[0]?.reason).toMatchObject({
       code: "upcast-failed",
-      message: expect.stringContaining("data.totalCnts: is no field of fixtures.shop.v1.OrderPlacedEvent"),
+      message: expect.stringContaining("data.totalCnts: is not a field of fixtures.shop.v1.OrderPlacedEvent"),
     });
   });
 });

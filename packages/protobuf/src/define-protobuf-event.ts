@@ -14,7 +14,7 @@ import { keyProblem } from "./key-field.js";
 import { messageIssues } from "./message-issues.js";
 import { protobufCodecs } from "./protobuf-codecs.js";
 
-/** An event whose data is a message: published from what `create` takes, handled as what it returns. */
+/** An event whose data is a protobuf message. Publishers take what `create` takes; handlers receive what it returns. */
 export type ProtobufEvent<
   Type extends string,
   Desc extends DescMessage,
@@ -22,8 +22,8 @@ export type ProtobufEvent<
 > = EventDefinition<Type, MessageInitShape<Desc>, MessageShape<Desc>, Older>;
 
 /**
- * The fields of a message that can be its key, as far as types tell: a fraction and an enum are numbers too, and
- * refused when it runs.
+ * The fields that can be the key, as far as types can express it. Fractions and enums are numbers too; they are refused
+ * when the event is defined.
  */
 type KeyField<Shape> = {
   [K in Exclude<keyof Shape & string, "$typeName">]: Shape[K] extends string | number | bigint | undefined ? K : never;
@@ -31,20 +31,20 @@ type KeyField<Shape> = {
 
 export interface ProtobufEventOptions<Type extends string, Desc extends DescMessage, Older extends string = never>
   extends Pick<EventOptions<Type, StandardSchema>, "topic" | "version" | "dataschema" | "jsonSchema" | "docs"> {
-  /** The name on the wire, for example `example.books.v1.BookCreated`. */
+  /** The type name on the wire, for example `example.books.v1.BookCreated`. */
   readonly type: Type;
-  /** The message's descriptor, as protoc-gen-es makes it: `BookCreatedEventSchema`. */
+  /** The message descriptor from protoc-gen-es, such as `BookCreatedEventSchema`. */
   readonly message: Desc;
   /**
-   * The field whose value is the key: a string or an integer. Where it is not set there is no key; a field that cannot
-   * tell (implicit presence) and is empty is refused with the message. Defaults to none.
+   * The field whose value is the key: a string or an integer. If the field is not set, the message has no key. With
+   * implicit presence, unset and empty look the same, so a message whose key is empty is refused. Defaults to none.
    */
   readonly key?: KeyField<MessageShape<Desc>>;
-  /** As that of `defineEvent`: from older types, of messages or of anything else. Defaults to none. */
+  /** Like `upcast` of `defineEvent`. The older types may have protobuf or any other data. Defaults to none. */
   readonly upcast?: readonly Upcaster<Older, MessageInitShape<Desc>>[];
 }
 
-/** Every option, by name. */
+/** All option names. */
 const known = {
   type: true,
   message: true,
@@ -58,9 +58,9 @@ const known = {
 } as const satisfies Record<keyof ProtobufEventOptions<string, DescMessage>, true>;
 
 /**
- * Defines an event over a protobuf message. This is what the generator writes; it needs nothing of the publishers,
- * outboxes and routers that it is given to. Its content type is `application/protobuf`; `application/json`, given with
- * a message, is the JSON mapping of protobuf, and a handler reads both.
+ * Defines an event whose data is a protobuf message, as generated code does. The definition does not depend on the
+ * publishers, outboxes and routers that use it. Its content type is `application/protobuf`. Set `application/json` on a
+ * message to encode it with protobuf's JSON mapping; handlers read both.
  */
 export function defineProtobufEvent<
   const Type extends string,
@@ -72,7 +72,7 @@ export function defineProtobufEvent<
   if (message?.kind !== "message") {
     throw new ConfigError(
       "event-invalid",
-      `defineProtobufEvent: 'message' of ${type} is no descriptor of a message; give what protoc-gen-es generates, ` +
+      `defineProtobufEvent: 'message' of ${type} is not a message descriptor; pass what protoc-gen-es generates, ` +
         "such as BookCreatedEventSchema",
     );
   }
@@ -80,8 +80,8 @@ export function defineProtobufEvent<
     ...others,
     type,
     docs: { "x-protobuf-message": message.typeName, ...docs },
-    // The codecs carry every message, and the schema takes what upcasters return, which types that are still open
-    // cannot show.
+    // The codecs carry every message and the schema accepts what upcasters return. Types that are still generic cannot
+    // express this.
     schema: schemaOf(message) as never,
     upcast: upcast as never,
     codecs: protobufCodecs(message),
@@ -89,7 +89,7 @@ export function defineProtobufEvent<
   }) as unknown as ProtobufEvent<Type, Desc, Older>;
 }
 
-/** `defineEvent` checks the rest, but it would speak of options that are none here. */
+/** `defineEvent` would list options that do not exist here. */
 function checkNames(options: unknown): void {
   if (typeof options !== "object" || options === null) {
     throw new ConfigError("option-invalid", `defineProtobufEvent: options must be an object; got ${options}`);
@@ -103,7 +103,7 @@ function checkNames(options: unknown): void {
   }
 }
 
-/** As a Standard Schema: makes a message of an initializer, and says what of it the message cannot hold. */
+/** A Standard Schema that makes a message from an initializer and reports what the message cannot hold. */
 function schemaOf<Desc extends DescMessage>(message: Desc): StandardSchema<MessageInitShape<Desc>, MessageShape<Desc>> {
   return {
     "~standard": {
@@ -126,7 +126,7 @@ function keyReader(
   name: string,
 ): (data: MessageShape<DescMessage>) => string | undefined {
   const field = Object.hasOwn(message.field, name) ? message.field[name] : undefined;
-  const problem = field === undefined ? "no field of it" : keyProblem(field);
+  const problem = field === undefined ? "not one of its fields" : keyProblem(field);
   if (field === undefined || problem !== undefined) {
     throw new ConfigError(
       "event-invalid",

@@ -49,7 +49,7 @@ describe("the code for a file", () => {
     expect(lost).toEqual(["o1"]);
   });
 
-  it("is listed in a catalog, which publishes by type and says which message it is, and what its comment says", async () => {
+  it("is listed in a catalog with its message and its comment, and published by type", async () => {
     const catalog = defineCatalog([orders, Wide]);
     expect(catalog.events).toEqual([OrderEventLost, OrderPlaced, OrderTaken, Wide]);
     const sender = recordingSender();

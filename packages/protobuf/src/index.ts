@@ -1,7 +1,7 @@
-// For generated code, and for those who define such an event by hand.
+// For generated code and for events that are defined by hand.
 export { defineProtobufEvent, type ProtobufEvent, type ProtobufEventOptions } from "./define-protobuf-event.js";
 export type { EventService } from "./event-service.js";
 export { onEvent } from "./on-event.js";
-// For those who read or write the data of such events elsewhere.
+// For code that reads or writes the data of such events elsewhere.
 export { protobufCodecs } from "./protobuf-codecs.js";
 export type { PublishEvent } from "./publish-event.js";

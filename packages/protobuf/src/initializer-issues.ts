@@ -5,9 +5,9 @@ import { checkDepth, gatherIssues, type Issue, type Path, type Tell } from "./is
 import { checkKeys, chosenOf } from "./member-issues.js";
 
 /**
- * What `create` would drop without a word: keys that are no fields, unknown cases of a oneof, and whatever is neither a
- * message of the right type nor a plain object, such as bytes or a Date, of which it makes a message in which nothing
- * is set. For it, undefined and null are fields that are not set.
+ * Reports what `create` would drop silently: keys that are not fields, unknown cases of a oneof, and values that are
+ * neither a message of the right type nor a plain object, such as bytes or a Date. From those it would make an empty
+ * message. To `create`, undefined and null are fields that are not set.
  */
 export function initializerIssues(desc: DescMessage, value: unknown): Issue[] {
   return gatherIssues((tell) => check(desc, value, [], 1, tell));
@@ -52,13 +52,16 @@ function checkField(field: DescField, given: unknown, path: Path, depth: number,
   }
 }
 
-/** One value: of the field itself, or one of its list or its map. What `create` takes as it is shows in the message. */
+/**
+ * Checks one value: of the field itself, or an item of its list or map. `messageIssues` checks what `create` copies
+ * unchanged.
+ */
 function checkSingle(field: DescField, given: unknown, path: Path, depth: number, tell: Tell): void {
   const { message, scalar } = unwrapped(field) ?? field;
   if (message !== undefined && !isJson(field)) {
     check(message, given, path, depth + 1, tell);
   } else if (scalar === ScalarType.BYTES && Array.isArray(given)) {
-    // Whatever is in it, bytes would be made of it: 44 of 300, and 0 of text.
+    // `create` would convert any array to bytes: 300 becomes 44, and text becomes 0.
     tell(path, "must be a Uint8Array");
   }
 }

@@ -1,5 +1,6 @@
 /**
- * An object of names and values: also of another realm, or without a prototype; nothing that has a class, and no array.
+ * Whether it is an object of names and values, even from another realm or without a prototype. Instances of classes and
+ * arrays are not.
  */
 export function isPlain(value: unknown): value is Readonly<Record<string, unknown>> {
   if (typeof value !== "object" || value === null) return false;

@@ -1,4 +1,4 @@
-/** What is wrong with the value of a message, and where it is. */
+/** What is wrong with a value, and where. */
 export interface Issue {
   readonly path: Path;
   readonly message: string;
@@ -7,12 +7,12 @@ export interface Issue {
 export type Path = readonly (string | number)[];
 export type Tell = (path: Path, message: string) => void;
 
-/** How deep messages may be inside of messages, the outermost among them: readers go no further. */
+/** How deep messages may be nested, counting the outermost. Readers stop there. */
 const maxDepth = 100;
 
 /**
- * Where messages are deeper than readers go, or inside of themselves. Ends the search: what contains itself twice never
- * ends.
+ * Thrown if messages are nested deeper than readers go, or contain themselves. It ends the search, which would
+ * otherwise never end.
  */
 class TooDeep extends Error {
   constructor(readonly path: Path) {
@@ -20,12 +20,12 @@ class TooDeep extends Error {
   }
 }
 
-/** Throws, to the end of `gatherIssues`, where readers would give up. */
+/** Throws, up to `gatherIssues`, at the depth at which readers stop. */
 export function checkDepth(path: Path, depth: number): void {
   if (depth > maxDepth) throw new TooDeep(path);
 }
 
-/** All that `search` tells. */
+/** Returns every issue that `search` reports. */
 export function gatherIssues(search: (tell: Tell) => void): Issue[] {
   const issues: Issue[] = [];
   try {

@@ -18,7 +18,7 @@ it.each<[string, unknown, string, string]>([
   ["bytes", { a: Uint8Array.of(1) }, ".a", noJson],
   ["an object of a class", { a: new (class Order {})() }, ".a", noJson],
   ["what is deep inside", { a: [1, { b: [new Date()] }] }, ".a[1].b[0]", noJson],
-  // biome-ignore lint/suspicious/noSparseArray: this is what it is about
+  // biome-ignore lint/suspicious/noSparseArray: this test is about sparse arrays.
   ["a list with a hole", { a: [1, , 2] }, ".a[1]", noJson],
   ["half a character", { a: ["\ud800"] }, ".a[0]", "has half of a surrogate pair"],
   ["half a character for a key", { a: { "\ud800": 1 } }, ".a.\ud800", "its key has half of a surrogate pair"],
@@ -53,7 +53,8 @@ it("a Struct may be as deep as readers go", async () => {
     levels === 0 ? end : levels % 2 ? { a: deep(levels - 1, end) } : [deep(levels - 1, end)];
   const circle: unknown[] = [];
   circle.push(circle, circle);
-  // What contains is one message, and each value in it another: 1 + 2 × 49, and inside of a part 2 + 2 × 49.
+  // Depth on the wire: 1 + 2 × 49, and inside a part 2 + 2 × 49, because a container is one message and each of its
+  // values another.
   const fit: MessageInitShape<typeof WideEventSchema>[] = [
     { details: { a: deep(48) } },
     { part: { details: { a: deep(48) } } },
@@ -89,9 +90,9 @@ it("a Value is refused without a kind, which is what JSON cannot write", async (
   await expect(Wide.validate(listed)).rejects.toThrow(`data.someValue.listValue.values[0]: ${why}`);
   const inside = (value: object) => ({ someValue: { kind: { case: "structValue", value } } });
   await expect(Wide.validate(inside({ fields: { a: {} } }))).rejects.toThrow(`.structValue.fields.a: ${why}`);
-  // There a Struct is a message.
+  // Inside a Value, a Struct is a message.
   await expect(Wide.validate(inside({ a: 1 }))).rejects.toThrow(
-    "data.someValue.structValue.a: is no field of google.protobuf.Struct",
+    "data.someValue.structValue.a: is not a field of google.protobuf.Struct",
   );
   const fields = { a: { kind: { case: "numberValue", value: 1 } } };
   expect(await Wide.validate(inside({ fields }))).toMatchObject(inside({ fields }));

@@ -4,8 +4,8 @@ import { checkDepth, type Path, type Tell } from "./issues.js";
 import { scalarProblem } from "./scalar-problem.js";
 
 /**
- * Tells what of the value of a Struct is no JSON: of a Date, a bigint or undefined the encoder would make null, or
- * nothing. On the wire each value is a message, and so is what it contains.
+ * Reports parts of a Struct's value that are not JSON. The encoder would turn a Date, a bigint or undefined into null,
+ * or drop it. On the wire, each value is a message, and so is its content.
  */
 export function checkJsonObject(value: unknown, path: Path, depth: number, tell: Tell): void {
   if (!isPlain(value)) {
@@ -33,7 +33,7 @@ function checkJson(value: unknown, path: Path, depth: number, tell: Tell): void 
     if (problem !== undefined) tell(path, problem);
   } else if (Array.isArray(value)) {
     checkDepth(path, depth + 1);
-    // Also what is missing between others.
+    // `entries` also visits the holes of a sparse array.
     for (const [at, item] of value.entries()) checkJson(item, [...path, at], depth + 2, tell);
   } else if (isPlain(value)) {
     checkObject(value, path, depth + 1, tell);

@@ -1,6 +1,6 @@
 import { type DescField, ScalarType } from "@bufbuild/protobuf";
 
-/** Integers, and text. A fraction is no name for anything, and bytes need not be text. */
+/** Integers and strings. Fractions cannot name anything, and bytes need not be text. */
 const keyTypes: ReadonlySet<ScalarType> = new Set([
   ScalarType.STRING,
   ScalarType.INT32,
@@ -15,7 +15,7 @@ const keyTypes: ReadonlySet<ScalarType> = new Set([
   ScalarType.SFIXED64,
 ]);
 
-/** What a field is that cannot be the key; undefined where it can. */
+/** What kind of field this is if it cannot be the key; undefined if it can. */
 export function keyProblem(field: DescField): string | undefined {
   if (field.fieldKind === "list") return "repeated";
   if (field.fieldKind === "enum") return "an enum";

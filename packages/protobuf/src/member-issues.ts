@@ -3,11 +3,12 @@ import { isPlain } from "./is-plain.js";
 import type { Path, Tell } from "./issues.js";
 
 /**
- * Tells of keys that are no fields, of which nothing would be published: misspelt ones, and cases of a oneof beside it.
+ * Reports keys that would not be published: those that are not fields, such as misspelt ones, and cases of a oneof that
+ * are set beside it.
  */
 export function checkKeys(desc: DescMessage, values: object, path: Path, tell: Tell): void {
   for (const [key, value] of Object.entries(values)) {
-    // Nothing is lost, and whoever spreads an object takes a key out of it like this.
+    // Nothing would be lost: spreading an object and setting a key to undefined is the usual way to remove it.
     if (value === undefined) continue;
     const field = Object.hasOwn(desc.field, key) ? desc.field[key] : undefined;
     if (field?.oneof !== undefined) {
@@ -15,15 +16,12 @@ export function checkKeys(desc: DescMessage, values: object, path: Path, tell: T
       tell([...path, key], `is a case of the oneof '${localName}': write ${localName}: { case: "${key}", value }`);
     } else if (field === undefined && !desc.oneofs.some(({ localName }) => localName === key)) {
       const meant = desc.fields.find(({ name }) => name === key)?.localName;
-      tell([...path, key], `is no field of ${desc.typeName}${meant === undefined ? "" : `; here it is '${meant}'`}`);
+      tell([...path, key], `is not a field of ${desc.typeName}${meant === undefined ? "" : `; here it is '${meant}'`}`);
     }
   }
 }
 
-/**
- * What a oneof has chosen; undefined where nothing is. Tells of what would be no choice at all, though something is
- * given.
- */
+/** The chosen case of a oneof; undefined if there is none. Reports values that choose no case. */
 export function chosenOf(
   oneof: DescOneof,
   given: unknown,

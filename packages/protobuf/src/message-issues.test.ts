@@ -10,7 +10,7 @@ import { OrderEventLost, OrderPlaced } from "../fixtures/gen/fixtures/shop/v1/or
 import { type Part, PartSchema, WideEventSchema } from "../fixtures/gen/fixtures/wide/v1/wide_pb.js";
 import { Wide } from "../fixtures/gen/fixtures/wide/v1/wide_postbox.js";
 
-/** Whether a codec could carry it or not: nobody gets to ask one. */
+/** Expects a refusal before any codec is used, whether or not a codec could carry the data. */
 async function expectRefused(data: unknown, path: string, why: string): Promise<void> {
   const publisher = createPublisher(recordingSender(), { source: "/test" });
   for (const contentType of ["application/protobuf", "application/json"]) {
@@ -70,9 +70,9 @@ it.each<[string, unknown, string, string]>([
   ["a key that is another's", { coloursByNumber: { "01": 1 } }, "data.coloursByNumber.01", "its key must be a whole"],
   ["a key that is empty", { partsByNumber: { "": {} } }, "data.partsByNumber.", "its key must be a bigint"],
   ["a Map for a map", { labels: new Map([["a", "b"]]) }, "data.labels", "must be an object"],
-  ["a misspelt field", { aStrin: "x" }, "data.aStrin", "is no field of fixtures.wide.v1.WideEvent"],
-  ["one deep inside", { parts: [{ parts: [{ nam: "x" }] }] }, "data.parts[0].parts[0].nam", "is no field of"],
-  ["one in a map", { partsByNumber: { 1: { nam: "x" } } }, "data.partsByNumber.1.nam", "is no field of"],
+  ["a misspelt field", { aStrin: "x" }, "data.aStrin", "is not a field of fixtures.wide.v1.WideEvent"],
+  ["one deep inside", { parts: [{ parts: [{ nam: "x" }] }] }, "data.parts[0].parts[0].nam", "is not a field of"],
+  ["one in a map", { partsByNumber: { 1: { nam: "x" } } }, "data.partsByNumber.1.nam", "is not a field of"],
   ["an unknown case", { choice: { case: "no", value: 1 } }, "data.choice.case", "must be one of chosenString, "],
   ["no case at all", { choice: "chosenString" }, "data.choice", "must be an object of case and value"],
   ["a case as a field", { chosenString: "x" }, "data.chosenString", "is a case of the oneof 'choice': write choice: {"],
@@ -88,19 +88,19 @@ it.each<[string, unknown, string, string]>([
     "an object inside of a message",
     { ...create(WideEventSchema), part: { name: "x" } },
     "data.part",
-    "is no message, but inside of one; make it with create, of fixtures.wide.v1.Part",
+    "is not a message, although inside of one; make it with create, of fixtures.wide.v1.Part",
   ],
   [
     "a misspelt field in a message",
     { ...create(WideEventSchema), aStrin: "x" },
     "data.aStrin",
-    "is no field of fixtures",
+    "is not a field of fixtures",
   ],
   [
     "one in a message deep inside",
     create(WideEventSchema, { parts: [{ ...create(PartSchema), nam: "x" } as Part] }),
     "data.parts[0].nam",
-    "is no field of fixtures.wide.v1.Part",
+    "is not a field of fixtures.wide.v1.Part",
   ],
   [
     "a case as a field of a message",
@@ -114,7 +114,7 @@ it.each<[string, unknown, string, string]>([
     "data.choice.case",
     "must be one of chosenString, chosenInt64, ",
   ],
-  ["a field by a name that all objects have", { constructor: "x" }, "data.constructor", "is no field of"],
+  ["a field by a name that all objects have", { constructor: "x" }, "data.constructor", "is not a field of"],
   ["no object", "x", "data", "must be an object with the fields of fixtures.wide.v1.WideEvent"],
   ["nothing", undefined, "data", "must be an object"],
   ["another message", create(PartSchema), "data", "is a fixtures.wide.v1.Part, not a fixtures.wide.v1.WideEvent"],
@@ -147,7 +147,7 @@ it.each<[string, unknown, string, string]>([
     "the name of a field in the .proto",
     { a_string: "x" },
     "data.a_string",
-    "is no field of fixtures.wide.v1.WideEvent; h",
+    "is not a field of fixtures.wide.v1.WideEvent; h",
   ],
   ["the value of another wrapper", { wrappedNumber: 5 }, "data.wrappedNumber", "must be a bigint"],
   ["a key that begins as one", { coloursByNumber: { "1x": 1 } }, "data.coloursByNumber.1x", "its key must be a whole"],
@@ -177,24 +177,44 @@ it.each<[string, object, string, string]>([
   ["undefined for a list", { strings: undefined }, "data.strings", "must be an array"],
   ["undefined for a map", { labels: undefined }, "data.labels", "must be an object"],
   ["undefined in a list", { strings: [undefined] }, "data.strings[0]", "must be a string"],
-  ["undefined in a list of messages", { parts: [undefined] }, "data.parts[0]", "is no message, but inside of one"],
+  [
+    "undefined in a list of messages",
+    { parts: [undefined] },
+    "data.parts[0]",
+    "is not a message, although inside of one",
+  ],
   ["undefined in a map", { labels: { a: undefined } }, "data.labels.a", "must be a string"],
   ["undefined in a map of messages", { partsByNumber: { 1: undefined } }, "data.partsByNumber.1", "is no message, but"],
   ["undefined for a oneof", { choice: undefined }, "data.choice", "must be an object of case and value"],
   ["null for a oneof", { choice: null }, "data.choice", "must be an object of case and value"],
   ["text for a oneof", { choice: "x" }, "data.choice", "must be an object of case and value"],
   ["no text in a oneof", { choice: { case: "chosenString" } }, "data.chosenString", "must be a string"],
-  ["no message in a oneof", { choice: { case: "chosenPart" } }, "data.chosenPart", "is no message, but inside of one"],
+  [
+    "no message in a oneof",
+    { choice: { case: "chosenPart" } },
+    "data.chosenPart",
+    "is not a message, although inside of one",
+  ],
   ["null for optional text", { maybeString: null }, "data.maybeString", "must be a string"],
   ["null for a wrapped text", { wrapped: null }, "data.wrapped", "must be a string"],
   [
     "a Date for a Timestamp",
     { at: new Date() },
     "data.at",
-    "is no message, but inside of one; make it with timestampFromDate;",
+    "is not a message, although inside of one; make it with timestampFromDate;",
   ],
-  ["null for a message", { at: null }, "data.at", "is no message, but inside of one; make it with create, of google."],
-  ["text for a message", { at: "x" }, "data.at", "is no message, but inside of one; make it with create, of google."],
+  [
+    "null for a message",
+    { at: null },
+    "data.at",
+    "is not a message, although inside of one; make it with create, of google.",
+  ],
+  [
+    "text for a message",
+    { at: "x" },
+    "data.at",
+    "is not a message, although inside of one; make it with create, of google.",
+  ],
   ["null for a map", { labels: null }, "data.labels", "must be an object"],
   ["a Map for a map", { labels: new Map([["a", "b"]]) }, "data.labels", "must be an object"],
 ])("a message that was made by spreading another is refused with %s", (_, changed, path, why) =>
@@ -209,7 +229,7 @@ it("is no key, and no word, what is undefined in a message", async () => {
     code: "data-invalid",
     path: "data.orderId",
   });
-  // Here the message can tell.
+  // This message can tell unset from empty.
   await publisher.publish(OrderEventLost, { ...create(OrderEventLostSchema), orderId: undefined } as never);
   await publisher.publish(AccountOpened, {
     ...create(AccountOpenedEventSchema, { number: 1 }),
@@ -227,7 +247,7 @@ it("takes undefined and null for what is not set, where a message is made", asyn
   for (const choice of [null, undefined, {}, { case: undefined }, { case: null }]) {
     expect(await Wide.validate({ ...given, ...others, choice })).toEqual(create(WideEventSchema));
   }
-  // In a message, too, a key without a value is nothing that could be lost.
+  // In a message as well, a key with the value undefined loses nothing.
   await Wide.validate({ ...create(WideEventSchema), removed: undefined });
   expect(await Wide.validate({ ...create(WideEventSchema), choice: { case: null } })).toBeDefined();
 });

@@ -8,10 +8,12 @@ import { checkKeys, chosenOf } from "./member-issues.js";
 import { enumProblem, keyTextProblem, scalarProblem, textualProblem } from "./scalar-problem.js";
 
 /**
- * What the encoder would refuse, or worse, turn into something else: text for a number, half of a surrogate pair,
- * undefined for text, an enum's value that a closed enum does not have. Types forbid most of it; this is for callers
- * without them, and for those who build a message from another by spreading it, which may have what `create` never
- * sees. Values are judged as the encoder gets them: reflection would show zero in the place of undefined.
+ * Reports what the encoder would refuse or change silently: text for a number, half of a surrogate pair, undefined for
+ * text, a value that a closed enum does not have.
+ *
+ * Types forbid most of it. This check is for untyped callers, and for messages that were made by spreading another
+ * message, which `create` never sees. It reads values as the encoder does, because reflection would return zero for
+ * undefined.
  */
 export function messageIssues(desc: DescMessage, message: Message): Issue[] {
   return gatherIssues((tell) => check(desc, message, [], 1, tell));
@@ -21,7 +23,7 @@ function check(desc: DescMessage, message: unknown, path: Path, depth: number, t
   checkDepth(path, depth);
   const { $typeName, $unknown, ...values } = (message ?? {}) as Message & Readonly<Record<string, unknown>>;
   if ($typeName !== desc.typeName) {
-    const what = $typeName === undefined ? "no message, but inside of one" : `a ${$typeName}`;
+    const what = $typeName === undefined ? "not a message, although inside of one" : `a ${$typeName}`;
     tell(path, `is ${what}; make it with ${makerOf(desc, message) ?? `create, of ${desc.typeName}`}`);
     return;
   }
@@ -41,7 +43,7 @@ function check(desc: DescMessage, message: unknown, path: Path, depth: number, t
 function checkField(field: DescField, value: unknown, path: Path, depth: number, tell: Tell): void {
   if (field.fieldKind === "list") {
     if (!Array.isArray(value)) tell(path, "must be an array");
-    // Also what is missing between others.
+    // `entries` also visits the holes of a sparse array.
     else for (const [at, item] of value.entries()) checkSingle(field, item, [...path, at], depth, tell);
   } else if (field.fieldKind === "map") {
     if (!isPlain(value)) tell(path, "must be an object");
@@ -64,7 +66,7 @@ function checkEntry(
   checkSingle(field, value, path, depth, tell);
 }
 
-/** One value: of the field itself, or one of its list or its map. */
+/** Checks one value: of the field itself, or an item of its list or map. */
 function checkSingle(field: DescField, value: unknown, path: Path, depth: number, tell: Tell): void {
   const inner = unwrapped(field);
   if (inner !== undefined) {

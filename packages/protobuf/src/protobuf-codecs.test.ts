@@ -45,7 +45,7 @@ const full: MessageInitShape<typeof WideEventSchema> = {
   anything: anyPack(PartSchema, create(PartSchema, { name: "any" })),
 };
 
-/** Publishes to a router in this process: what its handler got, and the message that carried it. */
+/** Publishes to a router in this process. Returns what its handler received and the message that carried it. */
 async function travelled(data: MessageInitShape<typeof WideEventSchema>, options?: MessageOptions) {
   const broker = memoryBroker();
   const log = telemetryLog();
@@ -157,7 +157,7 @@ describe("the data of an event", () => {
     const refusal = publisher.publish(AccountOpened, { owner: "o" });
     await expect(refusal).rejects.toMatchObject({ code: "data-invalid", path: "data" });
     await expect(refusal).rejects.toThrow(
-      /fixtures\.proto2\.v1\.AccountOpenedEvent: cannot encode .*number.* required field not set; give it what the \.proto/,
+      /AccountOpenedEvent: cannot encode .*number.* required field not set; give it what the \.proto/,
     );
     await publisher.publish(AccountOpened, { owner: "o", number: 1 });
     expect((await AccountOpened.validate({})).currency).toBe("EUR");
@@ -229,7 +229,7 @@ describe("an event that was JSON before", () => {
   const schema = z.object({ orderId: z.string(), totalCents: z.string() });
   const Before = defineEvent({ type: OrderPlaced.type, schema, key: ({ orderId }) => orderId });
 
-  /** What the handler of one gets of what is published as the other. */
+  /** What the handler of one event receives if the other is published. */
   async function handled(publish: (to: Publisher) => Promise<unknown>, register: (router: Router) => unknown) {
     const broker = memoryBroker();
     const log = telemetryLog();

@@ -14,9 +14,9 @@ import { type Codec, PostboxError } from "postbox";
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /**
- * The codecs of one message type: binary as `application/protobuf`, the same under the names that others give it, and
- * the JSON mapping of protobuf for JSON. What a reader does not know is kept in binary and ignored in JSON, so that a
- * newer writer stops nobody. Data that the message cannot hold are `data-invalid`.
+ * The codecs of one message type: `application/protobuf`, the same binary form under its other common names, and
+ * protobuf's JSON mapping for JSON. Unknown fields are preserved in binary and ignored in JSON, so older readers accept
+ * newer writers. Data that the message cannot hold is refused with `data-invalid`.
  */
 export function protobufCodecs<Desc extends DescMessage>(message: Desc): readonly Codec<MessageShape<Desc>>[] {
   const binary = (contentType: string): Codec<MessageShape<Desc>> => ({
@@ -27,26 +27,29 @@ export function protobufCodecs<Desc extends DescMessage>(message: Desc): readonl
         () => toBinary(message, data),
         () => "give it what the .proto says",
       ),
-    // A copy, so that fields of bytes are the handler's own and no window into the message, or into a pool of buffers.
+    // Copies the bytes, so that the handler owns its bytes fields. Otherwise they would be views of the message or of a
+    // buffer pool.
     decode: (bytes) => fromBinary(message, new Uint8Array(bytes)),
   });
   let known: Registry | undefined;
-  /** For `Any` and for extensions, which JSON writes by name: of all files that this message's file imports. */
+  /**
+   * The types for `Any` and for extensions, which JSON writes by name. It holds the message's file and all its imports.
+   */
   const registry = (): Registry => {
     known ??= createRegistry(...withImports(message.file));
     return known;
   };
   return [
     binary("application/protobuf"),
-    // As others write it.
+    // Names that other libraries use.
     binary("application/proto"),
     binary("application/x-protobuf"),
     binary("application/vnd.google.protobuf"),
     {
       contentType: "application/json",
       encode(data) {
-        // Fields without presence also where they are zero or empty: who reads JSON without the .proto may require
-        // them.
+        // Writes fields without presence even if they are zero or empty, since a JSON reader without the .proto may
+        // require them.
         const asked = askedOf(registry());
         const options = { registry: asked.registry, alwaysEmitImplicit: true };
         return encoded(
@@ -64,7 +67,7 @@ export function protobufCodecs<Desc extends DescMessage>(message: Desc): readonl
   ];
 }
 
-/** `advice` says what to do where it fails. */
+/** `advice` says what to do if encoding fails. */
 function encoded(message: DescMessage, encode: () => Uint8Array, advice: () => string): Uint8Array {
   try {
     return encode();
@@ -77,7 +80,7 @@ function encoded(message: DescMessage, encode: () => Uint8Array, advice: () => s
   }
 }
 
-/** The same registry, which remembers for what message it was asked in vain: that of an `Any`. */
+/** The same registry, but it records the message type that it does not have: that of an `Any`. */
 function askedOf(registry: Registry): { readonly registry: Registry; readonly missing: string | undefined } {
   let missing: string | undefined;
   const asked: Registry = {

@@ -5,10 +5,10 @@ const unsigned32 = [0, 2 ** 32 - 1] as const;
 const signed64 = [-(2n ** 63n), 2n ** 63n - 1n] as const;
 const unsigned64 = [0n, 2n ** 64n - 1n] as const;
 const halfPair = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
-/** As an integer is written, so that no two texts are the same key. */
+/** The canonical form of an integer, so that no two texts are the same map key. */
 const integer = /^(0|-?[1-9][0-9]*)$/;
 
-/** Why a value is none of this type, in words that follow its path; undefined where it is one. */
+/** Why a value does not have this type, as a text that follows its path; undefined if it has. */
 export function scalarProblem(type: ScalarType, value: unknown): string | undefined {
   switch (type) {
     case ScalarType.STRING:
@@ -42,12 +42,12 @@ export function scalarProblem(type: ScalarType, value: unknown): string | undefi
   }
 }
 
-/** The same of an integer of 64 bits that may be text, as it is with `jstype = JS_STRING` and in a map's keys. */
+/** Like `scalarProblem`, for 64-bit integers that may be strings: with `jstype = JS_STRING` and in map keys. */
 export function textualProblem(type: ScalarType, value: unknown): string | undefined {
   return scalarProblem(type, typeof value === "string" && integer.test(value) ? BigInt(value) : value);
 }
 
-/** The same of an enum. */
+/** Like `scalarProblem`, for an enum. */
 export function enumProblem({ open, values }: DescEnum, value: unknown): string | undefined {
   if (open) return scalarProblem(ScalarType.INT32, value);
   return values.some(({ number }) => number === value)
@@ -55,7 +55,7 @@ export function enumProblem({ open, values }: DescEnum, value: unknown): string 
     : `must be one of ${values.map(({ name }) => name).join(", ")}`;
 }
 
-/** The same of a map's key, which is text whatever its type is. */
+/** Like `scalarProblem`, for a map key, which is a string in JavaScript whatever its type is. */
 export function keyTextProblem(type: ScalarType, key: string): string | undefined {
   switch (type) {
     case ScalarType.STRING:

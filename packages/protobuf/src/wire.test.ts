@@ -33,7 +33,7 @@ const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n });
 const uint64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
 const text = fc.string({ unit: "binary" });
 const bytes = fc.uint8Array({ maxLength: 40 });
-// Also numbers that the enum has no name for.
+// Includes numbers that the enum has no name for.
 const colour = fc.oneof(
   fc.constantFrom(Colour.RED, Colour.BELOW_ZERO, Colour.UNSPECIFIED),
   int32,
@@ -54,7 +54,7 @@ const chosen = <Case extends string, Value>(name: Case, value: fc.Arbitrary<Valu
   fc.record({ case: fc.constant(name), value });
 const name = fc.oneof({ weight: 9, arbitrary: text }, { weight: 1, arbitrary: fc.constant("__proto__") });
 const finite = fc.double({ noNaN: true, noDefaultInfinity: true });
-/** What a Struct may be. */
+/** Any JSON object that a Struct can hold. */
 const jsonObject = (fraction: (value: number) => number): fc.Arbitrary<JsonObject> =>
   fc.letrec<{ object: JsonObject; value: JsonValue }>((tie) => ({
     object: fc.dictionary(name, tie("value"), { maxKeys: 3 }),
@@ -68,13 +68,13 @@ const jsonObject = (fraction: (value: number) => number): fc.Arbitrary<JsonObjec
       tie("object"),
     ),
   })).object;
-/** From the year 1 to 9999, which is all that JSON can write. */
+/** From the year 1 to 9999, the range of the JSON mapping. */
 const moment = fc.record({
   seconds: fc.bigInt({ min: -62_135_596_800n, max: 253_402_300_799n }),
   nanos: fc.integer({ min: 0, max: 999_999_999 }),
 });
 
-/** Any message that there can be. `fraction` adapts what has one. */
+/** Any message. `fraction` restricts floating-point numbers. */
 const wideWith = (fraction: (value: number) => number): fc.Arbitrary<Given> =>
   fc.record(
     {
@@ -132,7 +132,7 @@ const wideWith = (fraction: (value: number) => number): fc.Arbitrary<Given> =>
     { requiredKeys: [] },
   );
 
-/** JSON writes -0 as 0: all that it loses. */
+/** JSON writes -0 as 0, its only loss. */
 const wideIn: Readonly<Record<string, fc.Arbitrary<Given>>> = {
   "application/protobuf": wideWith((value) => value),
   "application/json": wideWith((value) => value || (Number.isNaN(value) ? value : 0)),
@@ -140,7 +140,7 @@ const wideIn: Readonly<Record<string, fc.Arbitrary<Given>>> = {
 const contentTypes = Object.keys(wideIn);
 const bytesOf = (data: WideEvent) => Buffer.from(toBinary(WideEventSchema, data));
 
-/** What arrives is what was published, in every field and in every byte. */
+/** Expects the published message, in every field and every byte. */
 async function expectSame(given: Given, message: Message): Promise<void> {
   const codec = Wide.codecs.find(({ contentType }) => contentType === message.datacontenttype);
   const arrived = (await Wide.validate(codec?.decode(message.data))) as WideEvent;
@@ -151,7 +151,7 @@ async function expectSame(given: Given, message: Message): Promise<void> {
 
 const amqpOptions = { exchange: Wide.topic, unprefixed: false, maxMessageBytes: 1_000_000 };
 
-/** AMQP and HTTP differ in the prefix of headers, and the SDK knows only HTTP. */
+/** AMQP and HTTP differ in the prefix of headers, and the SDK supports HTTP only. */
 function toHttp(message: Message): HttpMessage {
   const { content, properties } = toAmqp(message, "binary");
   const headers = Object.entries(properties.headers).map(([name, value]) => [
@@ -165,7 +165,7 @@ function toHttp(message: Message): HttpMessage {
 function fromHttp({ headers: { "content-type": contentType, ...headers }, body }: HttpMessage): Message {
   const named = Object.entries(headers).map(([name, value]) => [name.replace("ce-", "cloudEvents:"), value]);
   const properties = { contentType, headers: Object.fromEntries(named) };
-  // Nothing at all where the message is no bytes.
+  // Undefined if the message has no bytes.
   return fromAmqp({ content: Buffer.from((body ?? "") as string | Uint8Array), properties }, amqpOptions);
 }
 
@@ -262,10 +262,10 @@ describe.each(contentTypes)("any message, as %s", (contentType) => {
         await connection.close();
       });
       router.start(rabbitmqReceiver({ url, queue: name, route, telemetry: log.telemetry }));
-      // Its queue is there, and bound.
+      // The event is sent when the queue exists and is bound.
       await log.until("transport.connected");
       const publisher = createWidePublisher(createPublisher(sender, { source: "/test" }));
-      /** Whether all of these have come to an end, good or bad: a message that is parked would never be acked. */
+      /** Whether all of these were acknowledged or parked; a parked message would never be acknowledged. */
       const allEnded = (ids: readonly string[]) => {
         const open = new Set(ids);
         return (event: TelemetryEvent) => {
@@ -273,7 +273,7 @@ describe.each(contentTypes)("any message, as %s", (contentType) => {
           return open.size === 0;
         };
       };
-      // All runs over the same connections and the same queue, which makes one of them a matter of milliseconds.
+      // All runs share connections and a queue, so one run takes milliseconds.
       await fc.assert(
         fc.asyncProperty(fc.array(wide, { minLength: 1, maxLength: 10 }), async (given) => {
           const published = await Promise.all(given.map((each) => publisher.wide(each, { contentType })));

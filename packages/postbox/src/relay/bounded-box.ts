@@ -4,8 +4,9 @@ import { withTimeout } from "../internal/with-timeout.js";
 import type { Box } from "../store.js";
 
 /**
- * The same box, but no call takes longer than `limitMs`: a connection that was cut without a word would otherwise stop a
- * relay for ever, and its stopping too. A call that was given up may still have happened; every verb bears a repetition.
+ * The same box, but every call times out after `limitMs`. Otherwise a connection that was cut silently would block a
+ * relay, and its stop, for ever. The store may still carry out a call that timed out, so every verb can safely be
+ * repeated.
  */
 export function boundedBox(box: Box, limitMs: number, runtime: Runtime): Box {
   const bounded = <R>(verb: string, call: (signal: AbortSignal) => Promise<R>): Promise<R> => {

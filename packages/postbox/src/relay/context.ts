@@ -24,25 +24,25 @@ export interface DrainLoopOptions {
   readonly isPermanent?: (error: Error) => boolean;
   /** Whether anything is ever scheduled in this box. */
   readonly scheduled: boolean;
-  /** Defaults to keeping everything. */
+  /** Defaults to removing nothing. */
   readonly retention?: RetentionOptions;
-  /** Listens to these. Defaults to looking only. */
+  /** Wakes the drain loop. Defaults to polling only. */
   readonly notifier?: Notifier;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
 }
 
-/** What the parts of a drain loop have in common. Each names what it needs of it. */
+/** What all parts of a drain loop share. Each part declares which of it it needs. */
 export interface DrainContext
   extends Omit<DrainLoopOptions, "box" | "isPermanent" | "scheduled" | "retention" | "notifier"> {
-  /** No call to it takes longer than a lease. */
+  /** Every call to it times out after `leaseMs`. */
   readonly box: Box;
   readonly boxName: string;
   readonly isPermanent: (error: Error) => boolean;
-  /** How long to wait after so many failures of the store in a row. */
+  /** The delay after this many consecutive failures of the store. */
   storeBackoff(failures: number): number;
-  /** Tells of a failure that is tried again after `retryInMs`. */
+  /** Reports a failure. The call is tried again after `retryInMs`. */
   failed(error: unknown, retryInMs: number): void;
-  /** Whether no retry can mend this. */
+  /** Whether retrying can never succeed. */
   isFatal(error: unknown): boolean;
 }

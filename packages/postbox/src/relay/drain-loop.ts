@@ -15,20 +15,20 @@ import { listen } from "./upkeep/listener.js";
 import { keepClean } from "./upkeep/retention.js";
 import { keepSchedule } from "./upkeep/schedule.js";
 
-/** Moves the rows of a box to a target: owns lanes, runs an engine in them, and whatever else a box needs meanwhile. */
+/** Moves the rows of a box to a target: owns lanes, runs an engine on them, and does the upkeep of the box. */
 export interface DrainLoop {
   /**
-   * Until the signal is aborted and everything that was taken is settled. Two at once are two who share. `reached` is called when the
-   * store has answered; what refuses us before that is not tried again.
+   * Runs until the signal is aborted and every row that was taken is settled. Concurrent runs share the lanes.
+   * `reached` is called once the store has answered; until then, refused credentials reject instead of being retried.
    */
   run(target: Target, signal: AbortSignal, reached?: () => void): Promise<void>;
-  /** There may be something new in the box: looks at once. */
+  /** The box may have new rows: reads at once. */
   notified(): void;
-  /** Something waits in the box that is due in `ms`: looks for it then. */
+  /** A waiting row is due in `ms`: reads it then. */
   dueIn(ms: number): void;
 }
 
-/** Retrying does not mend these: somebody has to migrate, or to deploy. */
+/** Retrying does not help with these: an operator has to migrate, or to deploy. */
 export const fatal: ReadonlySet<string> = new Set([
   "schema-missing",
   "schema-outdated",
@@ -59,7 +59,7 @@ export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions)
         running.delete(one.engine);
         stop.abort();
         await Promise.allSettled(parts);
-        // A run that never reached the store has nothing to give back.
+        // A run that never reached the store owns nothing.
         if (one.wasReached()) await leave(context, one);
         await endsSoon(Promise.allSettled(beside), context);
       }
@@ -89,7 +89,7 @@ function contextOf<Tx>(store: Store<Tx>, options: DrainLoopOptions): Context {
     boxName,
     backoff,
     nextOwner: uuidv7Generator(runtime),
-    // A relay that notices late that its store is back is late with everything, however long that was away.
+    // After an outage of the database, however long, a relay must notice soon that the store is back.
     storeBackoff: (failures: number) => Math.min(backoff(failures, runtime.random), leaseMs / 10),
     isPermanent(error: Error): boolean {
       try {
@@ -112,10 +112,11 @@ interface OneRun {
   isFatal(error: unknown): boolean;
 }
 
-/** One run is one relay: two at once are two, which share. */
+/** Each run counts as a relay of its own; concurrent runs share the lanes. */
 function oneRun(context: Context, target: Target, reached: () => void): OneRun {
   let wasReached = false;
-  // A relay that was let in once is let in again when a password was changed everywhere: only at first is it a mistake.
+  // Only before the first answer are refused credentials a mistake. Later, a password may be in rotation, so the relay
+  // retries.
   const isFatal = (error: unknown) =>
     context.isFatal(error) || (!wasReached && PostboxError.from(error).code === "store-refused");
   const owner = context.nextOwner();
@@ -140,7 +141,10 @@ function oneRun(context: Context, target: Target, reached: () => void): OneRun {
   return { owner, ownership, engine, isFatal, wasReached: () => wasReached };
 }
 
-/** Everything that goes on side by side until the signal is aborted. Renewals go on until all that was taken is settled. */
+/**
+ * The concurrent parts of a run, until the signal is aborted. Lease renewals go on until every row that was taken is
+ * settled.
+ */
 function partsOf(context: Context, { ownership, engine, isFatal }: OneRun, signal: AbortSignal): Promise<void>[] {
   const { scheduled } = context;
   const finished = new AbortController();
@@ -155,7 +159,7 @@ function listenTo(context: Context, notifier: Notifier, { engine }: OneRun, sign
   return listen({ ...context, notifier, notified: () => engine.notified() }, signal);
 }
 
-/** A stop does not wait for ever for an archive, whose rows are removed another time, nor for a notifier. */
+/** A stop waits only so long for an archive, whose rows the next purge removes, and for a notifier. */
 async function endsSoon(beside: Promise<unknown>, { runtime, publishTimeoutMs }: Context): Promise<void> {
   const patience = new AbortController();
   const ended = beside.finally(() => patience.abort());
@@ -172,12 +176,12 @@ async function leave(
     telemetry({ name: "relay.released", box: boxName, owner, lanes });
     if (runtime.failpoint) await runtime.failpoint("relay.released");
   } catch (error) {
-    // Others take the lanes when the lease has run out.
+    // Other relays take the lanes when the lease expires.
     failed(error, 0);
   }
 }
 
-/** What a driver throws has no code of ours, and says only what happened. */
+/** An error of the driver has none of our codes and says only what happened. */
 function failureOf<Tx>(store: Store<Tx>, thrown: unknown): PostboxError {
   if (thrown instanceof PostboxError) return thrown;
   if (!store.isUnavailable(thrown)) return PostboxError.from(thrown, "store-failed");

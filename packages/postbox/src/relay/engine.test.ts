@@ -8,7 +8,7 @@ import { runtimeWith } from "../internal/runtime.js";
 import { Engine } from "./engine.js";
 import { targetTo } from "./sending/dispatch.js";
 
-/** An engine that owns every lane of a box in memory, and whatever it settles. */
+/** An engine that owns every lane of a box in memory, and what it settles. */
 async function engineOn(
   sender: Sender,
   messages: readonly Message[],
@@ -85,7 +85,7 @@ async function engineOn(
   return { engine, lanes, lease, lose, settled, stop, log, store };
 }
 
-it("leaves what was on its way in a lost lane to its new owner", async () => {
+it("leaves the messages in flight in a lost lane to its new owner", async () => {
   const [sending, confirm] = [gate(), gate()];
   const sender = recordingSender({
     before() {
@@ -102,7 +102,7 @@ it("leaves what was on its way in a lost lane to its new owner", async () => {
   expect(settled).toEqual([]);
 });
 
-it("does not settle what was waiting for it when its lane was lost", async () => {
+it("does not settle decisions that were queued when their lane was lost", async () => {
   const [settling, maySettle] = [gate(), gate()];
   const sender = recordingSender({ keepsOrder: false });
   const messages = ["1", "2"].map((id) => testMessage(id, { key: "k" }));
@@ -118,7 +118,7 @@ it("does not settle what was waiting for it when its lane was lost", async () =>
   expect(settled).toEqual([["1"]]);
 });
 
-it("does not take a settle from before it lost a lane for that of the row that it has read again", async () => {
+it("does not mistake a settle from before a lane was lost for one of the row that was read again", async () => {
   const [settling, maySettle] = [gate(), gate()];
   const inner = recordingSender({ keepsOrder: false });
   let sends = 0;
@@ -130,7 +130,7 @@ it("does not take a settle from before it lost a lane for that of the row that i
   });
   await settling.opened;
   lose(lanes);
-  // Nobody had taken them: they are its own again, in the same epoch, and the row is still there.
+  // No other relay took the lanes: the engine regains them in the same epoch, and the row is still there.
   engine.gained(lanes);
   await inner.until(1);
   while (sends < 2) await new Promise(setImmediate);
@@ -143,18 +143,18 @@ it("does not take a settle from before it lost a lane for that of the row that i
   expect(store.contents("outbox").wait).toEqual([]);
 });
 
-it("tries again after an outage though the delay ends while it looks at it", async () => {
+it("tries again after an outage even if the delay ends while it is read", async () => {
   const inner = recordingSender();
   let tries = 0;
   const sender = faultySender(inner, () => (++tries === 1 ? "down" : undefined));
-  // Each look at the clock takes longer than the delay between two tries.
+  // Each reading of the clock takes longer than the delay between two attempts.
   let now = 0;
   const { stop } = await engineOn(sender, [testMessage("1")], () => {}, { monotonic: () => (now += 0.6) });
   await inner.until(1);
   await stop();
 });
 
-it("sends what was read while its lease had run out, as soon as that stands again", async () => {
+it("sends rows that were read after the lease expired once the lease is valid again", async () => {
   const sender = recordingSender();
   const { engine, lease, log, stop, store } = await engineOn(sender, [], () => {});
   lease.trusted = false;
@@ -167,7 +167,7 @@ it("sends what was read while its lease had run out, as soon as that stands agai
   await stop();
 });
 
-it("drains a lane: what is on its way is finished, and nothing more of it goes out", async () => {
+it("drains a lane: finishes what is in flight and sends nothing more of it", async () => {
   const [sending, confirm] = [gate(), gate()];
   const sender = recordingSender({
     keepsOrder: false,
@@ -187,7 +187,7 @@ it("drains a lane: what is on its way is finished, and nothing more of it goes o
   expect(store.contents("outbox").pending.map(({ id }) => id)).toEqual(["2", "3"]);
 });
 
-it("goes on when a settle is over whose lanes were lost meanwhile, and are its own again", async () => {
+it("continues after a settle whose lanes were lost and regained meanwhile", async () => {
   const [settling, maySettle] = [gate(), gate()];
   const inner = recordingSender();
   let sends = 0;
@@ -199,7 +199,8 @@ it("goes on when a settle is over whose lanes were lost meanwhile, and are its o
   };
   const { engine, lanes, lose, log, settled, stop, store } = await engineOn(sender, messages, beforeSettle, {}, 1);
   await settling.opened;
-  // Those behind the one that failed go with it: more than may be unsettled, so nothing goes out until that is over.
+  // The rows behind the failed one go to `wait` with it. That is more than may be unsettled, so nothing is sent until
+  // it is stored.
   expect(settled).toEqual([["1", "2", "3"]]);
   lose(lanes);
   await store.transaction((tx) => store.append(tx, "outbox", [testMessage("4")]));
@@ -211,7 +212,7 @@ it("goes on when a settle is over whose lanes were lost meanwhile, and are its o
   await stop();
 });
 
-it("stores a failure after what becomes of earlier ones of its key, in whatever order outcomes come", async () => {
+it("stores a failure after the outcomes of earlier rows of its key, whatever order they are reported in", async () => {
   const mayGoOn = gate();
   const sent = { status: "sent" } as const;
   const failed = { status: "failed", error: new Error("not now") } as const;

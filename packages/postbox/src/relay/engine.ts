@@ -16,7 +16,7 @@ export interface EngineOptions extends DrainContext {
   readonly target: Target;
 }
 
-/** Moves the rows of whatever lanes it is given: reading, sending and settling go on side by side. */
+/** Moves the rows of the lanes that it is given. Reading, sending and settling run concurrently. */
 export class Engine {
   readonly #options: EngineOptions;
   readonly #isTotal: boolean;
@@ -26,7 +26,7 @@ export class Engine {
   readonly #sendLoop: SendLoop;
   readonly #settler: Settler;
   readonly #ordered: OrderedSettling;
-  /** For who drains. */
+  /** Wakes `drain`. */
   readonly #settled: Wake;
   /** Ends reading and sending. */
   readonly #stop = new AbortController();
@@ -109,24 +109,24 @@ export class Engine {
     this.#changed();
   }
 
-  /** The lease stands again: what was read goes on its way. */
+  /** The lease is valid again: sends what was read. */
   resume(): void {
     this.#sendLoop.wake();
   }
 
-  /** There may be something new: looks at once. */
+  /** The box may have new rows: reads at once. */
   notified(): void {
     this.#reader.notified();
   }
 
-  /** Something waits that is due in `ms`: looks for it then. */
+  /** A waiting row is due in `ms`: reads it then. */
   dueIn(ms: number): void {
     this.#reader.dueIn(ms);
   }
 
   /**
-   * Sends nothing more of these lanes, and waits for what is in flight. Answers with those where nothing is any more; the others took
-   * too long, and go on.
+   * Sends nothing more of these lanes, and waits for what is in flight. Returns the lanes that are idle now. The others
+   * took too long, and the engine keeps working on them.
    */
   async drain(lanes: readonly number[]): Promise<readonly number[]> {
     const { runtime, ownership, publishTimeoutMs } = this.#options;
@@ -138,7 +138,7 @@ export class Engine {
     while (!lanes.every((lane) => this.#window.isIdle(lane))) {
       const leftMs = deadline - runtime.monotonic();
       if (leftMs <= 0 || this.#stop.signal.aborted) {
-        // Some may have been lost meanwhile. An order of everything needs all that are left.
+        // Some lanes may have been lost meanwhile. A total order needs all lanes that are left.
         const goesOn = (lane: number) => ownership.epochs.has(lane) && (this.#isTotal || !this.#window.isIdle(lane));
         this.#reader.add(lanes.filter(goesOn));
         return lanes.filter((lane) => !goesOn(lane));
@@ -149,15 +149,15 @@ export class Engine {
   }
 
   /**
-   * Until the signal is aborted; then it reads and sends nothing more, waits for what is in flight, settles that, and resolves. Rejects
-   * for what no retry can mend.
+   * Runs until the signal is aborted. Then it stops reading and sending, waits for what is in flight, settles it, and
+   * resolves. Rejects if retrying can never succeed.
    */
   async run(signal: AbortSignal): Promise<void> {
     const onAbort = () => this.#stop.abort();
     signal.addEventListener("abort", onAbort, { once: true });
     if (signal.aborted) onAbort();
     const { signal: stopped } = this.#stop;
-    // What is in flight has yet to be settled.
+    // The settler outlives the sending, since what is in flight has yet to be settled.
     const finish = new AbortController();
     const sending = this.#sendLoop.run(stopped).then(() => finish.abort());
     try {

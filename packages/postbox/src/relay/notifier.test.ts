@@ -7,7 +7,7 @@ import { z } from "zod";
 
 const Placed = defineEvent({ type: "shop.Placed", schema: z.object({ n: z.number() }) });
 
-/** A relay that runs, has found nothing and sleeps: its time stands still, so nothing but a notification wakes it. */
+/** A relay that has found nothing and sleeps. Its clock stands still, so only a notification can wake it. */
 async function sleepingRelay(store: Store, notifier?: Notifier | false) {
   const log = telemetryLog();
   const runtime = manualRuntime();
@@ -16,13 +16,13 @@ async function sleepingRelay(store: Store, notifier?: Notifier | false) {
   const relay = createRelay(store, sender, { ...given, runtime, telemetry: log.telemetry });
   relay.start();
   while (log.of("relay.drained").length === 0) await runtime.advance(1);
-  // The poll that began with listening is over.
+  // Lets the poll that starts with listening end.
   await runtime.advance(20);
   return { relay, log, runtime, sender };
 }
 
 describe("a notifier", () => {
-  it("wakes the relay of the same process and store without being asked for", async () => {
+  it("wakes the relay of the same process and store by default", async () => {
     const store = memoryStore();
     const { relay, log, sender } = await sleepingRelay(store);
     const outbox = createOutbox(store, { source: "/orders" });
@@ -32,7 +32,7 @@ describe("a notifier", () => {
     await relay.stop();
   });
 
-  it("wakes relays of other stores on the same database that have the same one", async () => {
+  it("wakes relays of other stores on the same database that share it", async () => {
     const database = memoryDatabase();
     const notifier = inProcessNotifier();
     const { relay, log, sender } = await sleepingRelay(memoryStore({ database }), notifier);
@@ -78,7 +78,7 @@ describe("a notifier", () => {
     });
   });
 
-  it("has to be one", () => {
+  it("is validated", () => {
     const store = memoryStore();
     const why = "option 'notifier' must be a Notifier, such as postgresNotifier({ pool }), or false";
     expect(() => createOutbox(store, { source: "/orders", notifier: true as never })).toThrow(why);
@@ -86,8 +86,8 @@ describe("a notifier", () => {
   });
 });
 
-describe("a relay that can hear no notifications", () => {
-  /** A notifier whose listening a test begins and breaks. */
+describe("a relay whose notifier fails", () => {
+  /** A notifier that a test starts and breaks. */
   function breakable() {
     const sessions: { readonly listener: NotificationListener; fail(error: Error): void }[] = [];
     const listen = (_: string, listener: NotificationListener, signal: AbortSignal) =>
@@ -98,7 +98,7 @@ describe("a relay that can hear no notifications", () => {
     return { store: memoryStore(), notifier: { name: "breakable", notify: async () => {}, listen }, sessions };
   }
 
-  it("tells so, listens again after growing pauses, and looks as soon as it hears", async () => {
+  it("reports it, listens again after growing delays, and polls as soon as it listens", async () => {
     const { store, notifier, sessions } = breakable();
     const { relay, log, runtime, sender } = await sleepingRelay(store, notifier);
     for (const pause of [200, 400, 800]) {
@@ -123,7 +123,7 @@ describe("a relay that can hear no notifications", () => {
     await relay.stop();
   });
 
-  it("listens again after a pause where listening ends by itself", async () => {
+  it("listens again after a delay if listening ends by itself", async () => {
     const notifier = { name: "short", notify: async () => {}, listen: async () => {} };
     const { relay, log, runtime } = await sleepingRelay(memoryStore(), notifier);
     const [first] = log.of("relay.listen-failed");
@@ -134,7 +134,7 @@ describe("a relay that can hear no notifications", () => {
     await relay.stop();
   });
 
-  it("gives its lanes back and stops though a notifier goes on listening", async () => {
+  it("gives its lanes back and stops even if a notifier never stops listening", async () => {
     const deaf = { name: "deaf", notify: async () => {}, listen: () => new Promise<void>(() => {}) };
     const { relay, log, runtime } = await sleepingRelay(memoryStore(), deaf);
     const stopped = relay.stop();
@@ -143,7 +143,7 @@ describe("a relay that can hear no notifications", () => {
     await stopped;
   });
 
-  it("stops though it waits to listen again", async () => {
+  it("stops while it waits to listen again", async () => {
     const { store, notifier, sessions } = breakable();
     const { relay, log } = await sleepingRelay(store, notifier);
     sessions[0]?.fail(new Error("cut"));

@@ -10,7 +10,10 @@ import type { DrainLoopOptions } from "./context.js";
 import { createDrainLoop } from "./drain-loop.js";
 import { checkRelayOptions, type RelayOptions, relayRules } from "./relay-options.js";
 
-/** The loop that drains an outbox with these options, which are checked in the name of `owner`, and those that its targets need as well. */
+/**
+ * Checks the options in the name of `owner` and makes the loop that drains an outbox, along with the options that its
+ * target needs too.
+ */
 export function outboxDrainLoop<Tx>(
   owner: string,
   store: Store<Tx>,

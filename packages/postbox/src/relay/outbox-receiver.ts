@@ -6,18 +6,23 @@ import { createSource } from "./sending/source.js";
 
 const { batchSize: _, publishTimeoutMs: __, ...rules } = relayRules;
 
-/** As of a relay, but for what a sender needs. */
+/** The options of a relay, without those that only a sender needs. */
 export type OutboxReceiverOptions = Omit<RelayOptions, "batchSize" | "publishTimeoutMs">;
 
 /**
- * Handles an outbox without a broker: a receiver for `router.run` that hands over every message of the box, whatever its type. What the
- * consumer says is stored for the message's row: `ack` as sent, `park` as rejected. `retry` spends an attempt, waits for the delay that
- * it is given, and parks when `maxAttempts` are spent; `release` stores nothing. The first three resolve when that has committed. If the
- * lane was lost before, they reject with `delivery-revoked`, and another receiver delivers the message again.
+ * Handles an outbox without a broker: a receiver for `router.run` that delivers every message of the box, whatever its
+ * type.
  *
- * One message of a key is handed over at a time, and with `order: "total"` one of all. At most `maxInFlight` are unsettled; a handler
- * may take as long as it likes. Each `receive` shares the lanes with others and with relays on the same box. One of them gets a
- * message, so let a box have one kind of reader.
+ * How the consumer settles a delivery is stored on the message's row: `ack` as sent, `park` as rejected. `retry` spends
+ * an attempt, waits for the given delay, and parks the message once `maxAttempts` are spent. `release` stores nothing.
+ * The first three resolve when that has committed. If the lane was lost before, they reject with `delivery-revoked`,
+ * and another receiver delivers the message again.
+ *
+ * Messages of one key are delivered one at a time; with `order: "total"`, all messages are. At most `maxInFlight`
+ * deliveries are unsettled. A handler may take as long as it likes.
+ *
+ * Each `receive` shares the lanes with other receivers and with relays of the same box, and only one of them gets a
+ * message. So let a box have one kind of reader.
  */
 export function outboxReceiver<S extends Store>(
   store: S,

@@ -9,69 +9,76 @@ import type { Telemetry } from "../telemetry/events.js";
 
 export interface RelayOptions {
   /**
-   * `key`: messages of one key go out in order, all others side by side. `total`: all go out in the order of their
-   * appends, one at a time; one relay works, others stand by, and one that fails holds up everything. `none`: each goes for
-   * itself. The same for all relays of a box; change it when the box is empty. Defaults to `key`.
+   * `key`: messages of one key are sent in order, different keys concurrently. `total`: all messages are sent in the
+   * order of their appends, one at a time; one relay works, the others stand by, and a message that fails holds up all
+   * others. `none`: messages are sent independently. All relays of a box need the same order; change it while the box
+   * is empty. Defaults to `key`.
    */
   readonly order?: Order;
-  /** The longest pause between two looks at the box; shorter while there is work. Defaults to 500. */
+  /** The longest pause between two polls of the box; shorter while there is work. Defaults to 500. */
   readonly pollIntervalMs?: number;
   /**
-   * Wakes the relay when an outbox with the same notifier has appended, such as `postgresNotifier({ pool })`. The relay polls as ever,
-   * since a notification may be lost. `false`: it only polls. Defaults to one that hears the outboxes of this process that work on the
-   * same store object.
+   * Wakes the relay when an outbox with the same notifier has appended, such as `postgresNotifier({ pool })`. The relay
+   * still polls, since a notification may be lost. `false`: it only polls. Defaults to one that hears the outboxes of
+   * this process that work on the same store object.
    */
   readonly notifier?: Notifier | false;
-  /** How many messages at most go to the sender in one call. Defaults to 500. */
+  /** The most messages that the sender gets in one call. Defaults to 500. */
   readonly batchSize?: number;
   /**
-   * How many messages at most are on their way. Up to twice as many more may be sent and not settled yet; after a crash
-   * all of these are sent again. Defaults to 1,000.
+   * The most messages in flight. Up to twice as many more may be sent but not settled yet; after a crash, all of these
+   * are sent again. Defaults to 1,000.
    */
   readonly maxInFlight?: number;
-  /** How many bytes at most are on their way; one larger message still goes alone. Defaults to 16 MiB. */
+  /** The most bytes in flight; a single larger message is still sent, alone. Defaults to 16 MiB. */
   readonly maxInFlightBytes?: number;
-  /** What becomes of a message that was sent: `delete`, or `keep` it in `outbox_done`. Defaults to `delete`. */
+  /** What happens to a message that was sent: `delete` it, or `keep` it in `outbox_done`. Defaults to `delete`. */
   readonly onSent?: "delete" | "keep";
   /**
-   * For how long at least it is kept, with `onSent: "keep"`; then it is removed, by one of the relays at a time. Defaults to
-   * until somebody calls `store.purge`.
+   * How long a sent message is kept at least, with `onSent: "keep"`. Then one of the relays removes it. Defaults to
+   * keeping it until you call `store.purge`.
    */
   readonly retentionMs?: number;
-  /** How often to look for what was kept long enough. Defaults to 600,000. */
+  /** How often to remove messages that have been kept for `retentionMs`. Defaults to 600,000. */
   readonly cleanIntervalMs?: number;
-  /** Gets everything before it is removed: see `PurgeOptions`. Defaults to nothing. */
+  /** Receives everything before it is removed: see `PurgeOptions`. Defaults to nothing. */
   readonly archive?: PurgeOptions["archive"];
   /**
-   * What becomes of a message whose `expirytime` has passed before it is sent: it is parked, dropped, which leaves its id in
-   * the audit, or sent all the same. By this host's clock. Defaults to `park`.
+   * What happens to a message whose `expirytime` passes before it is sent, by this host's clock. `park` sets it aside,
+   * `drop` leaves only its id in the audit, `send` sends it anyway. Defaults to `park`.
    */
   readonly onExpired?: "park" | "drop" | "send";
-  /** Total tries of a message before it is parked. Outages of the broker spend none. Defaults to 10. */
+  /** How many attempts a message has before it is parked. Outages of the broker spend none. Defaults to 10. */
   readonly maxAttempts?: number;
   /**
-   * The delay between tries of a message, and while the broker is away. While the database is, no delay is longer than a tenth of
-   * `leaseMs`. Defaults to `exponential()`.
+   * The delay between attempts, and between connections while the broker is unreachable. While the database is
+   * unreachable, delays are at most a tenth of `leaseMs`. Defaults to `exponential()`.
    */
   readonly backoff?: Backoff;
-  /** Which failures can never succeed, beside those the sender rejects: parked at once. Defaults to none. */
+  /**
+   * Whether a failure can never succeed, besides those that the sender rejects. The message is parked at once. Defaults
+   * to none.
+   */
   readonly isPermanent?: (error: Error) => boolean;
   /**
-   * What a parked message does to its key: `continue` lets the next ones go, `hold` lets them wait until somebody retries or
-   * discards it, or releases the key: see `store.admin`. For `order: "key"`. Defaults to `continue`.
+   * What a parked message does to its key, with `order: "key"`. `continue` sends the next ones. `hold` lets them wait
+   * until an operator retries or discards it, or releases the key: see `store.admin`. Defaults to `continue`.
    */
   readonly onPark?: "continue" | "hold";
-  /** How long lanes stay this relay's without a renewal; after a crash others take over then. Defaults to 15,000. */
+  /**
+   * How long this relay owns its lanes without a renewal; after a crash, other relays take over then. Defaults to
+   * 15,000.
+   */
   readonly leaseMs?: number;
-  /** How long a batch may take to be confirmed; below a third of `leaseMs`. Defaults to 4,000. */
+  /** How long the broker may take to confirm a batch; below a third of `leaseMs`. Defaults to 4,000. */
   readonly publishTimeoutMs?: number;
-  /** Receives its events. Defaults to warnings and errors on the console; `silent` turns that off. */
+  /** Receives the relay's events. Defaults to warnings and errors on the console; `silent` turns that off. */
   readonly telemetry?: Telemetry;
   /** @experimental Time, randomness and failpoints. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
 }
 
-/** What `purge` of a store has beside the options of every store: relays on it take these, too. */
+/** The options of `purge` that only this store has; relays on it take them, too. */
 export type OwnPurgeOptions<S> =
   S extends Pick<Store, "purge"> ? Omit<Parameters<S["purge"]>[0], keyof PurgeOptions> : unknown;
 
@@ -102,7 +109,7 @@ export const relayRules = {
   runtime: object,
 };
 
-/** Checks the options of a relay in the name of `owner`, beyond what each may be by itself. */
+/** Checks what the rules of single options cannot, in the name of `owner`. */
 export function checkRelayOptions(
   owner: string,
   options: RelayOptions,

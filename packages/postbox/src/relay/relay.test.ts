@@ -16,7 +16,7 @@ import { describe, expect, it } from "vitest";
 
 const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, backoff: constant(1) };
 
-/** A store whose box does some things differently. */
+/** A store whose box overrides some of its verbs. */
 function withBox(store: MemoryStore, change: (box: Box) => Partial<Box>): Store {
   const box = store.box("outbox");
   const unchanged: Box = {
@@ -48,7 +48,7 @@ function relayWith(store: Store, sender = recordingSender(), options: RelayOptio
   return { relay: createRelay(store, sender, { ...timing, ...options, telemetry: log.telemetry }), log, sender };
 }
 
-it("says of messages of a silent broker only what holds for a relay that stops, too", async () => {
+it("reports of unconfirmed messages only what also holds for a relay that stops", async () => {
   const store = memoryStore();
   await commit(store, "1");
   const asked = gate();
@@ -74,7 +74,7 @@ it("says of messages of a silent broker only what holds for a relay that stops, 
   expect(next.sender.ids()).toEqual(["1"]);
 });
 
-it("gives its lanes back, and stops, though an archive never answers", async () => {
+it("gives its lanes back and stops even if an archive never answers", async () => {
   const store = memoryStore();
   await commit(store, "1");
   const archiving = gate();
@@ -120,7 +120,7 @@ it.each(["key", "total"] as const)(
   },
 );
 
-it("reads on beyond what is gone, also in lanes in which it found nothing: a database may have to walk over it each time", async () => {
+it("moves the cursor past deleted rows, even in lanes without rows", async () => {
   const store = memoryStore();
   await commit(store, "1", "2", "3");
   const first = relayWith(store);
@@ -142,7 +142,7 @@ it("reads on beyond what is gone, also in lanes in which it found nothing: a dat
   expect(new Set(readAfter[1])).toEqual(new Set([3]));
 });
 
-it("reads what waits behind a hot key about once, and not again with every message that leaves", async () => {
+it("reads rows behind a hot key about once, not again with every message that is sent", async () => {
   const store = memoryStore();
   await commit(store, ...Array.from({ length: 300 }, (_, n) => `${n}`));
   let refuses = true;
@@ -166,7 +166,7 @@ it("reads what waits behind a hot key about once, and not again with every messa
   expect(read).toBeLessThan(1000);
 });
 
-it("starts anew when another server answers: what it knew of the lanes may be of other messages", async () => {
+it("reads all lanes from their start when another server answers", async () => {
   const store = memoryStore();
   let server = "primary";
   const reads: number[] = [];
@@ -191,7 +191,7 @@ it("starts anew when another server answers: what it knew of the lanes may be of
 });
 
 describe("a relay whose store fails", () => {
-  it("settles what it has sent before it sends anything else, however long the store is away", async () => {
+  it("settles what it has sent before it sends more, however long the store is unreachable", async () => {
     const store = memoryStore();
     let failures = 0;
     const broken = withBox(store, (box) => ({
@@ -208,7 +208,7 @@ describe("a relay whose store fails", () => {
     );
   });
 
-  it("goes on when reading, owning or releasing has failed", async () => {
+  it("continues after failures to read, own or release", async () => {
     const store = memoryStore();
     const fails = { own: 2, read: 2, release: 1 };
     const broken = withBox(store, (box) => ({
@@ -229,7 +229,7 @@ describe("a relay whose store fails", () => {
     const { relay, log } = relayWith(withBox(memoryStore(), () => ({ own: () => Promise.reject(error) })));
     await expect(relay.run()).rejects.toBe(error);
     expect(log.of("relay.failed")).toMatchObject([{ error, retryInMs: Number.POSITIVE_INFINITY }]);
-    // Whoever has migrated meanwhile may start it again.
+    // An operator may have migrated meanwhile, so the relay can be started again.
     relay.start();
     await log.until("relay.failed", 2);
     await new Promise(setImmediate);
@@ -243,7 +243,7 @@ describe("a relay whose store fails", () => {
   });
 });
 
-it("asks for fewer bytes after a read that took too long, and for more again when it is quick", async () => {
+it("asks for fewer bytes after a read that timed out, and for more after quick ones", async () => {
   const store = memoryStore();
   await commit(store, "1");
   const asked: (number | undefined)[] = [];
@@ -263,7 +263,7 @@ it("asks for fewer bytes after a read that took too long, and for more again whe
 });
 
 describe("a relay whose store does not answer", () => {
-  it("gives up on the call, tells, goes on when it can, and can be stopped", async () => {
+  it("gives up the call, reports it, continues when the store answers, and can be stopped", async () => {
     const store = memoryStore();
     let reads = 0;
     const mute = withBox(store, (box) => ({
@@ -286,7 +286,7 @@ describe("a relay whose store does not answer", () => {
 });
 
 describe("a relay whose user's code fails", () => {
-  it("takes a message that its sender forgot to report as failed", async () => {
+  it("counts a message that its sender never reported as failed", async () => {
     const store = memoryStore();
     await commit(store, "1");
     const forgetful: Sender = { name: "forgetful", keepsOrder: true, send: () => Promise.resolve() };
@@ -298,7 +298,7 @@ describe("a relay whose user's code fails", () => {
     expect(error.message).toContain("forgetful reported no outcome of this message");
   });
 
-  it("survives an isPermanent and a backoff that throw, and sends the others once", async () => {
+  it("survives an isPermanent and a backoff that throw, and sends the other messages once", async () => {
     const store = memoryStore();
     await store.transaction((tx) => store.append(tx, "outbox", [testMessage("bad"), testMessage("good")]));
     const inner = recordingSender();
@@ -323,7 +323,7 @@ describe("a relay whose user's code fails", () => {
 });
 
 describe("a relay's lease", () => {
-  it("is renewed while it works, and what a renewal shows to be lost is not sent", async () => {
+  it("is renewed while it works; lanes that a renewal shows to be lost are not sent from", async () => {
     const store = memoryStore();
     let renewals = 0;
     const stolen = withBox(store, (box) => ({
@@ -337,14 +337,14 @@ describe("a relay's lease", () => {
     relay.start();
     expect(await log.until("relay.lost")).toMatchObject({ lanes: 64 });
     expect(renewals).toBe(3);
-    // The next renewal shows that they are its own after all.
+    // The next renewal shows that it still owns them.
     await log.until("relay.owned", 2);
     await commit(store, "1");
     await sender.until(1);
     await relay.stop();
   });
 
-  it("that can not be renewed in time is not trusted: nothing is sent on it", async () => {
+  it("that cannot be renewed in time is not trusted: nothing is sent", async () => {
     const store = memoryStore();
     let now = 0;
     const reading = gate();
@@ -374,7 +374,7 @@ describe("a relay's lease", () => {
     await relay.stop();
   });
 
-  it("that a settle finds gone is lost at once", async () => {
+  it("that a settle finds lost is given up at once", async () => {
     const store = memoryStore();
     const stolen = withBox(store, (box) => ({
       settle: async (...args) => {
@@ -390,7 +390,7 @@ describe("a relay's lease", () => {
     expect(log.of("message.sent")).toEqual([]);
   });
 
-  it("is given back on stop, and the batch on its way is finished first", async () => {
+  it("is given back on stop, after the batch in flight is finished", async () => {
     const store = memoryStore();
     const sending = gate();
     const confirm = gate();
@@ -418,13 +418,14 @@ describe("a relay's options", () => {
   it("must leave room for renewals", () => {
     const create = (options: RelayOptions) => () => createRelay(memoryStore(), recordingSender(), options);
     expect(create({ pollIntervalMs: 5_000, leaseMs: 15_000 })).toThrow(
-      "[option-invalid] createRelay: pollIntervalMs (5000) must be below a third of leaseMs (15000); raise leaseMs above 15000",
+      "[option-invalid] createRelay: pollIntervalMs (5000) must be below a third of leaseMs (15000); " +
+        "raise leaseMs above 15000",
     );
     expect(create({ publishTimeoutMs: 10_000 })).toThrow("publishTimeoutMs (10000) must be below a third");
     expect(create({ maxAttempt: 1 } as never)).toThrow("did you mean 'maxAttempts'?");
   });
 
-  it("take what only the store's purge has, checked by its rules, and tell what only that answers", async () => {
+  it("include those of the store's own purge, whose figures are reported", async () => {
     const asked: object[] = [];
     const store = {
       ...memoryStore(),
@@ -448,20 +449,22 @@ describe("a relay's options", () => {
     expect(create({ partitions: false })).toThrow("partitions has no effect without retentionMs; set both");
   });
 
-  it("refuses what is no store or no sender", () => {
+  it("rejects values that are not a store or a sender", () => {
     const create = createRelay as unknown as (...args: unknown[]) => unknown;
     for (const store of [{}, undefined]) {
       expect(() => create(store, recordingSender())).toThrow("[option-invalid] createRelay: give a store, such as");
     }
     for (const sender of [undefined, null, {}, memoryBroker()]) {
-      expect(() => create(memoryStore(), sender)).toThrow("[option-invalid] createRelay(store, sender): give a sender");
+      expect(() => create(memoryStore(), sender)).toThrow(
+        "[option-invalid] createRelay(store, sender): the second argument is no sender",
+      );
     }
     const receiver = outboxReceiver as unknown as (...args: unknown[]) => unknown;
     expect(() => receiver({})).toThrow("[option-invalid] outboxReceiver: give a store, such as");
     expect(() => receiver(memoryStore(), { batchSize: 1 })).toThrow("outboxReceiver: unknown option 'batchSize'");
   });
 
-  it("two runs of one object are two relays, which share", async () => {
+  it("two runs of one object are two relays, which share the lanes", async () => {
     const store = memoryStore();
     const { relay, log, sender } = relayWith(store);
     const controller = new AbortController();
@@ -503,7 +506,7 @@ describe("a relay's options", () => {
 });
 
 describe("a relay", () => {
-  it("looks for a retry when it is due, and not when its next look would be", async () => {
+  it("reads a retry when it is due, not at its next poll", async () => {
     const store = memoryStore();
     let refusals = 1;
     const inner = recordingSender();
@@ -515,7 +518,7 @@ describe("a relay", () => {
     await relay.stop();
   });
 
-  it("sends all that waited behind a failure one after the other, without waiting for its next look", async () => {
+  it("sends all rows that waited behind a failure in turn, without waiting for its next poll", async () => {
     const store = memoryStore();
     let refusals = 1;
     const inner = recordingSender();
@@ -529,7 +532,7 @@ describe("a relay", () => {
     expect(inner.ids()).toEqual(ids);
   });
 
-  it("with a total order, sends a suspect when all before it is stored, and nothing before its own outcome is", async () => {
+  it("with a total order, sends a suspect alone, between stored outcomes", async () => {
     const store = memoryStore();
     await commit(store, "1", "2", "3");
     const box = store.box("outbox");
@@ -563,7 +566,7 @@ describe("a relay", () => {
     expect(happened).toEqual(["sent 1", "stored 1", "sent 2", "stored 2", "sent 3", "stored 3"]);
   });
 
-  it("with a total order, sends nothing behind what is parked before that is stored", async () => {
+  it("with a total order, sends nothing behind a parked message until that is stored", async () => {
     const store = memoryStore();
     const [storing, mayStore] = [gate(), gate()];
     const slow = withBox(store, (box) => ({

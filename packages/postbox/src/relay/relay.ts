@@ -11,15 +11,21 @@ import { runTo } from "./sending/run-to.js";
 /** Drains an outbox to a sender. */
 export interface Relay {
   /**
-   * Sends what is committed until the signal is aborted; then finishes what is on its way, gives its lanes back and closes the sender.
-   * Rejects only for what no retry can mend: a missing or newer schema, wrong options, and, as long as they have never let it in, a
-   * database or broker that refuses its credentials. All else is told to telemetry and tried again.
+   * Sends committed messages until the signal is aborted. Then it finishes what is in flight, gives its lanes back and
+   * closes the sender.
+   *
+   * Rejects only if retrying can never succeed: a missing or newer schema, wrong options, or credentials that the
+   * database or the broker refuses before it has accepted them once. All other failures are reported to telemetry and
+   * retried.
    */
   run(signal?: AbortSignal): Promise<void>;
   /**
-   * `run` in the background. Resolves to true when it has reached both the database and the broker, which it tries for as long as it
-   * takes, and to false if `stop` was called first. Rejects for what no retry can mend. You need not await it: telemetry reports a run
-   * that fails, and `stop` rejects with its error; then it may be started again. Throws `already-started` while it runs.
+   * Runs `run` in the background. Resolves to true once it has reached the database and the broker, however long that
+   * takes, and to false if `stop` was called first. Rejects if retrying can never succeed. Throws `already-started`
+   * while it runs.
+   *
+   * You need not await it. If a run fails, telemetry reports it and `stop` rejects with its error; then the relay can
+   * be started again.
    */
   start(): Promise<boolean>;
   /** Stops what `start` began and waits for it. */
@@ -29,9 +35,10 @@ export interface Relay {
 }
 
 /**
- * Makes a relay. Any number may run against one box: they share its lanes evenly, and when one crashes, the others take
- * its lanes after `leaseMs`. A key's messages are in one lane, so they keep their order. At least once: what was sent but not yet
- * settled when it crashed is sent again, with the same id.
+ * Makes a relay. Any number of relays may drain one box: they share its lanes evenly, and when one crashes, the others
+ * take over its lanes after `leaseMs`. All messages of a key are in one lane, so they keep their order.
+ *
+ * Delivery is at least once: messages that were sent but not settled before a crash are sent again, with the same id.
  */
 export function createRelay<S extends Store>(
   store: S,
@@ -41,7 +48,8 @@ export function createRelay<S extends Store>(
   if (typeof sender?.send !== "function") {
     throw new ConfigError(
       "option-invalid",
-      "createRelay(store, sender): give a sender, such as broker.sender(); to handle from the outbox itself, use outboxReceiver(store)",
+      "createRelay(store, sender): the second argument is no sender; pass one, such as broker.sender(), " +
+        "or use outboxReceiver(store) to handle messages without a broker",
     );
   }
   const { drainLoop, leaseMs, publishTimeoutMs, backoff, runtime, telemetry } = outboxDrainLoop(

@@ -23,7 +23,10 @@ import { z } from "zod";
 const canary = "canary-4f81";
 const leaky = `connect ECONNREFUSED amqp://guest:${canary}@host; password=${canary}, Authorization: Bearer ${canary}`;
 
-/** Fails the first message for now, and the second for ever, with all that a driver may say. */
+/**
+ * Fails the first message with a retry, and the second one permanently, with errors that tell everything a driver may
+ * tell.
+ */
 const leakySender: Sender = {
   name: "leaky",
   keepsOrder: true,
@@ -34,7 +37,7 @@ const leakySender: Sender = {
   },
 };
 
-/** Lets a relay store what the sender says; answers with every line of its log. */
+/** Lets a relay store the sender's errors; returns every line of its log. */
 async function relayLeaks(store: Store): Promise<string> {
   const lines: string[] = [];
   const write = (line: string) => void lines.push(line);
@@ -63,7 +66,7 @@ it("stores and logs no password of a broker", async () => {
   expect(store.contents("outbox").parked.map(({ error }) => error)).toEqual([clean]);
 });
 
-it("stores the beginning of a text that does not end", async () => {
+it("stores the beginning of a very long text", async () => {
   const store = memoryStore();
   const broker = memoryBroker();
   const log = telemetryLog();

@@ -136,7 +136,7 @@ it("forgets what it had read when it loses the lanes", async () => {
   await stop();
 });
 
-it("begins anew when it gets the lanes back: what another has not sent comes first", async () => {
+it("starts over when it regains the lanes: first what the other relay has not sent", async () => {
   const { sender, sending, maySend } = slowSender();
   const { append, gain, lose, stop } = await engineOn(sender);
   await sending.opened;
@@ -149,7 +149,7 @@ it("begins anew when it gets the lanes back: what another has not sent comes fir
   await stop();
 });
 
-it("does not take in what it was reading when it lost the lanes", async () => {
+it("does not accept rows of a read during which it lost the lanes", async () => {
   const [reading, mayRead] = [gate(), gate()];
   const sender = recordingSender();
   const { append, gain, lose, stop } = await engineOn(sender, (box) => ({
@@ -197,7 +197,7 @@ function refusing(sender: Sender, refused: string, times: number): Sender {
   };
 }
 
-it("tries a message that failed again once its failure is stored, and nothing before that", async () => {
+it("retries a failed message once its failure is stored, and sends nothing before that", async () => {
   const { change, asked, settling, maySettle } = slowSettle();
   const sender = recordingSender();
   const { stop } = await engineOn(refusing(sender, "1", 2), change);
@@ -211,7 +211,7 @@ it("tries a message that failed again once its failure is stored, and nothing be
   expect(asked.flat().sort()).toEqual(["1 pending", "1 pending", "1 sent", "2 sent", "3 sent"]);
 });
 
-it("moves nothing aside and reads few rows, however much waits behind a message that fails", async () => {
+it("moves no rows and reads few, however many wait behind a failing message", async () => {
   const sender = recordingSender();
   const read: number[] = [];
   const asked = new Set<string>();
@@ -241,7 +241,7 @@ it("moves nothing aside and reads few rows, however much waits behind a message 
   expect(asked).toEqual(new Set(["pending", "sent"]));
 });
 
-it("goes on behind a discarded message though a transaction is open: its position is no gap that could be filled", async () => {
+it("continues behind a discarded message while a transaction is open", async () => {
   const sender = recordingSender();
   const told: string[] = [];
   const { store, append, stop } = await engineOn(
@@ -273,7 +273,7 @@ it("goes on behind a discarded message though a transaction is open: its positio
   await stop();
 });
 
-it("waits for no writer where rows appear in the order of their positions", async () => {
+it("waits for no writer if the box is in commit order", async () => {
   const sender = recordingSender();
   const told: string[] = [];
   const telemetry: Telemetry = ({ name }) => void told.push(name);
@@ -296,7 +296,7 @@ it("waits for no writer where rows appear in the order of their positions", asyn
   await stop();
 });
 
-it("reads the first of all lanes also where the bytes end a read before each lane had its turn", async () => {
+it("finds the first row even if a read reaches its bytes before every lane was read", async () => {
   const sender = recordingSender();
   const ids = Array.from({ length: 200 }, (_, n) => `m${n}`);
   const { stop } = await engineOn(
@@ -313,7 +313,7 @@ it("reads the first of all lanes also where the bytes end a read before each lan
   await stop();
 });
 
-it("goes on after a drain that waited beside it for the same settle", async () => {
+it("continues after a drain that waited for the same settle", async () => {
   const { change, settling, maySettle } = slowSettle();
   const sender = recordingSender();
   const { drain, gain, lose, stop } = await engineOn(sender, change, 1);

@@ -202,7 +202,7 @@ it("names the same tick of another database differently, as a consumer of both m
 });
 
 describe("what fails", () => {
-  it("after the claim and the append, before COMMIT: neither has happened, and the tick is published later", async () => {
+  it("after the claim and the append, before COMMIT: both roll back, and the tick is published later", async () => {
     const { runtime, log, process, ticks } = world();
     let crashes = 2;
     const failpoint = (name: Failpoint) => {

@@ -20,30 +20,33 @@ import { askSession, type ClientParts, sessionOf } from "./session.js";
 import { markOwn, refuseUnawaited } from "./unawaited.js";
 
 /**
- * What can be told of a handle without asking the database: that its transaction is open; that it may be, so that the database is
- * asked, which costs a round trip; or why it is none.
+ * What a handle shows without a query: its transaction is open, it may be open, or why it is not a transaction. For
+ * "perhaps", the store asks the database, which costs a round trip.
  */
 export type Look = "open" | "perhaps" | Refusal;
 
-/** What is special about a library; `defineTransactions` adds what is the same for all. */
+/** What differs between libraries. `defineTransactions` adds what all of them share. */
 export interface TransactionsDefinition<Tx> {
   readonly name: string;
-  /** What an error advises: "pass the trx of `db.transaction().execute(async (trx) => …)`". */
+  /** The advice in errors, such as "pass the trx of `db.transaction().execute(async (trx) => …)`". */
   readonly rightCall: string;
-  /** How many transactions its pool can have open at once. Defaults to unknown: then no router reports that its pool is too small. */
+  /**
+   * How many transactions the library's pool can have open at once. Defaults to unknown: then no router warns that the
+   * pool is too small.
+   */
   maxTransactions?(): number | undefined;
-  /** Gets whatever a caller has passed, and must not throw. */
+  /** Receives whatever the caller passed, and must not throw. */
   look(tx: unknown): Look;
   /** Runs one statement with `$n` placeholders in the transaction. */
   query(tx: Tx, text: string, params: readonly unknown[]): ReturnType<Executor>;
   /**
-   * The client of `pg` under a transaction, where the library shows it. Then what its function ends itself, or does not await, is noticed
-   * at no cost, and its connection can be closed. Defaults to none.
+   * The `pg` client of a transaction, if the library exposes it. With it, a transaction that its own function ends and
+   * statements that are not awaited are detected without a query, and the connection can be closed. Defaults to none.
    */
   client?(tx: Tx): ClientState | undefined;
-  /** Whether a statement failed since the library itself knows that its transaction has ended. Defaults to never. */
+  /** Whether a statement failed because the library knows that its transaction has ended. Defaults to never. */
   hasEnded?(error: unknown): boolean;
-  /** Opens a transaction in the library's own way: commits when `work` resolves, rolls back when it rejects. */
+  /** Opens a transaction with the library's own call: commits when `work` resolves, rolls back when it rejects. */
   begin<R>(work: (tx: Tx) => Promise<R>, options: BeginOptions): Promise<R>;
 }
 
@@ -58,27 +61,28 @@ const rules = {
   begin: callback,
 };
 
-/** A transaction that was opened here, as long as its work runs. */
+/** A transaction that `begin` opened and whose work still runs. */
 interface Working {
-  /** What runs in it. */
+  /** Its statements in flight. */
   readonly running: Set<Promise<unknown>>;
-  /** Where it runs and when it began, once somebody has asked. */
+  /** Its session and the time at which it began, if they were queried. */
   asked?: Promise<Required<SessionId> | undefined>;
 }
 
 /**
- * The transactions of a library on PostgreSQL, for `postgresStore({ pool, transactions })`. Of any library: what it cannot tell, such
- * as that a transaction has ended or that its COMMIT rolled back, the database is asked for.
+ * Makes a transaction library for `postgresStore({ pool, transactions })` from any library on PostgreSQL. The database
+ * is asked about whatever the library cannot tell, for example that a transaction has ended or that its COMMIT rolled
+ * back.
  */
 export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): TransactionLibrary<Tx, "postgres"> {
   checkOptions("defineTransactions", definition, rules, ["name", "rightCall", "look", "query", "begin"]);
   const { name, rightCall, begin } = definition;
-  /** The database need not be asked about these. */
+  /** Known to be open, so the database need not be asked. */
   const working = new Map<Tx, Working>();
-  /** Those that were opened here and have ended, whatever their connections do now. */
+  /** Opened by `begin` and ended since, even if their connections are in use again. */
   const over = new WeakSet<object>();
 
-  /** Throws unless the handle may be open. Whether the database has to be asked. */
+  /** Throws unless the handle may be open. Returns whether the database has to be asked. */
   const unsure = (tx: Tx): boolean => {
     const found = definition.look(tx);
     if (typeof found === "object") throw notATransaction(found, rightCall);
@@ -109,7 +113,7 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
     return { id: asked };
   }
 
-  /** Throws unless its COMMIT will be that of everything in it. One statement, whatever is to be found out. */
+  /** Throws unless COMMIT would commit everything that `work` did. Always one statement. */
   async function requireWhole(tx: Tx, { asked }: Working): Promise<void> {
     const execute = (text: string, params: readonly unknown[]) => definition.query(tx, text, params);
     const begun = await asked;
@@ -118,7 +122,10 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
     if (now.pid !== begun.pid || now.begunAt !== begun.begunAt) throw transactionEnded();
   }
 
-  /** Whether what failed runs in another transaction by now. False where that cannot be told: the database refuses to answer in one that failed. */
+  /**
+   * Whether the session is in another transaction than the one that `begin` opened. False if the transaction has
+   * failed, since the database then refuses to answer.
+   */
   async function isAnother(tx: Tx, { asked }: Working): Promise<boolean> {
     const begun = await asked;
     if (begun === undefined) return false;
@@ -175,11 +182,11 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
             await requireWhole(tx, own);
             return result;
           } catch (thrown) {
-            // Behind an open cursor, the library's ROLLBACK would wait for ever.
+            // An open cursor would block the library's ROLLBACK for ever.
             if (client !== undefined) await refuseUnawaited(client)?.catch(() => {});
             const hasEnded =
               !isEnded(thrown) && !options.signal?.aborted && (ending?.seen() || (await isAnother(tx, own)));
-            // A library may say only that its transaction is over.
+            // The library may report a lost connection only as a transaction that is over.
             const isLost = client !== undefined && definition.hasEnded?.(thrown) && whyNotOpen(client) === lost;
             const error = hasEnded
               ? transactionEnded(thrown)
@@ -195,16 +202,18 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
             ending?.stop();
             working.delete(tx);
             over.add(tx as object);
-            // What nobody waited for: a library may send it behind its own ROLLBACK, where it would commit by itself.
+            // The library may send statements that were not awaited behind its ROLLBACK, where each would commit by
+            // itself.
             await Promise.allSettled(own.running);
           }
         }, options);
         if (failure === undefined) return result;
       } catch (error) {
-        // A rollback that fails on a broken connection would otherwise hide what broke; and some libraries put theirs in its place.
+        // The first failure wins. A ROLLBACK on a broken connection would otherwise hide it, and some libraries replace
+        // it.
         throw failure === undefined ? error : failure.error;
       }
-      // Rolled back, though the library resolves: Knex does so for a function that throws undefined.
+      // The transaction was rolled back, but the library resolved. Knex does that if the function throws undefined.
       throw (failure as { readonly error: unknown }).error;
     },
   };

@@ -24,7 +24,7 @@ describeOnEach("postgres", ({ url }) => {
 
   describe("on pg", () => {
     const pool = connect();
-    // Not the store's: whoever makes a pool of pg listens to its idle connections.
+    // The test owns the pool, so it has to listen for errors of idle connections.
     pool.on("error", () => {});
     const db = drizzleOrm(pool, { schema: { orders } });
     afterAll(() => pool.end());

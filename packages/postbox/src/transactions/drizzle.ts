@@ -7,25 +7,29 @@ import { beginSafely } from "./safe-postgres-js.js";
 import { requireServed } from "./served-dialect.js";
 import { type ClientParts, closeClient } from "./session.js";
 
-/** What is needed of a Drizzle transaction; those of `drizzle-orm/node-postgres` and `drizzle-orm/postgres-js` have it. */
+/**
+ * The part of a Drizzle transaction that Postbox uses. Transactions of `drizzle-orm/node-postgres` and
+ * `drizzle-orm/postgres-js` have it.
+ */
 export interface DrizzleTransaction {
   execute(query: SQL): PromiseLike<DrizzleResult>;
   rollback(): never;
 }
 
-/** That of `pg`, or that of Postgres.js, which is an array. */
+/** The first is the result of `pg`. Postgres.js returns an array with a `count`. */
 type DrizzleResult =
   | { readonly rows: Record<string, unknown>[]; readonly rowCount: number | null }
   | (readonly Record<string, unknown>[] & { readonly count: number });
 
-/** What is needed of a Drizzle database. */
+/** The part of a Drizzle database that Postbox uses. */
 export interface DrizzleDatabase<Tx extends DrizzleTransaction> {
   transaction<R>(work: (tx: Tx) => Promise<R>, config?: { isolationLevel?: IsolationLevel }): Promise<R>;
 }
 
 /**
- * Which dialect a database has by its type. What Drizzle has for one dialect only tells; what has none of it may be any. Not by its
- * classes, since those of MySQL need the types of `mysql2`, which need not be installed.
+ * The dialect of a database, from the members that Drizzle has for one dialect only. Without such a member, any dialect
+ * is possible. Drizzle's classes would tell as well, but those of MySQL need the types of `mysql2`, an optional
+ * dependency.
  */
 type DialectOf<Db> = Db extends { run: unknown; all: unknown; values: unknown }
   ? "sqlite"
@@ -35,13 +39,15 @@ type DialectOf<Db> = Db extends { run: unknown; all: unknown; values: unknown }
       ? "mysql"
       : Dialect;
 
-/** A database that can be served; of any other, what the compiler says instead. */
+/** The database itself if Postbox has a store for it; otherwise a text that the compiler shows. */
 type Served<Db> =
   "postgres" extends DialectOf<Db>
     ? Db extends AnyDrizzleDatabase
       ? Db
       : AnyDrizzleDatabase
-    : `this database has the dialect ${DialectOf<Db>}, and Postbox has no store for ${DialectOf<Db>} yet: use one on postgres`;
+    : `this database has the dialect ${DialectOf<Db>}, and Postbox has no store for ${DialectOf<Db>} yet: ${Advice}`;
+
+type Advice = "use one on postgres";
 
 // biome-ignore lint/suspicious/noExplicitAny: its transactions may be of any type.
 type AnyDrizzleDatabase = DrizzleDatabase<any>;
@@ -49,8 +55,8 @@ type AnyDrizzleDatabase = DrizzleDatabase<any>;
 type TransactionOf<Db> = Db extends DrizzleDatabase<infer Tx> ? Tx : never;
 
 /**
- * Transactions of Drizzle, today on `pg` or Postgres.js only: the handle is what `db.transaction` hands to its function, also that of a
- * nested one.
+ * Transactions of Drizzle on PostgreSQL, with `pg` or Postgres.js. The handle is the `tx` that `db.transaction` passes
+ * to its function; nested transactions work too.
  *
  * ```ts
  * const store = postgresStore({ pool, transactions: drizzle(db) });
@@ -70,10 +76,11 @@ function transactionsOf<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
     maxTransactions: () => (db as { readonly session?: DrizzleSession<Tx> }).session?.client?.options?.max,
 
     look(tx) {
-      // Only a transaction can be rolled back; `db` itself has the same queries, but each commits on its own.
+      // Only transactions have `rollback`. `db` has the same query methods, but each of its statements commits by
+      // itself.
       const { rollback, execute, session } = (tx ?? {}) as Partial<Record<string, unknown>>;
       if (typeof rollback !== "function" || typeof execute !== "function" || session === undefined) {
-        return { not: "it is none of Drizzle; db runs each statement outside of yours" };
+        return { not: "it is not a transaction of Drizzle, and db runs each statement outside of your transaction" };
       }
       const client = clientOf(tx);
       return client === undefined ? "perhaps" : (whyNotOpen(client) ?? "open");
@@ -82,7 +89,7 @@ function transactionsOf<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
     async query(tx, text, params) {
       const client = clientOf(tx);
       if (client !== undefined) {
-        // Its own call waits before it sends: what was open when looked at may be rolled back by then.
+        // `tx.execute` waits before it sends, and the transaction may be rolled back by then.
         const { rows, rowCount } = await client.query(text, [...params]);
         return { rows, rowCount: rowCount ?? 0 };
       }
@@ -97,9 +104,9 @@ function transactionsOf<Tx extends DrizzleTransaction>(db: DrizzleDatabase<Tx>):
       const config = isolation && { isolationLevel: isolation };
       const session = sessionOnPool<Tx>(db);
       if (session === undefined) return (safeSession<Tx>(db) ?? db).transaction(work, config);
-      // Its own call never gives back a client whose BEGIN fails, as on a connection that was lost while it was idle.
+      // Drizzle's `transaction` leaks a client whose BEGIN fails, for example on a connection that was lost while idle.
       const client = await session.pool.connect();
-      // Nobody listens otherwise: a connection that breaks between two statements would end the process.
+      // Without a listener, a connection that breaks between two statements would end the process.
       client.on("error", ignore);
       connected?.(() => closeClient(client as unknown as ClientParts));
       try {
@@ -116,16 +123,19 @@ interface DrizzlePool {
   connect(): Promise<DrizzleClient & { release(destroy: boolean): void }>;
 }
 
-/** What Drizzle runs statements on. */
+/** What a Drizzle database runs its statements on. */
 interface DrizzleSession<Tx extends DrizzleTransaction> extends DrizzleDatabase<Tx> {
-  /** A pool of `pg`, or Postgres.js: both say in the same place how large they are. */
+  /** A `pg` pool or Postgres.js. Both have their pool size in `options.max`. */
   readonly client?: { readonly options?: { readonly max?: number } };
   readonly dialect?: unknown;
   readonly schema?: unknown;
   readonly options?: unknown;
 }
 
-/** The session of a database on a pool of `pg`, and how to make the same on one of its clients. Undefined for anything else. */
+/**
+ * For a database on a `pg` pool: the pool, and a function that creates the same session on one client. Otherwise
+ * undefined.
+ */
 function sessionOnPool<Tx extends DrizzleTransaction>(db: unknown) {
   const session = (db as { readonly session?: DrizzleSession<Tx> }).session;
   const pool = session?.client as (Partial<DrizzlePool> & { readonly totalCount?: number }) | undefined;
@@ -139,7 +149,7 @@ function sessionOnPool<Tx extends DrizzleTransaction>(db: unknown) {
   };
 }
 
-/** The session of a database on Postgres.js, with transactions that are safe from its faults. Undefined for anything else. */
+/** For a database on Postgres.js: a session whose transactions are protected by `beginSafely`. Otherwise undefined. */
 function safeSession<Tx extends DrizzleTransaction>(db: unknown): DrizzleDatabase<Tx> | undefined {
   const session = (db as { readonly session?: DrizzleSession<Tx> }).session;
   const client = session?.client as Partial<PostgresJsDatabase<PostgresJsTransaction>> | undefined;
@@ -151,7 +161,10 @@ function safeSession<Tx extends DrizzleTransaction>(db: unknown): DrizzleDatabas
   return new Session(safe, session.dialect, session.schema, session.options);
 }
 
-/** Drizzle takes raw text without parameters only, so each `$n` becomes one of its own. For our statements only. */
+/**
+ * Drizzle takes raw SQL without parameters only, so each `$n` becomes a Drizzle parameter. Only for Postbox's own
+ * statements: a `$n` inside a literal would be replaced too.
+ */
 function withParams(text: string, params: readonly unknown[]): SQL {
   const chunks = text
     .split(/(\$\d+)/)
@@ -165,7 +178,9 @@ interface DrizzleClient extends ClientState {
   removeListener(event: "error", listener: () => void): unknown;
 }
 
-/** The `pg` client under a transaction. Drizzle keeps it to itself, so everything here works without it as well. */
+/**
+ * The `pg` client under a transaction. It is not in Drizzle's public types, so everything here also works without it.
+ */
 function clientOf(tx: unknown): DrizzleClient | undefined {
   const client = (tx as { readonly session?: { readonly client?: unknown } }).session?.client;
   return isClient(client) ? (client as DrizzleClient) : undefined;

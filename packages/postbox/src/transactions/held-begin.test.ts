@@ -6,9 +6,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { postgresStore } from "../stores/postgres/postgres-store.js";
 import { pgTransactions } from "./pg.js";
 
-/*
- * BEGIN that is sent together with the first statement of its transaction.
- */
+/* BEGIN that is sent together with the first statement of its transaction. */
 
 describeOnEach("postgres", ({ url }) => {
   const data = postgresTestData({
@@ -20,7 +18,7 @@ describeOnEach("postgres", ({ url }) => {
 
   const startsWithStatement = true;
 
-  /** A pool of one client that has been used before, and how often the server has answered that it is ready since. */
+  /** A pool with one client that is warmed up, and a count of the server's ReadyForQuery messages since then. */
   async function warmStore(pool: pg.Pool) {
     const store = postgresStore({ pool, schema: data.schema });
     await store.transaction((tx) => remember(store, tx, "warm", testMessage("m0")));
@@ -103,7 +101,7 @@ describeOnEach("postgres", ({ url }) => {
         expect(pool).toMatchObject({ totalCount: 1, idleCount: 1 });
       }
       expect(outcomes).toEqual(["no", "no", "division by zero", "bad value", "no", "committed", "committed"]);
-      // What was rolled back is not remembered.
+      // The id was rolled back, so it is not remembered.
       expect(await store.transaction((tx) => remember(store, tx, "thrower", testMessage("m1")))).toBe("new");
     }));
 
@@ -167,7 +165,7 @@ describeOnEach("postgres", ({ url }) => {
 
 type Query = (this: pg.Client, ...given: unknown[]) => unknown;
 
-/** What tracers, and others that wrap `client.query`, do with what it is given. */
+/** What tracers and other wrappers of `client.query` do with their argument. */
 const wrappers: Readonly<Record<string, (query: Query) => Query>> = {
   "answers with a promise": (query) =>
     async function (...given) {
@@ -177,7 +175,7 @@ const wrappers: Readonly<Record<string, (query: Query) => Query>> = {
   "reads what the promise has": (query) =>
     async function (...given) {
       const answer = (await query.apply(this, given)) as { readonly rows?: readonly unknown[] } | undefined;
-      // Undefined where it was given a callback.
+      // Undefined if `query` was given a callback.
       if (answer !== undefined && answer.rows === undefined) throw new Error("this is no result");
       return answer;
     },
@@ -213,7 +211,7 @@ const wrappers: Readonly<Record<string, (query: Query) => Query>> = {
   },
 };
 
-/** A pool of one client whose `query` is wrapped, with classes of its own, as of a copy of `pg` that nobody has used yet. */
+/** A pool with one client whose `query` is wrapped. Its classes are new, as in a copy of `pg` that was never used. */
 function wrappedPool(url: string, wrap: (query: Query) => Query): pg.Pool {
   const { Query: PgQuery } = pg as unknown as { readonly Query: new (...given: unknown[]) => object };
   class Client extends pg.Client {

@@ -3,7 +3,7 @@ import type { Executor } from "../store.js";
 
 type Answer = Awaited<ReturnType<Executor>>;
 
-/** What a `pg` client has beside its types. */
+/** What a `pg` connection has beyond its types. */
 interface ConnectionParts {
   readonly stream: { cork?(): void; uncork?(): void };
   query(text: string): void;
@@ -27,33 +27,48 @@ type Answered = (
 ) => void;
 type QueryClass = new (config: { text: string }, values: undefined, callback: Answered) => PgQuery;
 
-/** BEGIN in the queue of a client, and not yet sent: one round trip and one write to the socket carry it and the first statement. */
+/**
+ * A BEGIN that is queued on a client but not sent yet. It shares one socket write and one round trip with the first
+ * statement.
+ */
 export interface HeldBegin {
-  /** `held`: nothing was sent yet. `sent`: no answer has come. `over`: its client tells whether the transaction is open. */
+  /**
+   * `held`: nothing was sent. `sent`: sent, not answered. `over`: answered; ask the client whether the transaction is
+   * open.
+   */
   readonly state: "held" | "sent" | "over";
-  /** Whether what was sent has failed: the client may not know yet in which state that leaves the transaction. */
+  /** Whether what was sent has failed. The client's transaction status may lag behind at that moment. */
   readonly failed: boolean;
-  /** Sends BEGIN and this statement together, and resolves to the statement's answer. Only while it is held. */
+  /**
+   * Sends BEGIN and this statement together, and resolves to the statement's result. Call it only while `state` is
+   * "held".
+   */
   sendWith(text: string, params: readonly unknown[]): Promise<Answer>;
   /** Sends BEGIN alone, if it is still held. */
   sendAlone(): void;
-  /** Resolves when what was sent is answered; rejects if that was BEGIN alone, and it failed. Nothing where there is nothing to wait for. */
+  /**
+   * Resolves when what was sent is answered. Rejects if only BEGIN was sent and it failed. Undefined if there is
+   * nothing to wait for.
+   */
   opened(): Promise<void> | undefined;
 }
 
 interface Holdable extends HeldBegin {
-  /** Whether the client took it as `pg` does. A tracer that wraps `client.query` may answer something else, or lock what it was given. */
+  /**
+   * Whether the client queued it unchanged. A tracer that wraps `client.query` may return something else or freeze its
+   * argument.
+   */
   readonly isTaken: boolean;
 }
 
 type HoldableClass = new (client: ClientBase, begin: string) => Holdable;
 
-/** Of each copy of `pg` that is loaded; `never` once its clients turned out to be wrapped. */
+/** One class for each loaded copy of `pg`; `never` if its clients turned out to be wrapped. */
 const classes = new WeakMap<QueryClass, HoldableClass | "never">();
 
 /**
- * Undefined where it cannot be held: on a client that is not the JavaScript one of `pg`, whose `query` was wrapped, or which sends each
- * statement without waiting for the answer to the one before it.
+ * Queues a BEGIN that is held back. Returns undefined if that is not possible: the client is not the JavaScript client
+ * of `pg`, its `query` is wrapped, or it pipelines statements.
  */
 export function holdBegin(client: ClientBase, begin: string): HeldBegin | undefined {
   const { Query } = client.constructor as { readonly Query?: QueryClass };
@@ -73,7 +88,7 @@ export function holdBegin(client: ClientBase, begin: string): HeldBegin | undefi
   return held;
 }
 
-/** A class, and not closures: one is made for every message that is handled. */
+/** A class instead of closures, because one instance is created for every handled message. */
 function heldBeginOn(Query: QueryClass): HoldableClass {
   return class extends Query implements Holdable {
     state: HeldBegin["state"] = "held";
@@ -93,9 +108,10 @@ function heldBeginOn(Query: QueryClass): HoldableClass {
       this.#begin = begin;
       const answer: unknown = client.query(this as never);
       this.isTaken = answer === this && isWritable(this, "text") && isWritable(this, "values");
-      // A wrapper may have refused it. What else it makes of it is its own affair: `pg` answers what it has got.
+      // A wrapper may have refused the query. Whatever else the wrapper returns is ignored, because `pg` answers the
+      // query itself.
       if (answer instanceof Promise) answer.catch((error) => this.#connection ?? this.#answered(error));
-      // It stands behind another statement, or the connection is lost: then `pg` sends it, or rejects it.
+      // Another statement is ahead of it, or the connection is lost. Then `pg` sends or rejects it by itself.
       if (this.state === "held" && this.#connection === undefined) this.state = "sent";
     }
 
@@ -109,7 +125,7 @@ function heldBeginOn(Query: QueryClass): HoldableClass {
     }
 
     override handleCommandComplete(message: unknown, connection: ConnectionParts): void {
-      // BEGIN is complete; what follows is the statement's.
+      // The first CommandComplete answers BEGIN, the next one the statement.
       if (!this.#isAlone && !this.#isBegun) this.#isBegun = true;
       else super.handleCommandComplete(message, connection);
     }
@@ -120,7 +136,8 @@ function heldBeginOn(Query: QueryClass): HoldableClass {
       this.#isAlone = false;
       this.text = text;
       this.values = params;
-      // Also without values: the simple protocol has an end of its own for each statement.
+      // Required even without values: in the simple protocol, each statement would be answered with its own
+      // ReadyForQuery.
       this.queryMode = "extended";
       const answer = new Promise<Answer>((resolve, reject) => {
         this.#resolve = resolve;
@@ -134,7 +151,7 @@ function heldBeginOn(Query: QueryClass): HoldableClass {
         const refused = super.submit(connection);
         if (refused) throw refused;
       } catch (error) {
-        // The server waits for the end of what it got: BEGIN is answered then, and the statement has failed.
+        // The server waits for Sync before it answers. BEGIN is answered then, and the statement has failed.
         connection.sync();
         this.#fail(error as Error);
       } finally {

@@ -14,7 +14,7 @@ describeOnEach("postgres", ({ url }) => {
     client: "pg",
     connection: url,
     pool: { min: 0, max: 12 },
-    // It tells of every connection that breaks.
+    // Knex logs every connection that breaks.
     log: { warn: () => {}, error: () => {} },
   });
   const pool = connect();

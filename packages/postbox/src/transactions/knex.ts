@@ -5,7 +5,8 @@ import { withQuestionMarks } from "./question-marks.js";
 import { requireServed } from "./served-dialect.js";
 
 /**
- * Transactions of Knex, today on PostgreSQL only: the handle is the `trx` of `knex.transaction(…)`, also that of a nested one.
+ * Transactions of Knex on PostgreSQL. The handle is the `trx` that `knex.transaction` passes to its function; nested
+ * transactions work too.
  *
  * ```ts
  * const store = postgresStore({ pool, transactions: knex(db) });
@@ -13,18 +14,19 @@ import { requireServed } from "./served-dialect.js";
  */
 export function knex(db: Knex): TransactionLibrary<Knex.Transaction, "postgres"> {
   const { dialect, driverName } = db.client;
-  // Its dialect for CockroachDB is that of PostgreSQL.
+  // Knex's client for CockroachDB says that its dialect is that of PostgreSQL.
   requireServed("knex", driverName === "cockroachdb" ? driverName : dialect);
   return defineTransactions<Knex.Transaction>({
     name: "knex",
     rightCall:
-      "pass the trx of `knex.transaction(async (trx) => …)` or the tx of store.transaction((tx) => …), while its function runs",
+      "pass the trx of `knex.transaction(async (trx) => …)` " +
+      "or the tx of store.transaction((tx) => …), while its function runs",
     maxTransactions: () => db.client.pool?.max,
     look,
     async query(trx, text, params) {
       const marked = withQuestionMarks(text, params);
       const answer = await trx.raw(marked.text, marked.params as Knex.RawBinding[]);
-      // What `postProcessResponse` may have made of it.
+      // `postProcessResponse` may have reduced the result to its rows.
       if (Array.isArray(answer)) return { rows: answer, rowCount: answer.length };
       return { rows: answer.rows, rowCount: answer.rowCount ?? 0 };
     },

@@ -25,7 +25,7 @@ describeOnEach("postgres", ({ url }) => {
     transactions: () => kysely(db),
     impostors: () => [db, pool],
     begin: (work) => db.transaction().execute(work),
-    // Kysely has savepoints only where it is begun by hand.
+    // Kysely has savepoints only in transactions that are started with `startTransaction`.
     nested: async (trx, work) => {
       await sql`SAVEPOINT nested`.execute(trx);
       try {

@@ -4,7 +4,7 @@ import { defineTransactions, type Look } from "./define-transactions.js";
 import { classesOf, requireServed } from "./served-dialect.js";
 
 /**
- * Transactions of Kysely, today on its PostgreSQL dialect only: the handle is the `trx` of `db.transaction().execute(…)` or of
+ * Transactions of Kysely on its PostgreSQL dialect. The handle is the `trx` of `db.transaction().execute(…)` or of
  * `db.startTransaction().execute()`.
  *
  * ```ts
@@ -16,7 +16,8 @@ export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transacti
   return defineTransactions<Transaction<Schema>>({
     name: "kysely",
     rightCall:
-      "pass the trx of `db.transaction().execute(async (trx) => …)` or of store.transaction((tx) => …), while its function runs",
+      "pass the trx of `db.transaction().execute(async (trx) => …)` " +
+      "or of store.transaction((tx) => …), while its function runs",
     look,
     async query(trx, text, params) {
       const { rows, numAffectedRows } = await trx.executeQuery<Record<string, unknown>>(
@@ -33,9 +34,9 @@ export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transacti
   });
 }
 
-/** It refuses what comes after its end, but not what comes while it is being ended. */
+/** Kysely refuses statements after the end of a transaction, but not while COMMIT or ROLLBACK is in flight. */
 function look(value: unknown): Look {
   const { isTransaction, executeQuery } = (value ?? {}) as Partial<Record<string, unknown>>;
   if (isTransaction === true && typeof executeQuery === "function") return "perhaps";
-  return { not: "it is none of Kysely; db runs each statement outside of yours" };
+  return { not: "it is not a transaction of Kysely, and db runs each statement outside of your transaction" };
 }

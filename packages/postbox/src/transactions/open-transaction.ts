@@ -2,28 +2,30 @@ import { PostboxError } from "../errors.js";
 import type { Executor } from "../store.js";
 import { failedTransaction, sqlState } from "./sql-state.js";
 
-/** What a `pg` client tells of itself: the server's last word on its transaction, and what pg-pool looks at as well. */
+/**
+ * The state of a `pg` client: the transaction status that the server sent last, and the members that pg-pool checks.
+ */
 export interface ClientState {
   getTransactionStatus(): "I" | "T" | "E" | null;
   readonly _ending?: boolean;
   readonly _queryable?: boolean;
   readonly _activeQuery?: { readonly text?: string } | null;
   readonly _queryQueue?: readonly { readonly text?: string }[];
-  /** Sent before the one before it was answered. */
+  /** Statements that were pipelined: sent before the previous one was answered. */
   readonly _sentQueryQueue?: readonly { readonly text?: string }[];
 }
 
-/** A statement that ends the transaction; not one that only goes back to a savepoint. */
+/** A statement that ends the transaction. ROLLBACK TO SAVEPOINT does not. */
 const ending =
   /(?:^|;)\s*(?:commit|rollback(?!\s+(?:(?:work|transaction)\s+)?to\b)|end|abort|prepare\s+transaction)\b/i;
 const comments = /\/\*.*?\*\/|--[^\n]*/gs;
 
-/** Whether this is a `pg` client. A pool is none: each of its statements may run on another connection. */
+/** Whether this is a `pg` client. A pool is not: it may run each statement on another connection. */
 export function isClient(value: unknown): value is ClientState {
   return typeof value === "object" && value !== null && "getTransactionStatus" in value;
 }
 
-/** Why a handle is no open transaction, and what to do where that is not the library's right call. */
+/** Why a handle is not an open transaction. `advice` replaces the library's usual advice. */
 export interface Refusal {
   readonly not: string;
   readonly advice?: string;
@@ -31,12 +33,13 @@ export interface Refusal {
 }
 
 /**
- * Why the client is not inside an open transaction; undefined if it is. It asks the client, not the server, so it
- * costs no round trip and leaves the transaction as it is.
+ * Returns why the client is not in an open transaction, or undefined if it is. Asks the client, not the server, so it
+ * costs no round trip and does not affect the transaction.
  */
 export function whyNotOpen(client: ClientState): Refusal | undefined {
   if (client._ending === true || client._queryable === false) return lost;
-  // The status is the server's last word: behind a COMMIT or ROLLBACK on its way, a statement would commit on its own.
+  // The status is the last one that the server sent. Behind a COMMIT or ROLLBACK in flight, a statement would commit by
+  // itself.
   const { _activeQuery: active, _queryQueue: queue, _sentQueryQueue: sent } = client;
   if (endsTransaction(active) || queue?.some(endsTransaction) || sent?.some(endsTransaction))
     return { not: "it is being ended" };
@@ -47,12 +50,17 @@ export function whyNotOpen(client: ClientState): Refusal | undefined {
       return failed;
     default:
       return {
-        not: "no transaction is open on this client: it has not begun, or has ended, as it has when a publish was not awaited",
+        not:
+          "no transaction is open on this client: it has not begun, or has ended, " +
+          "for example because a publish was not awaited",
       };
   }
 }
 
-/** Begins with what `pg` says of a statement in flight, by which it is known as a lost connection. No statement failed, so it has no stack. */
+/**
+ * Starts with the text that `pg` gives to statements in flight, so that it is recognized as a lost connection. No
+ * statement was sent, so the stack would mislead.
+ */
 const terminated = new Error("Connection terminated before this statement, which was not sent");
 terminated.stack = String(terminated);
 
@@ -63,21 +71,23 @@ export const failed: Refusal = {
   advice: "let the error leave the transaction instead of going on",
 };
 
-/** Where only the database can tell that it is not open. */
-export const ended: Refusal = { not: "it has not begun, or has ended, as it has when a publish was not awaited" };
+/** Used if only the database can tell that the transaction is not open. */
+export const ended: Refusal = { not: "it has not begun, or has ended, for example because a publish was not awaited" };
 
 type Execute = (text: string, params: readonly unknown[]) => ReturnType<Executor>;
 
 /**
- * Throws `commit-rolled-back` if the database could only roll this transaction back: most libraries do not look at what COMMIT
- * answers. A client's own word is not enough, since it rejects a failed statement a moment before it hears of the state that
- * this leaves.
+ * Throws `commit-rolled-back` if the transaction has failed, because COMMIT would roll it back and most libraries
+ * ignore COMMIT's command tag. The client's status is not enough: a failed statement rejects a moment before the client
+ * receives the new status.
  */
 export async function requireAlive(execute: Execute): Promise<void> {
   await orCommitRolledBack(execute("SELECT 1", []));
 }
 
-/** The answer of the last statement before COMMIT. */
+/**
+ * Awaits the last statement before COMMIT. If it fails because the transaction is aborted, throws `commit-rolled-back`.
+ */
 export async function orCommitRolledBack<R>(statement: Promise<R>): Promise<R> {
   try {
     return await statement;
@@ -87,31 +97,31 @@ export async function orCommitRolledBack<R>(statement: Promise<R>): Promise<R> {
 }
 
 /**
- * What a function failed with. That its transaction is aborted, as the database says, helps nobody: what matters is the error before,
- * which the function has swallowed.
+ * The error to report for a failed function. "Current transaction is aborted" only follows an earlier error that the
+ * function has swallowed, so it becomes `commit-rolled-back`.
  */
 export function orSwallowed(error: unknown): unknown {
   return sqlState(error) === failedTransaction ? commitRolledBack(error) : error;
 }
 
-/** Whether a statement ends the transaction; one that only goes back to a savepoint does not. */
+/** Whether a statement ends the transaction. ROLLBACK TO SAVEPOINT does not. */
 export function endsTransaction(query: { readonly text?: string } | null | undefined): boolean {
   return query?.text !== undefined && ending.test(query.text.replace(comments, " "));
 }
 
-/** Of an answer with one column: a library may have renamed it. */
+/** The value of a result with one column, whose name a library may have changed. */
 export function onlyValue(rows: readonly Readonly<Record<string, unknown>>[]): unknown {
   return Object.values(rows[0] ?? {})[0];
 }
 
-/** The error for what cannot carry a message together with the caller's own writes. */
+/** The error for a handle that cannot carry a message together with the caller's own writes. */
 export function notATransaction({ not, advice, cause }: Refusal, rightCall: string): PostboxError {
   return new PostboxError("not-a-transaction", `this is not an open transaction: ${not}; ${advice ?? rightCall}`, {
     cause,
   });
 }
 
-/** The error for work that looked fine, while the database could only roll it back. */
+/** The error for a function that resolved although its transaction could only be rolled back. */
 export function commitRolledBack(cause?: unknown): PostboxError {
   return new PostboxError(
     "commit-rolled-back",

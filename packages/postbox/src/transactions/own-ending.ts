@@ -2,21 +2,24 @@ import { PostboxError } from "../errors.js";
 import { endsTransaction } from "./open-transaction.js";
 import type { ClientParts } from "./session.js";
 
-/** Whether somebody else than its opener has ended a transaction. */
+/** Reports whether the function of a transaction has ended it. */
 export interface EndingWatch {
   seen(): boolean;
   stop(): void;
 }
 
-/** What the server says of a statement that ends a transaction, whether or not it begins another. */
+/** The command tags of statements that end a transaction, even if they begin another (AND CHAIN). */
 const tags: ReadonlySet<string> = new Set(["COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]);
 
-/** One for each client, for as long as that lives: to listen and stop for each transaction costs more than to hear everything. */
+/**
+ * One listener per client for its whole life. Adding and removing one per transaction costs more than hearing
+ * everything.
+ */
 const watches = new WeakMap<object, EndingWatch & { start(): void }>();
 
 /**
- * Watches what the server says of each statement on a `pg` client, from now on until it is stopped. `ROLLBACK TO SAVEPOINT` is told
- * as ROLLBACK too: there the text of the statement decides.
+ * Watches the command tags on a `pg` client from now on until `stop`. ROLLBACK TO SAVEPOINT has the tag ROLLBACK too,
+ * so the text of the statement decides.
  */
 export function watchEnding(client: ClientParts): EndingWatch {
   const watch = watches.get(client) ?? newWatch(client);
@@ -44,7 +47,10 @@ function newWatch(client: ClientParts): EndingWatch & { start(): void } {
   return watch;
 }
 
-/** The error for work that ended the transaction that it was given, and may have begun another; with what it failed with after that. */
+/**
+ * The error for a function that ended its own transaction and may have begun another. `cause` is what failed after
+ * that.
+ */
 export function transactionEnded(cause?: unknown): PostboxError {
   return new PostboxError(
     "transaction-ended",

@@ -7,7 +7,7 @@ import type { Store } from "../store.js";
 import { type PostgresStore, postgresStore } from "../stores/postgres/index.js";
 import { pgTransactions } from "./pg.js";
 
-/** As everybody writes it. */
+/** A transaction as most users of `pg` write it. */
 async function inTransaction<R>(pool: pg.Pool, work: (client: pg.ClientBase) => Promise<R>): Promise<R> {
   const client = await pool.connect();
   try {
@@ -176,7 +176,7 @@ describeOnEach("postgres", ({ url }) => {
         await broken.opened;
         await store.append(tx, "outbox", [message]);
       });
-      // Before it can reject: a rejection that nobody awaits yet counts as an error of the run.
+      // Attach the expectation before it can reject: the test run counts an unhandled rejection as an error.
       const rejected = expect(transaction).rejects.toThrow("its connection is closed");
       await inside.opened;
       await pool.query("SELECT pg_terminate_backend($1)", [pid]);

@@ -16,16 +16,17 @@ import { type ClientParts, closeClient, sessionOf } from "./session.js";
 import { markOwn, refuseUnawaited } from "./unawaited.js";
 
 const rightCall =
-  'pass the client of `await pool.connect()` after `await client.query("BEGIN")`, or the tx of store.transaction((tx) => …)';
+  'pass the client of `await pool.connect()` after `await client.query("BEGIN")`, ' +
+  "or the tx of store.transaction((tx) => …)";
 
-/** Of transactions whose work starts before they are open. */
+/** The BEGIN of transactions whose work starts before they are open. */
 const beginnings = new WeakMap<object, HeldBegin>();
 
 /**
- * Transactions of `pg`: the handle is a client between BEGIN and COMMIT.
+ * Transactions of `pg`. The handle is a client between BEGIN and COMMIT.
  *
- * `begin` rejects with the driver's own error when the connection breaks. If that happens at COMMIT, nobody knows
- * whether the transaction was committed; if it was, its messages are sent.
+ * If the connection breaks, `begin` rejects with the driver's error. If it breaks during COMMIT, the outcome is
+ * unknown; if the transaction was committed, its messages are sent.
  */
 export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase, "postgres"> {
   return {
@@ -62,7 +63,7 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase, "post
 
     async begin(work, options = {}) {
       const client = await pool.connect();
-      // The pool listens only to idle clients: a connection that breaks between two statements would end the process.
+      // The pool listens to idle clients only. A connection that breaks between two statements would end the process.
       client.on("error", ignore);
       options.connected?.(() => closeClient(client as unknown as ClientParts));
       let broken: Error | undefined;
@@ -73,7 +74,7 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase, "post
         if (beginning?.state === "held") beginnings.set(client, beginning);
         else await (beginning?.opened() ?? client.query(beginStatement(options)));
         const working = work(client);
-        // Unless it went out with the statement that the work has started.
+        // Does nothing if the first statement of `work` has already sent it.
         beginning?.sendAlone();
         const result = await working;
         const opened = beginning?.opened();
@@ -83,22 +84,23 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase, "post
         if (unawaited !== undefined) await unawaited;
         if (ending.seen() || client.getTransactionStatus() === "I") throw transactionEnded();
         ending.stop();
-        // COMMIT of a failed transaction succeeds, and rolls back; only its tag says so.
+        // COMMIT of a failed transaction succeeds but rolls back. Only its command tag tells.
         const { command } = await client.query("COMMIT");
         if (command !== "COMMIT") throw commitRolledBack();
         return result;
       } catch (thrown) {
         beginning?.sendAlone();
         await beginning?.opened()?.catch(ignore);
-        // Behind an open cursor, ROLLBACK would wait for ever.
+        // An open cursor would block ROLLBACK for ever.
         await refuseUnawaited(client as unknown as ClientParts)?.catch(ignore);
-        // Before the ROLLBACK below, which is not its function's.
+        // Decide this before the ROLLBACK below, which does not come from the function.
         const error = ending.seen() && !isEnded(thrown) ? transactionEnded(thrown) : orSwallowed(thrown);
         ending.stop();
         if (!options.signal?.aborted) {
           await noteElsewhere(error, (text, params) => client.query(text, params as unknown[]).then(answerOf));
         }
-        // A statement that could not even be sent fails before the client hears that BEGIN was answered.
+        // If the first statement cannot be sent, it rejects before the client knows that BEGIN was answered. So roll
+        // back whatever the status says.
         broken =
           (await rollback(client, beginning !== undefined)) ??
           (options.signal?.aborted ? new Error("abandoned") : undefined);
@@ -106,7 +108,8 @@ export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase, "post
       } finally {
         beginnings.delete(client);
         client.removeListener("error", ignore);
-        // Whatever has happened: what the next one does must not become a part of this.
+        // A client with an open transaction must not return to the pool: the next user's statements would become part
+        // of it.
         if (client.getTransactionStatus() !== "I") broken ??= new Error("its transaction is still open");
         client.release(broken);
       }
@@ -128,7 +131,7 @@ function whatInstead(value: unknown): string {
   if (typeof connect === "function" && typeof query === "function") {
     return "totalCount" in (value as object)
       ? "a pool runs each statement on any connection, outside of your transaction"
-      : "this client cannot tell whether it is in one; that takes pg 8.21 or later";
+      : "this client does not show whether it is in one, which needs pg 8.21 or later";
   }
   const what =
     typeof value === "object" && value !== null
@@ -136,10 +139,10 @@ function whatInstead(value: unknown): string {
       : typeof value === "function"
         ? "this function"
         : String(value);
-  return `${what} is no client of pg`;
+  return `${what} is not a client of pg`;
 }
 
-/** Ends what is still open. An error means that the connection is in no state to be used again. */
+/** Rolls back if a transaction is open. Returns an error if the connection must not be used again. */
 async function rollback(client: PoolClient, mayBeOpen: boolean): Promise<Error | undefined> {
   if (client.getTransactionStatus() === "I" && !mayBeOpen) return undefined;
   try {

@@ -2,23 +2,23 @@ import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions } from "./define-transactions.js";
 import { beginSafely, rightCall } from "./safe-postgres-js.js";
 
-/** What is needed of a transaction of Postgres.js; nothing but its `TransactionSql` has it. */
+/** The part of a Postgres.js transaction that Postbox uses. Only `TransactionSql` has all of it. */
 export interface PostgresJsTransaction {
-  // biome-ignore lint/suspicious/noExplicitAny: it takes whatever it can send.
+  // biome-ignore lint/suspicious/noExplicitAny: it accepts every value that it can send.
   unsafe(text: string, params?: any[]): PromiseLike<readonly Record<string, unknown>[] & { readonly count: number }>;
   // biome-ignore lint/suspicious/noExplicitAny: as above.
   typed: (value: string, type: number) => any;
-  // biome-ignore lint/suspicious/noExplicitAny: its own overloads are not needed, only that it is there.
+  // biome-ignore lint/suspicious/noExplicitAny: only its presence matters, not its overloads.
   savepoint: (...args: any[]) => unknown;
 }
 
-/** What is needed of Postgres.js itself. */
+/** The part of a Postgres.js `sql` that Postbox uses. */
 export interface PostgresJsDatabase<Tx extends PostgresJsTransaction> {
   begin<R>(options: string, work: (sql: Tx) => R | Promise<R>): Promise<unknown>;
   readonly options?: { readonly max?: number };
 }
 
-/** The number that PostgreSQL has for it. */
+/** The OID of the type `text`. */
 const textType = 25;
 
 const levels: Readonly<Record<IsolationLevel, string>> = {
@@ -28,7 +28,8 @@ const levels: Readonly<Record<IsolationLevel, string>> = {
 };
 
 /**
- * Transactions of Postgres.js (`postgres`): the handle is the `sql` that `sql.begin` or `sql.savepoint` hands to its function.
+ * Transactions of Postgres.js (`postgres`). The handle is the `sql` that `sql.begin` or `sql.savepoint` passes to its
+ * function.
  *
  * ```ts
  * const store = postgresStore({ pool, transactions: postgresJs(sql) });
@@ -42,13 +43,14 @@ export function postgresJs<Tx extends PostgresJsTransaction>(
     rightCall,
     maxTransactions: () => sql.options?.max,
     look(tx) {
-      // Nothing tells whether it has ended; its statements would still run, on a connection that may be another's by now.
+      // A handle does not show that its transaction has ended. Its statements would still run, on a connection that may
+      // belong to another transaction by then.
       const known = (tx ?? {}) as Partial<PostgresJsTransaction>;
       if (typeof known.savepoint === "function" && typeof known.unsafe === "function") return "perhaps";
       return { not: "sql itself runs each statement on any connection, outside of your transaction" };
     },
     async query(tx, text, params) {
-      // What is cast to JSON in the statement, it would make JSON of once more.
+      // Without the type, Postgres.js would encode strings again for parameters that the statement casts to JSON.
       const values = params.map((value) => (typeof value === "string" ? tx.typed(value, textType) : value));
       const rows = await tx.unsafe(text, values);
       return { rows, rowCount: rows.count };

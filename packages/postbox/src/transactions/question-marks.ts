@@ -1,4 +1,4 @@
-/** What a statement is made of, as far as it matters here: literals and names in quotes, placeholders, question marks. */
+/** The parts of a statement that matter here: literals, quoted names, placeholders and question marks. */
 const parts = /'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\d+)|\?/g;
 
 export interface QuestionMarks {
@@ -7,8 +7,8 @@ export interface QuestionMarks {
 }
 
 /**
- * A statement with `$n` for a library that wants `?`, each with its own value, in their order. A question mark that is none of
- * them is written as `\?`, also inside of quotes: there these libraries look for them, too.
+ * Rewrites a statement with `$n` for a library that takes `?`, with one value per mark, in order. Every other question
+ * mark becomes `\?`, even inside quotes, because these libraries look for marks there too.
  */
 export function withQuestionMarks(text: string, params: readonly unknown[]): QuestionMarks {
   const inOrder: unknown[] = [];

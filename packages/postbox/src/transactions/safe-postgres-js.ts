@@ -6,18 +6,20 @@ import { Abandoned } from "./until-aborted.js";
 export const rightCall =
   "pass the sql of `sql.begin(async (sql) => …)` or the tx of store.transaction((tx) => …), while its function runs";
 
-/** A server ends a session: an administrator asked for it, or the server stops. */
+/** `admin_shutdown`: the server ended the session, because of an administrator or because it stops. */
 const terminated = "57P01";
-/** At most so many connections may have been lost at once without their next user having noticed. */
+/** How many idle connections may have been lost at once before `begin` gives up. */
 const mostStale = 100;
 
 /**
- * A transaction of Postgres.js, safe from three faults of it.
+ * Runs a transaction of Postgres.js and works around three of its faults:
  *
- * - Whatever is written to a connection that was lost ends the process, also its own ROLLBACK: so work that fails after that never
- *   settles, and `begin` rejects by itself when its connection closes.
- * - It tells of a session that the server ended once more where that connection is used next: then nothing was sent, and it begins again.
- * - A handle still leads to its connection when its transaction has ended: so the one that `work` gets refuses from then on.
+ * - A write to a connection that was lost ends the process, and so does its own ROLLBACK. If `work` fails after that,
+ *   it never settles; `begin` rejects by itself when the connection closes.
+ * - If the server has ended an idle session, the next use of that connection fails with the same error again. Nothing
+ *   was sent, so the transaction begins again.
+ * - A handle still uses its connection after its transaction has ended. The handle that `work` receives refuses from
+ *   then on.
  */
 export async function beginSafely<Tx extends object>(
   begin: (work: (tx: Tx) => Promise<unknown>) => Promise<unknown>,
@@ -47,16 +49,16 @@ export async function beginSafely<Tx extends object>(
 }
 
 interface State {
-  /** Why its handle refuses to send anything; undefined while it is open. */
+  /** Why the handle refuses to send; undefined while the transaction is open. */
   over: Refusal | undefined;
 }
 
-/** What of a handle sends something. */
+/** The members of a handle that send something. */
 const sending: ReadonlySet<unknown> = new Set(["unsafe", "file", "notify", "savepoint"]);
 
 type Anything = (...args: unknown[]) => unknown;
 
-/** The same handle, and those of its savepoints, until it is over. */
+/** Wraps a handle, and those of its savepoints, so that they refuse to send once the transaction is over. */
 function refusing<Tx extends object>(tx: Tx, state: State): Tx {
   const send = (method: Anything, self: unknown, args: unknown[]) => {
     if (state.over !== undefined) throw notATransaction(state.over, rightCall);
@@ -73,7 +75,10 @@ function refusing<Tx extends object>(tx: Tx, state: State): Tx {
   });
 }
 
-/** A savepoint whose function fails on a lost connection rejects at once, while Postgres.js waits instead of writing its ROLLBACK TO. */
+/**
+ * Runs a savepoint. If its function fails on a lost connection, it rejects at once, and Postgres.js never gets to write
+ * ROLLBACK TO.
+ */
 function savepoint(send: (args: unknown[]) => unknown, args: readonly unknown[], state: State): Promise<unknown> {
   return new Promise((resolve, reject) => {
     const safe = (work: Anything) => async (tx: object) => {
@@ -90,13 +95,16 @@ function savepoint(send: (args: unknown[]) => unknown, args: readonly unknown[],
   });
 }
 
-/** Notes that a statement has lost its connection, before its caller knows. Nothing is sent by that: Postgres.js sends what is waited for. */
+/**
+ * Records that a statement lost its connection, before the caller learns of it. This does not send the statement:
+ * Postgres.js sends it when it is awaited.
+ */
 function noticing(sent: unknown, state: State): unknown {
   const query = sent as { reject?: (error: unknown) => void } | undefined;
   const reject = query?.reject;
   if (query !== undefined && typeof reject === "function") {
     query.reject = (error) => {
-      // What is no more than an ERROR, as that of a foreign server, leaves the connection as it is.
+      // An error of severity ERROR, for example from a foreign server, leaves the connection usable.
       if (isConnectionLost(error) && (error as { severity?: unknown }).severity !== "ERROR") state.over ??= lost;
       reject(error);
     };

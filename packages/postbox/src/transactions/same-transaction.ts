@@ -3,13 +3,13 @@ import { ended, failed, notATransaction, onlyValue, type Refusal } from "./open-
 import { failedTransaction, sqlState } from "./sql-state.js";
 
 /*
- * For libraries that do not tell whether a transaction is open: the database is asked for its number, and each statement that writes
- * gets the condition that this is still the number of the transaction it runs in.
+ * For libraries that do not show whether a transaction is open. The database is asked for the transaction id, and each
+ * write runs under the condition that it is still in that transaction.
  */
 
 type Execute = (text: string, params: readonly unknown[]) => ReturnType<Executor>;
 
-/** The number of the transaction, or why none can be had. Outside of one, it is that of the asking statement alone. */
+/** The transaction id, or why there is none. Outside of a transaction, it is the id of this query alone. */
 export async function askNumber(execute: Execute): Promise<string | Refusal> {
   try {
     const { rows } = await execute("SELECT pg_current_xact_id()::text AS number", []);
@@ -21,8 +21,9 @@ export async function askNumber(execute: Execute): Promise<string | Refusal> {
 }
 
 /**
- * Runs a statement if the transaction is the one with this number. One that has ended would run it on a connection that is another's
- * by now, or commit it on its own; also if it ends just before the statement is sent.
+ * Runs a statement only if the transaction still has this id. If it has ended, the statement would commit by itself, or
+ * join another transaction on the same connection. The condition also holds if the transaction ends just before the
+ * statement is sent.
  */
 export async function inTransaction(
   number: string,
@@ -35,7 +36,7 @@ export async function inTransaction(
   try {
     return await execute(statement.under(hasNumber(params.length + 1)), [...params, number]);
   } catch (error) {
-    // Without its cause, which is how the question was asked.
+    // Without the cause: it shows only the failed cast.
     throw saysElsewhere(error) ? notATransaction(ended, rightCall) : error;
   }
 }
@@ -43,15 +44,15 @@ export async function inTransaction(
 const elsewhere = "not in transaction ";
 
 /**
- * A condition that fails in any other transaction. What is no boolean is an error: nothing may be written, and nothing else may look
- * like success. Not a constant one, which would be found out while the statement is planned.
+ * A condition that fails in any other transaction. The cast to boolean raises an error, so nothing is written and
+ * nothing looks like success. It is not constant: the planner would evaluate it.
  */
 function hasNumber(parameter: number): string {
   const own = "pg_current_xact_id()::text";
   return `CASE WHEN ${own} = $${parameter}::text THEN TRUE ELSE ('${elsewhere}' || ${own})::boolean END`;
 }
 
-/** Libraries wrap the database's errors, and write their own texts around it; also the statement, where no number follows. */
+/** Libraries wrap the database's errors in their own texts. They also quote the statement, where no number follows. */
 function saysElsewhere(error: unknown): boolean {
   for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
     if (/not in transaction \d/.test(at.message)) return true;

@@ -118,7 +118,8 @@ it("a store in PostgreSQL refuses the transactions of another dialect, and tells
   const make = () => postgresStore({ pool, transactions });
   expect(make).toThrow(ConfigError);
   expect(make).toThrow(
-    "postgresStore: 'transactions' must be those of a library on PostgreSQL, and those of mine have the dialect mysql; " +
+    "postgresStore: 'transactions' must be those of a library on PostgreSQL, " +
+      "and those of mine have the dialect mysql; " +
       "give the library a database on the same PostgreSQL as 'pool'",
   );
 });

@@ -1,9 +1,12 @@
 import { ConfigError } from "../errors.js";
 
-/** The one that has a store. */
+/** The only database that has a store. */
 const served = "PostgreSQL";
 
-/** Databases by the names that libraries have for them. Some of these names contain that of a database which they are close to. */
+/**
+ * Databases by the names that libraries use. The first match wins, because some names contain the name of a related
+ * database.
+ */
 const databases: readonly (readonly [name: RegExp, database: string])[] = [
   [/cockroach/i, "CockroachDB"],
   [/redshift/i, "Redshift"],
@@ -19,8 +22,8 @@ const databases: readonly (readonly [name: RegExp, database: string])[] = [
 ];
 
 /**
- * Throws if a library says that its database is one for which Postbox has no store. What the library says nothing about, or something
- * unknown, is taken for PostgreSQL: then the first statement fails.
+ * Throws if a library names a database that Postbox has no store for. If the library names none or an unknown one,
+ * PostgreSQL is assumed, and the first statement fails.
  */
 export function requireServed(library: string, said: string | undefined): void {
   const database = databases.find(([name]) => name.test(said ?? ""))?.[1] ?? served;
@@ -31,7 +34,7 @@ export function requireServed(library: string, said: string | undefined): void {
   );
 }
 
-/** The names of an object's class and of those which it extends. */
+/** The names of an object's class and of its base classes. */
 export function classesOf(value: object | undefined): string {
   const names: string[] = [];
   for (let at = value; at != null; at = Object.getPrototypeOf(at)) names.push(String(at.constructor?.name));

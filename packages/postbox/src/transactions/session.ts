@@ -3,17 +3,17 @@ import type { ClientState } from "./open-transaction.js";
 
 type Execute = (text: string, params: readonly unknown[]) => ReturnType<Executor>;
 
-/** What a `pg` client runs: a statement, or what its user has written for it, such as a cursor. */
+/** What a `pg` client runs: a statement, or an object of the user such as a cursor. */
 export interface PgQuery {
   readonly text?: string;
-  /** Of a cursor. */
+  /** Set by cursors. */
   readonly state?: string;
-  /** Of a stream. */
+  /** Set by streams. */
   readonly destroyed?: boolean;
   handleError(error: Error, connection: unknown): void;
 }
 
-/** What a `pg` client has beside its types. */
+/** What a `pg` client has beyond its types. */
 export interface ClientParts extends ClientState {
   readonly processID?: number | null;
   readonly connection?: {
@@ -24,7 +24,7 @@ export interface ClientParts extends ClientState {
   removeListener(event: "drain" | "end", heard: () => void): unknown;
 }
 
-/** Also under a statement, which fails then as on any connection that is lost. */
+/** Closes the connection, even while a statement is in flight. The statement then fails as on any lost connection. */
 export function closeClient(client: ClientParts): void {
   client.connection?.stream?.destroy();
 }
@@ -33,24 +33,27 @@ const ask = `SELECT pg_catalog.pg_backend_pid() AS pid, extract(epoch FROM backe
     extract(epoch FROM pg_catalog.now())::text AS begun_at
   FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())`;
 
-/** Whether a statement is ours: it may be sent without waiting for it. */
+/** Whether this is Postbox's session query, which may be in flight without being awaited. */
 export function isSessionQuestion({ text }: { readonly text?: string }): boolean {
   return text === ask;
 }
 
-/** The session of an open transaction, and when this transaction began. A library may have renamed the columns. */
+/**
+ * The session of an open transaction and the time at which the transaction began. Reads columns by position, because a
+ * library may rename them.
+ */
 export async function askSession(execute: Execute): Promise<Required<SessionId>> {
   const [row = {}] = (await execute(ask, [])).rows;
   const [pid, startedAt, begunAt] = Object.values(row);
   return { pid: Number(pid), startedAt: String(startedAt), begunAt: String(begunAt) };
 }
 
-/** Which session is at the other end of a client, where it stays the same. */
+/** The session of each client that keeps the same one. */
 const known = new WeakMap<object, SessionId>();
 
 /**
- * The session under a `pg` client. The server is asked once for each client: behind a pooler, whose clients are told another number
- * than the session's, for each transaction.
+ * The session of a `pg` client, queried once per client. Behind a pooler, whose clients see another process id than the
+ * session's, it is queried for every transaction.
  */
 export function sessionOf(client: ClientParts, execute: Execute): TransactionSession {
   const close = () => closeClient(client);

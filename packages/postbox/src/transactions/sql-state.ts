@@ -1,4 +1,4 @@
-/** What an error may have of a database's; `originalCode` and `driverAdapterError` are Prisma's. */
+/** Where an error may carry a SQLSTATE. `originalCode` and `driverAdapterError` are Prisma's. */
 interface Layer {
   readonly code?: unknown;
   readonly originalCode?: unknown;
@@ -6,18 +6,17 @@ interface Layer {
   readonly meta?: { readonly driverAdapterError?: unknown };
 }
 
-/** What the server says of a statement in a transaction that has failed. */
+/** The SQLSTATE of a statement in a transaction that has already failed. */
 export const failedTransaction = "25P02";
 
 /**
- * The five-character code of a database's error, also where an ORM wrapped it in errors of its own; undefined for
- * what did not come from the database.
+ * The SQLSTATE of a database error, even if an ORM has wrapped it. Undefined if the error did not come from a database.
  */
 export function sqlState(error: unknown): string | undefined {
   try {
     return stateIn(error);
   } catch {
-    // What a user's code throws may have getters that throw. It did not come from the database.
+    // User code may throw objects whose getters throw. Those did not come from the database.
     return undefined;
   }
 }
@@ -26,8 +25,8 @@ function stateIn(error: unknown): string | undefined {
   for (let at = error, depth = 0; typeof at === "object" && at !== null && depth < 5; depth++) {
     const { code, originalCode, cause, meta } = at as Layer;
     const state = originalCode ?? code;
-    // Node's own codes (ECONNREFUSED, EPIPE …) have the same shape; those of a database have a digit. Prisma's begin with P1 to P9,
-    // which PostgreSQL leaves alone.
+    // Codes of Node (ECONNREFUSED, EPIPE …) have the same shape but no digit. Prisma's begin with P1 to P9, which
+    // PostgreSQL does not use.
     if (typeof state === "string" && /^(?=.*\d)(?!P[1-9])[0-9A-Z]{5}$/.test(state)) return state;
     at = cause ?? meta?.driverAdapterError;
   }

@@ -13,7 +13,7 @@ interface Held<Tx> {
   readonly afterCommit: Set<() => void>;
 }
 
-/** For how long the database may take to say which session a transaction runs in. */
+/** How long to wait for the id of a transaction's session. */
 const askMs = 1_000;
 
 const rules = {
@@ -22,21 +22,24 @@ const rules = {
   startsWithStatement: flag,
 };
 
-/** The transactions that a store opens itself. */
+/** `transaction` and `current` of a store, and what runs after a commit. */
 export interface SurroundingTransactions<Tx> extends Pick<Store<Tx>, "transaction" | "current"> {
-  /** Runs `task` once `tx` has committed, and not otherwise; false where `tx` is not the one that surrounds the caller. */
+  /**
+   * Runs `task` after `tx` has committed. Returns false if `tx` is not the caller's surrounding transaction; then
+   * `task` never runs.
+   */
   afterCommit(tx: Tx, task: () => void): boolean;
 }
 
-/** How transactions are begun and ended. A store without SQL gives `begin` alone. */
+/** How transactions begin and end. A store without SQL provides `begin` only. */
 export type TransactionOpener<Tx> = Pick<TransactionLibrary<Tx>, "begin" | "session" | "refuseUnawaited">;
 
 /**
- * `transaction` and `current` of a store whose transactions are those of a library. What `transaction` opens surrounds
- * everything that its work awaits or starts, until it has ended.
+ * `transaction` and `current` of a store, on the transactions of a library. A transaction surrounds everything that its
+ * work awaits or starts, until it ends.
  *
- * A transaction inside another one of the same store is an error: on its own connection it could not commit together
- * with the outer one, and would wait for ever where the pool has no connection left.
+ * A nested transaction of the same store is an error. On its own connection it could not commit together with the outer
+ * one, and it would wait for ever if the pool has no free connection.
  */
 export function surroundingTransactions<Tx>(
   storeName: string,
@@ -45,19 +48,21 @@ export function surroundingTransactions<Tx>(
 ): SurroundingTransactions<Tx> {
   const surrounding = createSurrounding<Held<Tx>>();
 
-  /** How to end a transaction that has just begun, whatever runs in it then. Never rejects: what is not ended here, its library rolls back. */
+  /** How to end, by force, a transaction that has just begun. Never rejects: if this fails, the library rolls back. */
   function forceOn(tx: Tx): (() => Promise<void>) | undefined {
     const session = terminate && library.session?.(tx);
     if (session === undefined) return undefined;
     return async () => {
-      // Asked for on its own connection, which may be dead.
+      // The query for the id runs on the transaction's own connection, which may be dead.
       const id = await Promise.race([session.id, sleep(askMs, undefined, { ref: false })]);
       if (id !== undefined) await terminate?.(id).catch(() => {});
       session.close?.();
     };
   }
 
-  /** What a transaction started may outlive it and still run in its context: that one is over, not current. */
+  /**
+   * Work that a transaction started may outlive it and still run in its context. Then there is no current transaction.
+   */
   const current = (): Tx | undefined => {
     const held = surrounding.get();
     return held?.open ? held.tx : undefined;
@@ -85,7 +90,8 @@ export function surroundingTransactions<Tx>(
       const begin = (bounded?: Bounded) =>
         library.begin(
           (tx) => {
-            // The caller gave up while the pool was busy. The connection that comes now is sound: the library rolls back and returns it.
+            // The signal was aborted while the pool was busy. This connection is sound, so the library rolls back and
+            // returns it.
             if (bounded?.over) return Promise.reject(new Abandoned(signal?.reason, false));
             const held = { tx, open: true, afterCommit };
             const ended = () => {
@@ -93,7 +99,7 @@ export function surroundingTransactions<Tx>(
             };
             const run = () => surrounding.run(held, () => withAllFinished(tx, work, library));
             const force = bounded && forceOn(tx);
-            // Each promise costs every message that is handled, so there is one at most.
+            // Every handled message pays for each promise, so there is at most one.
             return bounded && force ? bounded.within(run, force, ended) : run().finally(ended);
           },
           bounded === undefined ? options : { ...options, connected: bounded.connected },

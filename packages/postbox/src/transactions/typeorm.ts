@@ -6,16 +6,16 @@ import { requireServed } from "./served-dialect.js";
 interface QueryRunner {
   readonly isReleased: boolean;
   readonly isTransactionActive: boolean;
-  // biome-ignore lint/suspicious/noExplicitAny: as TypeORM has it.
+  // biome-ignore lint/suspicious/noExplicitAny: TypeORM declares it like this.
   query(text: string, params: any[] | undefined, structured: true): Promise<{ records?: any[]; affected?: number }>;
 }
 
-/** What is needed of a TypeORM entity manager. */
+/** The part of a TypeORM entity manager that Postbox uses. */
 export interface TypeormManager {
   readonly queryRunner?: QueryRunner | undefined;
 }
 
-/** What is needed of a TypeORM data source. */
+/** The part of a TypeORM data source that Postbox uses. */
 export interface TypeormDataSource<Manager extends TypeormManager> {
   readonly options: { readonly type: string };
   transaction<R>(work: (manager: Manager) => Promise<R>): Promise<R>;
@@ -31,8 +31,8 @@ const levels: Readonly<Record<IsolationLevel, TypeormIsolationLevel>> = {
 };
 
 /**
- * Transactions of TypeORM, today on PostgreSQL only: the handle is the entity manager that `dataSource.transaction` hands to its function, also
- * that of a nested one, or `queryRunner.manager` after `startTransaction()`.
+ * Transactions of TypeORM on PostgreSQL. The handle is the entity manager that `dataSource.transaction` passes to its
+ * function, also in a nested transaction, or `queryRunner.manager` after `startTransaction()`.
  *
  * ```ts
  * const store = postgresStore({ pool, transactions: typeorm(dataSource) });
@@ -45,14 +45,15 @@ export function typeorm<Manager extends TypeormManager>(
   return defineTransactions<Manager>({
     name: "typeorm",
     rightCall:
-      "pass the manager of `dataSource.transaction(async (manager) => …)` or the tx of store.transaction((tx) => …), while its function runs",
+      "pass the manager of `dataSource.transaction(async (manager) => …)` " +
+      "or the tx of store.transaction((tx) => …), while its function runs",
     look,
     client: ({ queryRunner }) => queryRunner && clientOf(queryRunner),
     async query({ queryRunner }, text, params) {
       const runner = queryRunner as QueryRunner;
       const client = clientOf(runner);
       if (client !== undefined) {
-        // Its own call waits before it sends: what was open when looked at may be rolled back by then.
+        // `runner.query` waits before it sends, and the transaction may be rolled back by then.
         const { rows, rowCount } = await client.query(text, [...params]);
         return { rows, rowCount: rowCount ?? 0 };
       }
@@ -65,15 +66,16 @@ export function typeorm<Manager extends TypeormManager>(
   });
 }
 
-/** It has the same type inside and outside of a transaction. */
+/** An entity manager has the same type inside and outside of a transaction. */
 function look(value: unknown): Look {
   const runner = ((value ?? {}) as TypeormManager).queryRunner;
   if (runner === undefined || typeof runner.query !== "function") {
     return {
-      not: "this is no entity manager of a transaction: dataSource.manager runs each statement on any connection",
+      not: "this is not the entity manager of a transaction: dataSource.manager runs each statement on any connection",
     };
   }
-  // It still calls itself active while it is being ended; the client under it knows better, also why it was given back.
+  // `isTransactionActive` stays true while COMMIT or ROLLBACK is in flight. The `pg` client knows better, and knows why
+  // it was released.
   const client = clientOf(runner);
   const refusal = client === undefined ? undefined : whyNotOpen(client);
   if (refusal !== undefined) return refusal;
@@ -85,7 +87,7 @@ interface TypeormClient extends ClientState {
   query(text: string, params: unknown[]): Promise<{ rows: Record<string, unknown>[]; rowCount: number | null }>;
 }
 
-/** The `pg` client under it, where there is one. */
+/** The `pg` client of the query runner, if it has one. */
 function clientOf(runner: QueryRunner): TypeormClient | undefined {
   const client = (runner as { readonly databaseConnection?: unknown }).databaseConnection;
   return isClient(client) ? (client as TypeormClient) : undefined;

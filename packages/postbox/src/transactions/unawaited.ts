@@ -3,8 +3,8 @@ import { PostboxError } from "../errors.js";
 import { type PgQuery as AnyQuery, type ClientParts, closeClient, isSessionQuestion } from "./session.js";
 
 /**
- * How long a statement may take to end, or a cursor to be closed. A transaction with a signal, as of a handler with a timeout, is ended by
- * its signal if that comes first.
+ * How long a statement may take to end, or a cursor to close. If the transaction has a signal, such as a handler's
+ * timeout, and it is aborted earlier, the signal ends the transaction.
  */
 const limitMs = 10_000;
 /** Marks a statement of Postbox. */
@@ -14,23 +14,25 @@ interface PgQuery extends AnyQuery {
   [own]?: true;
 }
 
-/** How long a cursor may stay open, and work that was left behind may go on sending statements. */
+/** How long a cursor may stay open, and how long abandoned work may go on sending statements. */
 const graceMs = 1_000;
 
-/** Marks the statement that was just given to a client as one of Postbox, which handles its failure. */
+/** Marks the statement that was last given to a client as Postbox's own, whose failure Postbox handles. */
 export function markOwn({ _activeQuery: active, _sentQueryQueue: sent, _queryQueue: queue }: ClientParts): void {
   const query = (queue?.at(-1) ?? sent?.at(-1) ?? active) as PgQuery | null | undefined;
   if (query) query[own] = true;
 }
 
 /**
- * Returns undefined if nothing is under way on a `pg` client when the function of its transaction has ended. Otherwise waits until
- * the client is idle, so that ROLLBACK follows what was sent, and rejects with `not-awaited`: the failure of such a
- * statement would go unnoticed. Resolves if only cursors were under way and each of them has ended: leaving a stream early starts to
- * close its cursor without waiting for it.
+ * Call it when the function of a transaction has ended. Returns undefined if nothing is in flight on its `pg` client.
+ * Otherwise waits until the client is idle, so that ROLLBACK follows what was sent. Then it rejects with `not-awaited`,
+ * because the failure of such a statement would go unnoticed.
  *
- * If the client does not become idle, as with an open cursor, which would block everything behind it for ever, the connection is
- * closed. The database then rolls back.
+ * Resolves if only cursors were in flight and all of them have closed: a stream that is left early closes its cursor in
+ * the background.
+ *
+ * If the client does not become idle, for example because an open cursor blocks the queue, the connection is closed.
+ * The database then rolls back.
  */
 export function refuseUnawaited(client: ClientParts): Promise<void> | undefined {
   const before = underWay(client);
@@ -39,7 +41,7 @@ export function refuseUnawaited(client: ClientParts): Promise<void> | undefined 
 
 async function refuse(client: ClientParts, before: readonly PgQuery[]): Promise<void> {
   const started = performance.now();
-  // Also one that ends in time: its failure could have been missed.
+  // Counts even if it ends in time, because its failure could have been missed.
   let forgotten = before.filter((query) => isStatement(client, query)).length;
   for (let now: readonly PgQuery[] | undefined = before; now !== undefined; now = underWay(client)) {
     const [active] = now as [PgQuery];
@@ -56,7 +58,10 @@ async function refuse(client: ClientParts, before: readonly PgQuery[]): Promise<
   if (forgotten > 0) throw notAwaited(forgotten, "everything was rolled back");
 }
 
-/** What the server has not answered yet, in order; undefined if that is nothing, the case that must cost nothing. */
+/**
+ * What the server has not answered yet, in order. Undefined if nothing is in flight, which is the common and cheap
+ * case.
+ */
 function underWay(client: ClientParts): readonly PgQuery[] | undefined {
   const { _activeQuery: active, _sentQueryQueue: sent = [], _queryQueue: queue = [] } = client;
   if (!active && sent.length === 0 && queue.length === 0) return undefined;
@@ -64,18 +69,21 @@ function underWay(client: ClientParts): readonly PgQuery[] | undefined {
   return all.length === 0 ? undefined : (all as PgQuery[]);
 }
 
-/** Anything else that a client runs is a cursor or a stream of rows, which its user reads and closes. */
+/** Whether it is a plain statement. Anything else is a cursor or a stream of rows, which its user reads and closes. */
 function isStatement(client: ClientParts, query: PgQuery): boolean {
   const { Query } = client.constructor as { readonly Query?: new () => unknown };
   return Query === undefined || query instanceof Query;
 }
 
-/** What `pg-cursor` and the streams over it show as soon as they have sent Close. */
+/** Whether it has sent Close, as `pg-cursor` and the streams built on it show. */
 function isClosing({ state, destroyed }: PgQuery): boolean {
   return state === "done" || destroyed === true;
 }
 
-/** Resolves when the client is idle or has ended, or after `ms`; and not before the code that waited for its answers has continued. */
+/**
+ * Resolves when the client is idle or has ended, or after `ms`, and after the code that awaited its results has
+ * continued.
+ */
 async function idle(client: ClientParts, ms: number): Promise<void> {
   await new Promise<void>((resolve) => {
     const done = () => {
@@ -92,8 +100,8 @@ async function idle(client: ClientParts, ms: number): Promise<void> {
 }
 
 /**
- * Closes the connection. Postbox's own statements reject with `error`, since Postbox handles that. The user's never settle, as behind
- * an open cursor with plain `pg`: an unhandled rejection would end the process.
+ * Closes the connection. Postbox's own statements reject with `error`, which Postbox handles. Those of the user never
+ * settle, as behind an open cursor with plain `pg`; a rejection that nothing handles would end the process.
  */
 function closeQuietly(client: ClientParts, queries: readonly PgQuery[], error: PostboxError): void {
   for (const query of queries) {
@@ -109,6 +117,7 @@ function notAwaited(statements: number, outcome: string): PostboxError {
   const advice = statements === 0 ? "close every cursor" : "await every statement";
   return new PostboxError(
     "not-awaited",
-    `${what} still under way when the transaction's function ended, so ${outcome}; ${advice} before the function returns`,
+    `${what} still in flight when the transaction's function ended, so ${outcome}; ` +
+      `${advice} before the function returns`,
   );
 }

@@ -11,8 +11,8 @@ import { kysely } from "./kysely.js";
 import { pgTransactions } from "./pg.js";
 
 /*
- * A transaction whose connection no longer answers, though nothing says that it is lost. The handler's timeout must still end it, and
- * give back its place in the pool.
+ * A transaction whose connection no longer answers although it is not reported as lost. The handler's timeout must
+ * still end it and free its place in the pool.
  */
 
 type Library = "pg" | "drizzle" | "kysely";
@@ -65,7 +65,7 @@ describeOnEach("postgres", ({ url }) => {
         };
       }
 
-      // Kysely does not show its connection before BEGIN was answered.
+      // Kysely exposes its connection only after BEGIN was answered.
       it.skipIf(library === "kysely").concurrent("ends before its work has begun", async (context) => {
         const { store, signal, swallow, giveUp, placeIsFree } = await open(context);
         swallow();

@@ -1,13 +1,13 @@
 import { whenAborted } from "../internal/when-aborted.js";
 
-/** A handler that listens to its signal ends by itself within this time, and its connection can be used again. */
+/** A handler that observes its signal ends within this time, and its connection stays usable. */
 const graceMs = 250;
 /** How long COMMIT, ROLLBACK and the forced end may take after that. */
 const limitMs = 6_000;
 
-/** Why a transaction ends whose work still runs, whose connection no longer answers, or whose caller has been told that it failed. */
+/** Ends a transaction whose work still runs, whose connection does not answer, or whose caller already saw it fail. */
 export class Abandoned extends Error {
-  /** `byForce`: its session was ended, so nothing can be written to its connection, not even a ROLLBACK. */
+  /** `byForce`: its session was ended, so nothing may be written to its connection, not even a ROLLBACK. */
   constructor(
     readonly reason: unknown,
     readonly byForce = true,
@@ -16,30 +16,31 @@ export class Abandoned extends Error {
   }
 }
 
-/** A transaction that ends when its signal is aborted, whatever its work and its connection do. */
+/** A transaction that ends when its signal is aborted, even if its work or its connection hangs. */
 export interface Bounded {
-  /** The caller has been told that it failed, so its work must not start. */
+  /** The caller has been told that the transaction failed, so `work` must not start. */
   readonly over: boolean;
-  /** The transaction has a connection; `close` closes it at this end. */
+  /** Reports that the transaction has a connection. `close` closes it on this side. */
   connected(close: () => void): void;
   /**
-   * The result of `work`; calls `ended` when it is known. When the signal is aborted and `work` does not end soon after, calls `force`,
-   * which takes from it all that it could still do harm with and never rejects, and rejects with `Abandoned` while `work` may go on.
+   * Runs `work` and calls `ended` when its result is known. If the signal is aborted and `work` does not end soon
+   * after, it calls `force`, then rejects with `Abandoned` while `work` may still run. `force` must leave `work`
+   * nothing to do harm with, and must never reject.
    */
   within<R>(work: () => Promise<R>, force: () => Promise<void>, ended: () => void): Promise<R>;
 }
 
 /**
- * The result of `begin`. When the signal is aborted and the transaction does not end soon after:
+ * Runs `begin`. If the signal is aborted and the transaction does not end soon after:
  *
- * - before its work has begun, closes its connection: nothing is lost with it;
- * - during its work, ends it by force;
- * - at its COMMIT or ROLLBACK, gives it a few seconds more, and then ends it by force as well.
+ * - Before its work has begun, it closes the connection; nothing is lost.
+ * - During its work, it ends the transaction by force.
+ * - During COMMIT or ROLLBACK, it waits a few seconds more, then ends the transaction by force.
  *
- * Rejects with `Abandoned` then. A library that hides its connection may keep it for longer.
+ * It then rejects with `Abandoned`. A library that hides its connection may hold it for longer.
  */
 export function untilAborted<R>(signal: AbortSignal, begin: (bounded: Bounded) => Promise<R>): Promise<R> {
-  // By hand, where races would make eight promises for every message that is handled.
+  // Written by hand, because races would create eight promises per handled message.
   return new Promise((resolve, reject) => {
     let timer: NodeJS.Timeout | undefined;
     let close = () => {};
@@ -53,7 +54,7 @@ export function untilAborted<R>(signal: AbortSignal, begin: (bounded: Bounded) =
       close();
       reject(new Abandoned(signal.reason));
     };
-    /** What is done first about a transaction that does not end. */
+    /** The first step against a transaction that does not end. */
     let abandon: (() => void) | undefined = giveUp;
 
     function within<W>(work: () => Promise<W>, force: () => Promise<void>, ended: () => void): Promise<W> {

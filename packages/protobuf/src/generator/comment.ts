@@ -1,9 +1,11 @@
 import type { DescMessage } from "@bufbuild/protobuf";
 import { getComments } from "@bufbuild/protoplugin";
 
-/** What the `.proto` says above a message: for those who read code and documents, without what is said to linters. */
+/**
+ * The comment above a message in the `.proto`, for readers of code and documentation, without directives for linters.
+ */
 export function commentOf(message: DescMessage): string | undefined {
-  // Of a comment that begins with /** the compiler leaves one star.
+  // For a comment that starts with /**, the compiler keeps one star.
   const text = getComments(message).leading?.replace(/^\*/, "") ?? "";
   const lines = text.split("\n").map((line) => line.replace(/^ /, "").trimEnd());
   const comment = lines

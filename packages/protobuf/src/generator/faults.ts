@@ -1,10 +1,10 @@
 import type { DescMessage } from "@bufbuild/protobuf";
 
-/** Gathers what is wrong, so that one run tells all of it. */
+/** Collects all problems, so that one run reports all of them. */
 export interface Faults {
   /** `why` says what is wrong, then what to change. */
   add(message: DescMessage, why: string): void;
-  /** Throws if there was anything. */
+  /** Throws if there is any problem. */
   check(): void;
 }
 
@@ -18,7 +18,7 @@ export function createFaults(): Faults {
   };
 }
 
-/** File and line, as editors understand them. */
+/** File and line in the form that editors can open. */
 export function placeOf(message: DescMessage): string {
   const path = pathOf(message);
   const location = message.file.proto.sourceCodeInfo?.location.find(
@@ -33,7 +33,7 @@ function localTypeName({ typeName, file }: DescMessage): string {
   return file.proto.package === "" ? typeName : typeName.slice(file.proto.package.length + 1);
 }
 
-/** The way to a message in its file's descriptor: numbers of fields, and indices. */
+/** The path of a message in its file's descriptor: field numbers and indices. */
 function pathOf({ file, parent, proto }: DescMessage): number[] {
   return parent === undefined
     ? [4, file.proto.messageType.indexOf(proto)]

@@ -27,7 +27,7 @@ function requestFor(protoFile: Files, fileToGenerate: string[], options = parame
   return create(CodeGeneratorRequestSchema, { protoFile, fileToGenerate, parameter: options });
 }
 
-/** The code for these files, by its name. */
+/** The generated code of these files, by file name. */
 function generate(...given: Parameters<typeof requestFor>): Record<string, string> {
   return Object.fromEntries(
     createPlugin()
@@ -49,7 +49,7 @@ beforeAll(async () => {
 
 const good = join(project, "fixtures", "proto");
 
-// To change what is generated on purpose: npx vitest run packages/protobuf/src/generator --update
+// After an intended change of the generated code: npx vitest run packages/protobuf/src/generator --update
 describe("what is generated", () => {
   it.each(protosIn(good))("for %s", async (proto) => {
     const code = generate(files, [proto]);
@@ -89,7 +89,7 @@ describe("what is generated", () => {
     );
     expect(fromBinary(CodeGeneratorResponseSchema, ran.stdout)).toMatchObject({ error: "", file: [{}] });
     const codes = [parameter, more].map((options) => generate(files, ["no-package.proto"], options));
-    // Its first line tells the options.
+    // The first line names the options.
     const [without, withMore] = codes.map((code) => code["no-package_postbox.ts"]?.replace(/^.*\n/, ""));
     expect(withMore).toBe(without);
     expect(withMore).toContain("export const Ping");

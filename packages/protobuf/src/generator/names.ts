@@ -13,8 +13,8 @@ export interface FileNames {
 }
 
 /**
- * From the name of the file, which no other file of the package has: `example/books/v1/book_shop.proto` is `bookShop`.
- * A word that JavaScript reserves gets a `$`, as protoc-gen-es does it.
+ * Derives the names from the file name, which is unique within a package: `example/books/v1/book_shop.proto` becomes
+ * `bookShop`. As in protoc-gen-es, a word that JavaScript reserves gets a `$`.
  */
 export function namesOf(file: DescFile): FileNames {
   const base = file.name.split("/").at(-1) ?? "";
@@ -28,17 +28,16 @@ export function namesOf(file: DescFile): FileNames {
   };
 }
 
-/** What generated functions call their parameters, which must not hide an event; and what no module may define. */
+/** Parameters of generated functions, which an event must not shadow, and names that no module may define. */
 const taken = new Set(["publisher", "data", "options", "await", "eval", "arguments"]);
 
-/** `BookCreated`, of a name without its trailing `Event`. */
+/** `BookCreated`, from a name without its trailing `Event`. */
 export function eventName(name: string): string {
   return taken.has(name) ? `${name}$` : safeIdentifier(name);
 }
 
 /**
- * `bookCreated`. An object with a method `then` would be taken for a promise; `__proto__` would be no method, but its
- * prototype.
+ * `bookCreated`. An object with a `then` method would be treated as a promise, and `__proto__` would set the prototype.
  */
 export function methodOf({ name }: Pick<ProtoEvent, "name">): string {
   const method = lowerFirst(name);

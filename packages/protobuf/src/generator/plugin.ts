@@ -6,12 +6,12 @@ import { checkTypes, eventsOf } from "./read-events.js";
 
 const manifest = new URL("../../package.json", import.meta.url);
 
-/** Options that only protoc-gen-es knows. They change its code, not ours. */
+/** Options of protoc-gen-es that do not affect this generator's code. */
 const ofMessages = ["json_types", "valid_types", "erasable_syntax"];
 
 /**
- * The code generator: for each file with events, `<file>_postbox` beside what protoc-gen-es makes of it. It takes the
- * options of that one, all of them, so that both can be given the same.
+ * The code generator. For each file with events it writes `<file>_postbox` next to the output of protoc-gen-es. It
+ * accepts all options of protoc-gen-es, so that both plugins can get the same ones.
  */
 export function createPlugin(): Plugin {
   return createEcmaScriptPlugin({

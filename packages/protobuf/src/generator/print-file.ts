@@ -4,8 +4,8 @@ import { methodOf, namesOf, registrationOf } from "./names.js";
 import type { ProtoEvent } from "./proto-event.js";
 
 /*
- * All types are written out, and by names from imports: protoplugin makes declarations of each file alone, and without
- * the types that come with the compiler.
+ * Every type is written out, with imported names only: protoplugin emits the declarations of each file in isolation and
+ * without the compiler's own library types.
  */
 
 const runtime = "@postbox/protobuf";
@@ -35,7 +35,7 @@ function printEvent(f: GeneratedFile, event: ProtoEvent): void {
   f.print();
 }
 
-/** For documents: on one line, or each of its lines on its own. */
+/** Writes the description for documentation: on one line, or one string per line. */
 function printDescription(f: GeneratedFile, comment: string): void {
   const [first = "", ...others] = comment.split(/(?<=\n)/).map((line) => JSON.stringify(line));
   if (others.length === 0) {
@@ -74,7 +74,9 @@ function printPublisher(f: GeneratedFile, file: DescFile, events: readonly Proto
 function printRegistration(f: GeneratedFile, event: ProtoEvent): void {
   const typed = f.import("Registration", "postbox", true);
   f.print(documentation(f, event, [`Handles \`${event.type}\`: \`router.on(${event.name}, handler)\`.`]));
-  f.print`${f.export("const", registrationOf(event))}: ${typed}<typeof ${event.name}> = ${f.import("onEvent", runtime)}(${event.name});`;
+  const exported = f.export("const", registrationOf(event));
+  const onEvent = f.import("onEvent", runtime);
+  f.print`${exported}: ${typed}<typeof ${event.name}> = ${onEvent}(${event.name});`;
   f.print();
 }
 
@@ -95,7 +97,7 @@ function printService(f: GeneratedFile, file: DescFile, events: readonly ProtoEv
   f.print`};`;
 }
 
-/** On one line, or each on its own where that would be long. */
+/** A list on one line, or one item per line if it would be too long. */
 function list(items: readonly string[], indent: string): string {
   const line = items.join(", ");
   return line.length <= 60 ? `[${line}]` : `[\n${items.map((item) => `${indent}  ${item},\n`).join("")}${indent}]`;

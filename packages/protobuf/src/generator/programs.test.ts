@@ -9,10 +9,10 @@ const root = join(import.meta.dirname, "..", "..", "..", "..");
 const example = join(root, "examples", "04-books");
 const guide = readFileSync(join(root, "docs", "guides", "protobuf.md"), "utf8");
 
-// Compilers and generators, one process after the other.
+// These tests run compilers and generators in processes, one after another.
 vi.setConfig({ testTimeout: 60_000 });
 
-/** The example's `.proto` in a project of its own, as its user has it: with node_modules inside. */
+/** The example's `.proto` in a user's project, with node_modules inside it. */
 function project(): string {
   const folder = join(root, ".tmp", `books_${randomBytes(6).toString("hex")}`);
   mkdirSync(folder, { recursive: true });
@@ -37,7 +37,7 @@ async function succeeds(folder: string, program: string, ...args: readonly strin
   expect([code, text]).toEqual([0, ""]);
 }
 
-// To take over what changed: npx vitest run packages/protobuf/src/generator --update
+// To accept the changes: npx vitest run packages/protobuf/src/generator --update
 it("buf generates the code that the example has", async () => {
   const folder = project();
   await succeeds(folder, "buf", "generate");
@@ -70,7 +70,8 @@ export async function use(sender: Sender): Promise<void> {
   // @ts-expect-error: an int64 is a bigint
   await publisher.bookCreated({ id, priceCents: 5 });
   const handlers = onBookCreated(createRouter("b"), (book, context) => {
-    const parts: [string, bigint, bigint | undefined, number] = [book.title, book.priceCents, book.createdAt?.seconds, context.attempt];
+    const at: bigint | undefined = book.createdAt?.seconds;
+    const parts: [string, bigint, bigint | undefined, number] = [book.title, book.priceCents, at, context.attempt];
     // @ts-expect-error: no such field
     return void [parts, book.price_cents];
   });
@@ -114,7 +115,7 @@ it("buf finds what would break those who read, as the guide says", async () => {
   const [build, breaking] = [...commands].map(([, verb, args = ""]) => [verb as string, ...args.split(" ")]);
   await succeeds(folder, "buf", ...(build ?? []));
   await succeeds(folder, "buf", ...(breaking ?? []));
-  // As it also says, options are none of its business.
+  // The message also says that the options do not matter.
   change(protoIn(folder), '(postbox.v1.key) = "id"', '(postbox.v1.key) = "title"');
   await succeeds(folder, "buf", ...(breaking ?? []));
   change(protoIn(folder), "int64 price_cents = 4", "string price_cents = 4");
@@ -139,7 +140,7 @@ it("says what to install where protoplugin is missing", async () => {
   const folder = project();
   cpSync(join(root, "packages", "protobuf", "bin"), join(folder, "bin"), { recursive: true });
   rmSync(join(folder, "node_modules"));
-  // Outside of this repository, nobody finds its node_modules.
+  // Outside of this repository, its node_modules cannot be found.
   const elsewhere = join(tmpdir(), basename(folder));
   cpSync(folder, elsewhere, { recursive: true });
   onTestFinished(() => rmSync(elsewhere, { recursive: true, force: true }));
@@ -158,7 +159,7 @@ it("protoc generates the same, as the guide calls it", async () => {
   await succeeds(byProtoc, "sh", "-ec", commands as string);
   for (const file of ["books_pb.ts", "books_postbox.ts"]) {
     const [code, expected] = [byProtoc, byBuf].map((each) => readFileSync(join(generatedIn(each), file), "utf8"));
-    // Each tells its own parameters in the first line.
+    // The first line names the parameters, which differ.
     expect(code?.replace(/^.*\n/, "")).toBe(expected?.replace(/^.*\n/, ""));
   }
 });

@@ -1,16 +1,16 @@
 import type { DescMessage } from "@bufbuild/protobuf";
 
-/** A message that is an event, as generated code has it. */
+/** A message that is an event, with what its generated code needs. */
 export interface ProtoEvent {
   readonly message: DescMessage;
-  /** Of the definition: `BookCreated`. */
+  /** The name of the definition: `BookCreated`. */
   readonly name: string;
-  /** On the wire. */
+  /** The type name on the wire. */
   readonly type: string;
-  /** Where it is not the one that follows from the type. */
+  /** Set only if it differs from the topic that follows from the type. */
   readonly topic: string | undefined;
   /** The property that holds the key. */
   readonly key: string | undefined;
-  /** What the `.proto` says of it. */
+  /** The comment in the `.proto`. */
   readonly comment: string | undefined;
 }

@@ -8,14 +8,12 @@ import type { ProtoEvent } from "./proto-event.js";
 
 const details = { event_type, topic, key };
 
-/**
- * What any broker can carry: parts with dots between them, without blanks and without what brokers take for wildcards.
- */
+/** A name that every broker can carry: parts separated by dots, without blanks and without wildcard characters. */
 const wireName = /^[^\s.*#>\p{C}]+(\.[^\s.*#>\p{C}]+)*$/u;
 const wireNameBytes = 255;
 const invisible = /\p{C}/gu;
 
-/** The events of a file, in its order. What is wrong with one is told to `faults`. */
+/** The events of a file, in file order. Adds problems to `faults`. */
 export function eventsOf(file: DescFile, faults: Faults): ProtoEvent[] {
   for (const message of file.messages) checkNested(message, faults);
   const events = file.messages.flatMap((message) => readEvent(message, faults) ?? []);
@@ -23,7 +21,7 @@ export function eventsOf(file: DescFile, faults: Faults): ProtoEvent[] {
   return events;
 }
 
-/** Over all files of a run: a type has one definition. */
+/** Checks, across all files of a run, that each type has one definition. */
 export function checkTypes(events: readonly ProtoEvent[], faults: Faults): void {
   const byType = new Map<string, ProtoEvent>();
   for (const event of events) {
@@ -47,7 +45,7 @@ function checkNested(outer: DescMessage, faults: Faults): void {
     } else if (forgotten !== undefined) {
       faults.add(
         message,
-        `it has (postbox.v1.${forgotten}), but is no event, nor can be one inside of another message; remove the ` +
+        `it has (postbox.v1.${forgotten}), but is not an event, and cannot be one inside of another message; remove the ` +
           "option",
       );
     }
@@ -59,7 +57,7 @@ function isEnabled(message: DescMessage): boolean {
   return getOption(message, enabled);
 }
 
-/** An option that only an event has, of a message that does not say whether it is one. */
+/** An option for events on a message that does not set `enabled`. */
 function forgottenOption(message: DescMessage): string | undefined {
   if (hasOption(message, enabled)) return undefined;
   return Object.entries(details).find(([, option]) => hasOption(message, option))?.[0];
@@ -71,7 +69,7 @@ function readEvent(message: DescMessage, faults: Faults): ProtoEvent | undefined
     if (forgotten !== undefined) {
       faults.add(
         message,
-        `it has (postbox.v1.${forgotten}), but is no event; add option (postbox.v1.enabled) = true, or remove the ` +
+        `it has (postbox.v1.${forgotten}), but is not an event; add option (postbox.v1.enabled) = true, or remove the ` +
           "other",
       );
     }
@@ -92,7 +90,7 @@ function readEvent(message: DescMessage, faults: Faults): ProtoEvent | undefined
   };
 }
 
-/** Where no option gives it. */
+/** The type if no option sets it. */
 function typeOf(message: DescMessage, faults: Faults): string {
   const type = withoutEvent(message.typeName);
   if (Buffer.byteLength(type) > wireNameBytes) {
@@ -149,8 +147,8 @@ function keyOf(message: DescMessage, faults: Faults): string | undefined {
 }
 
 /**
- * Whatever the code of the file exports has a name of its own. So have the methods of its publisher: where two events
- * have the same, they also have the same registration.
+ * Checks that every export of the file has a unique name. Two events with the same publisher method also have the same
+ * registration, so methods need no check of their own.
  */
 function checkNames(file: DescFile, events: readonly ProtoEvent[], faults: Faults): void {
   const taken = new Map<string, string>();

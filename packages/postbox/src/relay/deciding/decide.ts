@@ -7,18 +7,18 @@ import { aboutMessage, type TelemetryEvent } from "../../telemetry/events.js";
 import type { DrainContext } from "../context.js";
 import type { SendOutcome } from "../target.js";
 
-/** What becomes of a row, and what there is to tell once that is stored. */
+/** What happens to a row, and the event to report once that is stored. */
 export interface Decision {
   readonly settlement: Settlement;
-  /** Absent for what was sent, which is nearly everything: its event is made when it is told. */
+  /** Absent for rows that were sent, which are most: their event is made when it is reported. */
   readonly event?: TelemetryEvent;
-  /** After how long it is read again, if it stays in its place. */
+  /** The delay before the row is read again, if it stays in its place. */
   readonly againInMs?: number;
 }
 
 /**
- * Decides what becomes of a row that has its outcome. `ahead` says what happened to an earlier one of its key in the same
- * batch: what its sender held back behind that one has not failed by itself, and spends no attempt.
+ * Decides what happens to a row, from its outcome. `ahead` tells what happened to an earlier row of its key in the same
+ * batch. If the sender held this row back behind that one, it has not failed itself and spends no attempt.
  */
 export function decide(
   row: Row,
@@ -32,7 +32,7 @@ export function decide(
   if (outcome.status === "dropped") {
     return decideDropped(row, error, `its sender dropped it: ${PostboxError.from(error).code}`, options);
   }
-  // It was never with the sender, and nothing there held it back.
+  // An expired row was never handed to the sender, so it was not held back either.
   if (isExpiry(outcome)) return decideExpired(row, error, options);
   if (ahead !== undefined && row.fault === undefined) return queueBehind(row, ahead, options);
   const about = aboutMessage(row.message);
@@ -55,7 +55,9 @@ export function decide(
   return { settlement: { row, to: "wait", attempts, retryInMs, error: text }, event };
 }
 
-/** That is told once for all that goes there; each message is only held. */
+/**
+ * The unavailable destination is reported once, for all messages that go there; each message is only reported as held.
+ */
 function decideUnavailable(
   row: Row,
   { retryInMs: inMs }: { readonly retryInMs: number },
@@ -70,19 +72,19 @@ function decideUnavailable(
   return { settlement: { row, to: "wait", attempts: row.attempts, retryInMs, error }, event };
 }
 
-/** What ends a message before it is sent: that it is worthless by now. */
+/** The outcome of a row that expired before it was sent. */
 export function expiry({ message }: Row, clock: Pick<Runtime, "now">): SendOutcome | undefined {
-  // Most messages never expire, and the clock is not read for those.
+  // Most messages never expire; they need no reading of the clock.
   if (message.extensions.expirytime === undefined || lifeLeftMs(message, clock.now()) > 0) return undefined;
   return { status: "rejected", error: expiredError(message) };
 }
 
-/** What ends a row whose stored columns make no message: it is parked as it is. */
+/** The outcome of a row whose stored columns do not make a message: it is parked unchanged. */
 export function unreadable({ fault }: Row): SendOutcome | undefined {
   return fault && { status: "rejected", error: fault };
 }
 
-/** Whether nothing was held back behind it: it was never with the sender. */
+/** Whether the row was never handed to the sender, so that no other row was held back behind it. */
 export function holdsNothingBack(row: Row, outcome: SendOutcome): boolean {
   return row.fault !== undefined || isExpiry(outcome);
 }
@@ -92,7 +94,7 @@ function isExpiry(outcome: SendOutcome): boolean {
   return outcome.error instanceof PermanentError && outcome.error.code === "message-expired";
 }
 
-/** It spends no attempt, and its key does not wait for what nobody wants any more. */
+/** An expired message spends no attempt and never holds its key. */
 function decideExpired(row: Row, error: Error, options: DrainContext): Decision {
   if (options.onExpired === "drop") return decideDropped(row, error, "its expirytime had passed", options);
   return {
@@ -101,7 +103,7 @@ function decideExpired(row: Row, error: Error, options: DrainContext): Decision 
   };
 }
 
-/** The reason is for the audit, which has one entry for all that were dropped together for it. */
+/** The audit has one entry for all messages that were dropped for the same reason. */
 function decideDropped(row: Row, error: Error, reason: string, { boxName: box }: DrainContext): Decision {
   return {
     settlement: { row, to: "dropped", reason },
@@ -109,14 +111,14 @@ function decideDropped(row: Row, error: Error, reason: string, { boxName: box }:
   };
 }
 
-/** What no database has a type for is no wish: its settle would fail for ever. */
+/** Ignores a delay that no database type can store, since its settle would fail for ever. */
 function wished(outcome: SendOutcome): number | undefined {
   if (outcome.status !== "failed" || outcome.retryInMs === undefined) return undefined;
   const ms = Math.min(outcome.retryInMs, longestTimerMs);
   return ms >= 0 ? ms : undefined;
 }
 
-/** To `wait`, behind one of its key that failed; or behind a parked one, where the hold is due at once. */
+/** Moves a row to `wait` behind an earlier row of its key. If that one was parked, the hold is due at once. */
 export function queueBehind(row: Row, ahead: "held" | "parked", { boxName: box }: DrainContext): Decision {
   const { id, key } = row.message;
   const due = ahead === "parked" ? { retryInMs: 0 } : {};

@@ -11,12 +11,13 @@ export interface CountOptions
   readonly ownership: Ownership;
 }
 
-/** Rows whose crashes are stored as they are. One that was at another death since is another object. */
+/** Rows whose crash counts are stored. A row that was in flight during another crash since then is a new object. */
 const counted = new WeakSet<Row>();
 
 /**
- * Stores the crashes of rows that may be the cause of them, before they are sent again: the process may not live to do it
- * afterwards. While the broker is away it rejects instead, so that a process that restarts through an outage counts nothing.
+ * Stores the crash counts of suspects before they are sent again, since the process may crash before it could store
+ * them afterwards. If the broker is unreachable, it rejects instead, so that a process that restarts through an outage
+ * counts nothing.
  */
 export async function countCrashes(rows: readonly Row[], options: CountOptions): Promise<void> {
   const { box, boxName, target, publishTimeoutMs, ownership, runtime, telemetry } = options;

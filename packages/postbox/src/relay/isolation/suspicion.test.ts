@@ -13,7 +13,7 @@ const row = (lane: number, position: number): Row => ({
   held: false,
 });
 
-it("suspects as many rows as may have been in flight in all lanes together, and none of others", () => {
+it("suspects as many rows as may have been in flight in all lanes together, and no others", () => {
   const suspicion = createSuspicion(3);
   suspicion.add([1, 3]);
   const rows = [row(2, 1), row(1, 2), row(3, 3), row(1, 4), row(1, 5), row(3, 6)];
@@ -31,7 +31,7 @@ it("suspects nothing that was appended after the lanes were taken", () => {
   expect(rows.map((one) => suspicion.mark(one).crashes)).toEqual([1, 0, 1, 0, 1]);
 });
 
-it("suspects again what was suspected before, and that takes nobody's place", () => {
+it("suspects earlier suspects again, without counting them", () => {
   const suspicion = createSuspicion(1);
   suspicion.add([1, 2, 3]);
   const rows = [
@@ -44,7 +44,7 @@ it("suspects again what was suspected before, and that takes nobody's place", ()
   expect(rows.map((one) => suspicion.mark(one).crashes)).toEqual([3, 2, 1, 0, 2]);
 });
 
-it("counts a death of a sound connection, and then one in five with the same message, until something is sent", () => {
+it("counts the first connection loss, then one in five with the same message, until one is sent", () => {
   const doubt = createDoubt();
   const die = (...rows: Row[]) => doubt.died(rows);
   expect(doubt.none).toBe(true);

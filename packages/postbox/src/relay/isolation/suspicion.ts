@@ -3,43 +3,55 @@ import type { Row } from "../../store.js";
 import type { SendOutcome } from "../target.js";
 
 /*
- * A message may be the reason why a process or a connection dies: it would be sent again, and kill again, for ever. So what
- * was on its way at a death is counted before it is sent again. Once may be chance: it is sent as before. From the second
- * death on it is sent with nothing else on its way, so that the next one tells who it was.
+ * A poison message may crash the process or lose the connection, and would do so again with every redelivery. So each
+ * crash is counted against the messages in flight before they are sent again. One crash may be chance: the message is
+ * sent as before. From the second crash on, it is sent with nothing else in flight, so that the next crash identifies
+ * the cause.
  */
 
-/** From here on a row is sent alone. */
+/** From this many crashes on, a row is sent alone. */
 export const aloneFrom = 2;
-/** From here on it is not sent at all. It was alone at the last two deaths: at one, a process may die of something else. */
+/**
+ * From this many crashes on, a row is not sent at all. It was alone in the last two: a process may crash once for
+ * another reason.
+ */
 const hopelessFrom = 4;
 
-/** How a row that is to be sent no more ends. */
+/** The outcome of a row that must not be sent any more. */
 export function hopeless(row: Row): SendOutcome | undefined {
   if (row.crashes < hopelessFrom) return undefined;
   const text =
-    `it was in flight ${row.crashes} times when the process crashed or the connection was lost, the last two times alone; ` +
-    "find out what it does to the sender, or to its handler, before you send it again";
+    `it was in flight ${row.crashes} times when the process crashed or the connection was lost, ` +
+    "the last two times alone; find out what it does to the sender, or to its handler, before you send it again";
   return { status: "rejected", error: new PostboxError("message-suspect", text) };
 }
 
-/** The first rows of lanes whose owner died: any of them may have been in flight then. */
+/** Suspects the first rows of lanes whose owner crashed: any of them may have been in flight then. */
 export interface Suspicion {
-  /** These lanes were taken together from an owner that died. */
+  /** These lanes were taken together from an owner that crashed. */
   add(lanes: readonly number[]): void;
   remove(lane: number): void;
-  /** A first read of these lanes since they were taken found this position to be the last one drawn: later rows were never in flight. */
+  /**
+   * In the first read of these lanes since they were taken, this was the last position drawn: later rows were never in
+   * flight.
+   */
   bound(lanes: readonly number[], drawn: number): void;
-  /** The same row, with one crash more if it is under suspicion. Ask once for each row. */
+  /** Returns the row, with one crash more if it is a suspect. Call it once for each row. */
   mark(row: Row): Row;
 }
 
 /**
- * `most` is how many rows an owner had in flight at most, or sent and not settled, in all its lanes together. They are the first of
- * their lanes, and lanes are read evenly: so they are among the first `most` rows that are read. A row with
- * crashes is suspected again and does not count towards `most`: otherwise rows that cannot be sent would hide the one that kills.
+ * `most` is how many rows an owner can have in flight, or sent but not settled, in all its lanes together. Those are
+ * the first rows of their lanes, and lanes are read evenly: so they are among the first `most` rows that are read.
+ *
+ * A row that has crashes already is suspected again, and does not count towards `most`. Otherwise rows that cannot be
+ * sent would hide the one that causes the crash.
  */
 export function createSuspicion(most: number): Suspicion {
-  /** How many more, shared by lanes that were taken together; and up to which position, once that is known. */
+  /**
+   * By lane: how many more rows to suspect, shared by lanes that were taken together, and up to which position, once
+   * that is known.
+   */
   const left = new Map<number, { readonly shared: { count: number }; upTo: number | undefined }>();
   return {
     add(lanes) {
@@ -66,16 +78,18 @@ export function createSuspicion(most: number): Suspicion {
 }
 
 /**
- * Which deaths of connections count. One that was sound counts against what was on its way. When nothing was sent since
- * then, it may be the broker that drops every connection: messages go one at a time, those that were never at a death first,
- * and of so many deaths with the same one on its way, one counts.
+ * Decides which connection losses count against the messages in flight. If messages were sent since the last loss, it
+ * counts.
+ *
+ * Otherwise the broker may be dropping every connection. Then messages are sent one at a time, those that have no
+ * crashes first, and one loss in five counts against the same message.
  */
 export interface Doubt {
-  /** Whether something was sent since the last death. */
+  /** Whether a message was sent since the last connection loss. */
   readonly none: boolean;
-  /** Something was sent. */
+  /** A message was sent. */
   sent(): void;
-  /** A connection died with these rows on their way: whether that counts against them. */
+  /** The connection was lost with these rows in flight. Returns whether that counts against them. */
   died(rows: readonly Row[]): boolean;
 }
 
@@ -83,7 +97,7 @@ const oneIn = 5;
 
 export function createDoubt(): Doubt {
   let none = true;
-  /** Deaths in doubt, by the row that was alone on its way. */
+  /** Connection losses that did not count, by the row that was in flight alone. */
   const deaths = new Map<string, number>();
   return {
     get none() {

@@ -2,18 +2,18 @@ import type { Row } from "../../store.js";
 
 interface Flight {
   row: Row | undefined;
-  /** As they were when it departed: a sender may have given their memory away. */
+  /** Measured at the start of the flight: a sender may have transferred the buffer of the data. */
   readonly bytes: number;
 }
 
-/** Rough, but proportional: 512 for the attributes and the objects around them. */
+/** An estimate: 512 bytes for the attributes and the objects around them. */
 export function bytesOf({ message }: Row): number {
   return message.data.byteLength + 512;
 }
 
 /** The rows in flight, by position, which is unique in a box. */
 export class Flights {
-  /** What has landed lets its row go: a Map that grows over what was deleted keeps the old values alive for long. */
+  /** Landing clears the row of its entry: a Map that grows over deleted entries keeps their values alive for long. */
   readonly #flights = new Map<number, Flight>();
   count = 0;
   bytes = 0;

@@ -2,28 +2,37 @@ import { insertAscending } from "../../internal/ascending.js";
 import type { Row, Settlement } from "../../store.js";
 import type { Reads } from "../reading/reads.js";
 
-/** Most keys never have a row whose failure is to be stored: they share this. */
+/** Shared by all keys without a failure to store, which are most. */
 const nothing: ReadonlySet<number> = new Set();
 
-/** The rows of one key that this relay knows of, and what keeps the next one from being sent. Rows are named by position. */
+/**
+ * The rows of one key that this relay knows, and what keeps the next one from being sent. Rows are named by their
+ * position.
+ */
 export class KeyQueue {
   readonly lane: number;
-  /** What can be sent next, in order of position. */
+  /** Rows that can be sent next, in order of position. */
   rows: Row[] = [];
   inFlight = 0;
-  /** Whether it is in the list of what can be sent. */
+  /** Whether `Sendable` lists this key. */
   listed = false;
-  /** What has become of an earlier row in the batch in flight: what is behind it has not failed by itself. */
+  /** What happened to an earlier row of the batch in flight. The rows behind it have not failed themselves. */
   ahead: "held" | "parked" | undefined;
-  /** Those in flight that are from `pending`, ascending. */
+  /** Rows in flight that came from `pending`, ascending. */
   readonly #sent: number[] = [];
-  /** Rows that failed, or stood behind one, and are not stored so yet. */
+  /** Rows that failed, or are held behind a failed one, until that is stored. */
   #failed: ReadonlySet<number> = nothing;
-  /** The number of the last read that had begun when such a failure was stored: what those reads saw of this key is too old. */
+  /**
+   * The last read that had begun when such a failure was stored. What this read and earlier ones saw of the key is
+   * outdated.
+   */
   #staleUpTo = 0;
-  /** The lowest position that those reads may not have seen where it is. */
+  /** The lowest position that those reads may not have seen in its present place. */
   #staleFrom = 0;
-  /** How many rows are to be parked or dropped. Until that is stored, a later one sent now could be overtaken by them. */
+  /**
+   * How many rows are about to be parked or dropped. A later row that was sent before that is stored could overtake
+   * them.
+   */
   #parking = 0;
 
   constructor(lane: number) {
@@ -34,26 +43,29 @@ export class KeyQueue {
     return !this.listed && this.inFlight === 0 && this.#parking === 0 && this.rows.length > 0;
   }
 
-  /** Whether a row has failed, and that is not stored yet. */
+  /** Whether a row has failed and that is not stored yet. */
   get isUnstored(): boolean {
     return this.#failed.size > 0;
   }
 
-  /** Whether there is nothing more to know of it. A read may still bring what it saw before a failure was stored. */
+  /**
+   * Whether the queue can be forgotten. Not while a read is in progress that may show the key as it was before a
+   * failure was stored.
+   */
   isOver(reads: Reads): boolean {
     const isIdle = this.rows.length === 0 && this.inFlight === 0 && this.#failed.size === 0 && this.#parking === 0;
     return isIdle && !reads.isUnderWayUpTo(this.#staleUpTo);
   }
 
-  /** Mostly the last one: what an operator has put back, or what has committed late, has an earlier place. */
+  /** A row usually comes last. Rows that an operator has put back, or that have committed late, come earlier. */
   add(row: Row): void {
     insertAscending(this.rows, row, positionOf);
   }
 
-  /** Takes the first rows out, to be sent. */
+  /** Removes the first rows, which are sent now. */
   take(count: number): void {
     if (count === this.rows.length) this.rows = [];
-    // Much faster than to splice where a queue is long.
+    // In a long queue, this is much faster than `splice`.
     else if (count === 1) this.rows.shift();
     else this.rows.splice(0, count);
     this.inFlight += count;
@@ -65,13 +77,13 @@ export class KeyQueue {
 
   landed({ waiting, position }: Row): void {
     this.inFlight--;
-    // Mostly the first: outcomes come about in order.
+    // Usually the first one, since most outcomes arrive in order.
     const place = waiting ? -1 : this.#sent.indexOf(position);
     if (place >= 0) this.#sent.splice(place, 1);
     if (this.inFlight === 0) this.ahead = undefined;
   }
 
-  /** Whether an earlier row is in flight that is stored as pending. */
+  /** Whether an earlier row is in flight that is stored in `pending`. */
   hasEarlierInFlight({ position }: Row): boolean {
     const [first] = this.#sent;
     return first !== undefined && first < position;
@@ -86,7 +98,7 @@ export class KeyQueue {
     this.#parking++;
   }
 
-  /** What became of one of its rows is stored. */
+  /** The outcome of one of its rows is stored. */
   stored({ position }: Row, to: Settlement["to"], reads: Reads): void {
     if ((to === "wait" || to === "pending") && (this.#failed as Set<number>).delete(position)) {
       this.#staleFrom = reads.isUnderWayUpTo(this.#staleUpTo) ? Math.min(this.#staleFrom, position) : position;
@@ -94,12 +106,12 @@ export class KeyQueue {
     } else if ((to === "parked" || to === "dropped") && this.#parking > 0) this.#parking--;
   }
 
-  /** Whether this read began before all that has failed was stored. */
+  /** Whether this read began before every failure was stored. */
   isNewerThan(read: number): boolean {
     return this.#failed.size > 0 || read <= this.#staleUpTo;
   }
 
-  /** Whether a row with a lower position is not back in `wait` yet, or not for all that this read could see. */
+  /** Whether this read may not have seen an earlier, failed row in `wait`. */
   isOvertaking({ position }: Row, read: number): boolean {
     for (const failed of this.#failed) if (failed < position) return true;
     return read <= this.#staleUpTo && this.#staleFrom < position;

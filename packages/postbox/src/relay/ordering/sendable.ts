@@ -4,7 +4,7 @@ import { KeyQueue } from "./key-queue.js";
 /** A row without a key, or the next rows of a key. */
 export type Entry = Row | KeyQueue;
 
-/** What can be sent, first come, first served. What may have killed a process or a connection is put aside, to be sent alone. */
+/** The rows that can be sent, first come, first served. Suspects are set aside, to be sent alone. */
 export class Sendable {
   #ready: Entry[] = [];
   #head = 0;
@@ -23,7 +23,7 @@ export class Sendable {
     this.#ready.push(entry);
   }
 
-  /** The next entry that has fewer than so many crashes; the others on the way to it are put aside. */
+  /** The next entry with fewer than this many crashes. Entries before it are set aside. */
   next(crashes: number): Entry | undefined {
     while (this.#head < this.#ready.length) {
       const entry = this.#ready[this.#head++] as Entry;
@@ -36,21 +36,21 @@ export class Sendable {
     return undefined;
   }
 
-  /** Taking from the front each time would move all the others each time. */
+  /** Removes what was taken only now and then, since each removal at the front moves all other entries. */
   tidy(): void {
     if (this.#head <= 1024 && this.#head < this.#ready.length) return;
     this.#ready.splice(0, this.#head);
     this.#head = 0;
   }
 
-  /** Lets those go as any other that have fewer than so many crashes: they were only asked to wait. */
+  /** Sends entries with fewer than this many crashes like all others again: they were set aside for a while only. */
   reconsider(crashes: number): void {
     if (this.#suspects.length === 0) return;
     for (const entry of this.#suspects) if (!isSuspect(entry, crashes)) this.#ready.push(entry);
     this.#suspects = this.#suspects.filter((entry) => isSuspect(entry, crashes));
   }
 
-  /** The first of those that were put aside. */
+  /** The first row that was set aside. */
   nextSuspect(): Row {
     const entry = this.#suspects.shift() as Entry;
     if (!(entry instanceof KeyQueue)) return entry;
@@ -60,21 +60,21 @@ export class Sendable {
     return row;
   }
 
-  /** Takes out a row that was confirmed late. False: it is not here. */
+  /** Removes a row that was confirmed late. False if it is not here. */
   remove(row: Row): boolean {
     const place = this.#ready.indexOf(row, this.#head);
     if (place >= 0) this.#ready.splice(place, 1);
     return place >= 0;
   }
 
-  /** A suspect of this key was confirmed late, and nothing is left of it. */
+  /** Removes a key whose last suspect was confirmed late. */
   unlist(key: KeyQueue): void {
     if (!this.#suspects.includes(key)) return;
     this.#suspects = this.#suspects.filter((entry) => entry !== key);
     key.listed = false;
   }
 
-  /** Takes out all entries for which this holds. */
+  /** Removes all entries for which `where` returns true. */
   removeAll(where: (entry: Entry) => boolean): void {
     const stays = (entry: Entry) => {
       const goes = where(entry);
@@ -86,7 +86,7 @@ export class Sendable {
     this.#suspects = this.#suspects.filter(stays);
   }
 
-  /** Those without a key. */
+  /** All rows without a key. */
   *rows(): Iterable<Row> {
     for (const entry of this.#ready.slice(this.#head)) if (!(entry instanceof KeyQueue)) yield entry;
     for (const entry of this.#suspects) if (!(entry instanceof KeyQueue)) yield entry;

@@ -17,7 +17,7 @@ function arrive(window: Window, ...rows: Row[]): readonly Row[] {
 const take = (window: Window, most = 100) => window.take(most, Number.POSITIVE_INFINITY);
 
 describe("the window", () => {
-  it("gives all of a key at once to a sender that keeps order, and one at a time to one that does not", () => {
+  it("gives a sender that keeps order a whole key at once, and any other one row at a time", () => {
     const rows = [row("a"), row("a"), row("b"), row(undefined)];
     const ordered = new Window({ keepsOrder: true });
     arrive(ordered, ...rows);
@@ -30,7 +30,7 @@ describe("the window", () => {
     expect(take(careful)).toEqual([rows[1]]);
   });
 
-  it("has none of a key on its way beside another batch of that key", () => {
+  it("never has two batches of a key in flight", () => {
     const window = new Window({ keepsOrder: true });
     const [first, second] = [row("a"), row("a")];
     arrive(window, first);
@@ -41,7 +41,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([second]);
   });
 
-  it("is bounded by rows and bytes, but one row always fits", () => {
+  it("is limited by rows and bytes, but one row always fits", () => {
     const window = new Window({ keepsOrder: true });
     const rows = [row("a"), row("b"), row("c")];
     arrive(window, ...rows);
@@ -54,7 +54,7 @@ describe("the window", () => {
     expect([window.inFlight, window.inFlightBytes]).toEqual([0, 0]);
   });
 
-  it("sends those behind a failure to wait, and those that come until the failure is stored", () => {
+  it("moves rows behind a failure to wait, and those that are read before the failure is stored", () => {
     const window = new Window({ keepsOrder: false });
     const [a1, a2, a3, a4, b1] = [row("a"), row("a"), row("a"), row("a"), row("b")];
     arrive(window, a1, a2, b1);
@@ -71,12 +71,12 @@ describe("the window", () => {
     expect(take(window)).toContain(later);
   });
 
-  it("believes the flag of a row, also where it knows nothing of its key", () => {
+  it("trusts a row's `held` even if its key is unknown", () => {
     const held = row("a", { held: true });
     expect(arrive(new Window({ keepsOrder: true }), held)).toEqual([held]);
   });
 
-  it("passes over what waits under a hold that was set anew while it was read", () => {
+  it("ignores waiting rows whose hold was set again during the read", () => {
     const window = new Window({ keepsOrder: false });
     const [w1, w2] = [row("a", { waiting: true }), row("a", { waiting: true })];
     arrive(window, w1, w2);
@@ -85,14 +85,14 @@ describe("the window", () => {
     expect(window.failed(w1)).toEqual([]);
     expect(arrive(window, w2)).toEqual([]);
     window.settled(w1, "wait");
-    // w2 looked due to that read, but w1 must go first.
+    // To that read w2 seemed due, but w1 must be sent first.
     expect(window.endRead(early, [w2]).held).toEqual([]);
     expect(take(window)).toEqual([]);
     arrive(window, w1, w2);
     expect(take(window)).toEqual([w1]);
   });
 
-  it("does not take in twice what it knows, or what was settled while it was read", () => {
+  it("accepts neither known rows again nor rows that were settled during the read", () => {
     const window = new Window({ keepsOrder: true });
     const [a, b] = [row("a"), row("b")];
     arrive(window, a, b);
@@ -107,12 +107,12 @@ describe("the window", () => {
     expect(window.known(1, 0, 1000)).toEqual([b.position]);
   });
 
-  it("takes in nothing that waits before one in front of it is back in `wait`, for all that the read could see", () => {
+  it("accepts no waiting row before the read could see an earlier failed one in `wait`", () => {
     const window = new Window({ keepsOrder: true });
     const [first, second] = [row("a", { waiting: true }), row("a", { waiting: true })];
     arrive(window, first, second);
     take(window);
-    // The sender tells of the second one first: it is stored, and due again, before the first one's failure is.
+    // The sender reports the second row first. It is stored and due again before the failure of the first one is.
     window.failed(second);
     window.settled(second, "wait");
     window.failed(first);
@@ -125,7 +125,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([first, second]);
   });
 
-  it("asks what to think of a row once, when it takes it in", () => {
+  it("calls `seen` once for each row, when it accepts it", () => {
     const asked: Row[] = [];
     const seen = (one: Row) => {
       asked.push(one);
@@ -137,13 +137,13 @@ describe("the window", () => {
     arrive(window, a);
     expect(asked).toEqual([a]);
     expect(take(window)).toEqual([{ ...a, crashes: 1 }]);
-    // Nor for one that it does not take in yet.
+    // Nor for a row that this read has not brought in yet.
     window.failed(a);
     arrive(window, row("a", { waiting: true }));
     expect(asked).toEqual([a]);
   });
 
-  it("puts back what is undecided, before everything else of its key", () => {
+  it("puts rows with an unknown outcome back, before all others of their key", () => {
     const window = new Window({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2);
@@ -154,7 +154,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([a2, a3]);
   });
 
-  it("sends what is undecided behind a failure of its batch to wait, not out before it", () => {
+  it("moves rows with an unknown outcome to wait if one failed before them in their batch", () => {
     const window = new Window({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2, a3);
@@ -164,7 +164,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([]);
   });
 
-  it("lets nothing that waits overtake what is undecided behind a failure of its batch", () => {
+  it("lets no waiting row overtake one with an unknown outcome behind a failure", () => {
     const window = new Window({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     const waits = (one: Row): Row => ({ ...one, waiting: true });
@@ -183,7 +183,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([waits(a2), waits(a3)]);
   });
 
-  it("knows in a batch what is held or parked ahead of a row", () => {
+  it("knows what was held or parked ahead of a row in its batch", () => {
     const window = new Window({ keepsOrder: true });
     const [a1, a2, b1, b2] = [row("a"), row("a"), row("b"), row("b")];
     arrive(window, a1, a2, b1, b2);
@@ -197,7 +197,7 @@ describe("the window", () => {
     expect(window.ahead(row("b"))).toBeUndefined();
   });
 
-  it("lets a key go on behind a parked one", () => {
+  it("continues a key behind a parked row", () => {
     const window = new Window({ keepsOrder: false });
     const [a1, a2] = [row("a"), row("a")];
     arrive(window, a1, a2);
@@ -209,7 +209,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([a2]);
   });
 
-  it("forgets a lost lane: what is still said of it changes nothing, also when the lane is there again", () => {
+  it("forgets a lost lane: later reports about it change nothing, even if it was regained", () => {
     const window = new Window({ keepsOrder: false });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];
     arrive(window, a1, a2);
@@ -219,7 +219,7 @@ describe("the window", () => {
     expect([window.buffered, window.inFlight, window.inFlightBytes]).toEqual([0, 0, 0]);
     expect(window.isOnItsWay(a1)).toBe(false);
     window.settled(a1, "wait");
-    // Read anew under another epoch: a failure must hold the key as ever.
+    // The rows are read again under another epoch, where a failure must hold the key as always.
     arrive(window, a1, a2);
     expect(take(window)).toEqual([a1]);
     expect(window.failed(a1)).toEqual([a2]);
@@ -227,7 +227,7 @@ describe("the window", () => {
     expect(arrive(window, a3)).toEqual([a3]);
   });
 
-  it("gives up what is not on its way when a lane is drained", () => {
+  it("forgets the rows that are not in flight when a lane is drained", () => {
     const window = new Window({ keepsOrder: false });
     const [a1, a2, b1] = [row("a"), row("a"), row(undefined)];
     arrive(window, a1, a2, b1);
@@ -241,7 +241,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([]);
   });
 
-  it("takes in what waits though another read is under way that began before its settle", () => {
+  it("accepts a waiting row during a read that began before its settle", () => {
     const window = new Window({ keepsOrder: true });
     const [a1, a2] = [row("a"), row("a")];
     arrive(window, a1, a2);
@@ -254,17 +254,17 @@ describe("the window", () => {
     const [w1, w2] = [a1, a2].map((each) => ({ ...each, waiting: true })) as [Row, Row];
     arrive(window, w1, w2);
     expect(take(window)).toEqual([w1, w2]);
-    // What the slow one still brings of them is as they were.
+    // The slow read still brings them as they were.
     expect(window.endRead(slow, [a1, a2])).toEqual({ fresh: 0, held: [] });
   });
 
-  it("sends a suspect alone: after what is on its way, and before anything else until its outcome is stored", () => {
+  it("sends a suspect alone, and nothing else until its outcome is stored", () => {
     const window = new Window({ keepsOrder: false });
     const [a, b, suspect, c] = [row("a"), row(undefined), row("s", { crashes: 2 }), row("c")];
     arrive(window, a, suspect, b);
     expect(take(window)).toEqual([a, b]);
     arrive(window, c);
-    // The others have to land first, and nothing new goes out meanwhile.
+    // The others have to land first, and nothing new is sent meanwhile.
     expect(take(window)).toEqual([]);
     window.sent(a);
     window.sent(b);
@@ -276,7 +276,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([c]);
   });
 
-  it("lets others go before a suspect while it is not known whether the broker is well, if there are any", () => {
+  it("sends other rows before a suspect while the broker may be failing", () => {
     const window = new Window({ keepsOrder: false });
     const [suspect, a] = [row("s", { crashes: 2 }), row("a")];
     const carefully = () => window.take(100, Number.POSITIVE_INFINITY, false);
@@ -293,7 +293,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([{ ...suspect, crashes: 3 }]);
   });
 
-  it("lets those go first that were never at a death, then the others in turn, while the broker may be unwell", () => {
+  it("sends rows without crashes first, then the others in turn, while the broker may be failing", () => {
     const window = new Window({ keepsOrder: false });
     const [once, never, again] = [row("o", { crashes: 1 }), row("n"), row("p", { crashes: 1 })];
     const carefully = () => window.take(1, Number.POSITIVE_INFINITY, false);
@@ -307,13 +307,13 @@ describe("the window", () => {
     expect(carefully()).toEqual([once]);
     window.sent(once);
     window.settled(once, "sent");
-    // It is well again: once at a death may be chance.
+    // All is well again: a single crash may be chance.
     const [more, b] = [row("o", { crashes: 1 }), row("b")];
     arrive(window, more, b);
     expect(new Set(take(window))).toEqual(new Set([again, more, b]));
   });
 
-  it("stops a batch of a key in front of a suspect, and forgets a suspect with its lane", () => {
+  it("ends a batch of a key before a suspect, and forgets a suspect with its lane", () => {
     const window = new Window({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a", { crashes: 2 }), row("a")];
     arrive(window, a1, a2, a3);
@@ -327,7 +327,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([b]);
   });
 
-  it("takes in what waits and is due though others of its key are on their way to queue up behind it", () => {
+  it("accepts a due row while later rows of its key are being moved to wait", () => {
     const window = new Window({ keepsOrder: true });
     const waiting = row("a", { waiting: true });
     const behind = row("a", { held: true });
@@ -336,7 +336,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([waiting]);
   });
 
-  it("lets a key go on whose suspect was confirmed late, while another of it is on its way to wait", () => {
+  it("continues a key whose suspect was confirmed late, while another row moves to wait", () => {
     const window = new Window({ keepsOrder: false });
     const suspect = row("k", { waiting: true, crashes: 2 });
     const [other, held] = [row("o"), row("k", { held: true })];
@@ -358,7 +358,7 @@ describe("the window", () => {
     expect(take(window)).toEqual([again]);
   });
 
-  it("counts the bytes on their way though a sender has given their memory away", () => {
+  it("counts the bytes in flight even if a sender has transferred their buffers", () => {
     const window = new Window({ keepsOrder: true });
     const large = row("a", { message: testMessage("large", { key: "a", data: new Uint8Array(10_000) }) });
     arrive(window, large);
@@ -368,7 +368,7 @@ describe("the window", () => {
     expect([window.inFlight, window.inFlightBytes]).toEqual([0, 0]);
   });
 
-  it("tells what could be sent from what waits for its key, and how much there is of each lane", () => {
+  it("counts rows that can be sent, apart from those that wait, and rows by lane", () => {
     const window = new Window({ keepsOrder: false });
     arrive(window, row("a"), row("a"), row("a", { lane: 2 }), row(undefined));
     expect([window.buffered, window.sendable, window.bufferedIn(1), window.bufferedIn(2)]).toEqual([4, 2, 3, 1]);

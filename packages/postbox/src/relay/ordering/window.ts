@@ -5,45 +5,48 @@ import { bytesOf, Flights } from "./flights.js";
 import { KeyQueue } from "./key-queue.js";
 import { Sendable } from "./sendable.js";
 
-/** What a read brought that was not known yet. */
+/** The rows that a read brought and that were not known yet. */
 export interface Arrival {
   readonly fresh: number;
   readonly held: readonly Row[];
 }
 
 export interface WindowOptions {
-  /** Whether the sender keeps the order of a key within a batch: then several of one may be in flight. */
+  /** Whether the sender keeps the order of a key within a batch. Then several rows of one key may be in flight. */
   readonly keepsOrder: boolean;
-  /** What one key is: with `total` all rows are of one, and with `none` each goes for itself. Defaults to `key`. */
+  /** With `total`, all rows have one key; with `none`, rows are independent. Defaults to `key`. */
   readonly order?: Order;
-  /** What is thought of a row that has not been known so far. Defaults to what was stored. */
+  /** Called for each row when it becomes known; returns the row to use. Defaults to the row as it is stored. */
   seen?(row: Row): Row;
 }
 
-/** The one key of a total order. */
+/** The single key of a total order. */
 const everything = "";
 
 /**
- * What a relay holds between reading and settling: which rows wait for their key, which may be sent, which are in flight. Knows nothing
- * of time, senders or stores.
+ * The rows of a relay between reading and settling: which wait for their key, which can be sent, which are in flight.
+ * It knows nothing of time, senders or stores.
  *
- * A key is checked here and not where it was read: a row may have been read before the failure of an earlier one of its key was stored.
- * Reads are numbered for that, in the order in which they began.
+ * Whether a key is held is checked here and not in the read: a row may have been read before the failure of an earlier
+ * row of its key was stored. Reads are numbered for this, in the order in which they began.
  *
- * In a total order, all lanes are one: to forget or to drop one of them is to do so with all.
+ * In a total order, all lanes are one: to forget or drop one lane does so with all.
  */
 export class Window {
   readonly #options: WindowOptions;
-  /** What fails stays in its place, and those behind it are read again, after it. */
+  /** Whether a failed row stays in its place, and the rows behind it are read again after it. */
   readonly #inPlace: boolean;
   readonly #keys = new Map<string, KeyQueue>();
   readonly #sendable = new Sendable();
   readonly #flights = new Flights();
   readonly #reads = createReads();
-  /** By lane, the positions that are known: buffered, in flight or not settled. */
+  /** By lane, the positions that are buffered, in flight or not settled. */
   readonly #live = new Map<number, Set<number>>();
   readonly #bufferedIn = new Map<number, number>();
-  /** Sent alone, and its outcome is not stored yet: at a death meanwhile, it alone would be suspected. */
+  /**
+   * The row that was sent alone, until its outcome is stored. If the process crashes before that, only this row may be
+   * suspected.
+   */
   #isolated: Row | undefined;
   /** How many rows are not in flight yet. */
   buffered = 0;
@@ -54,7 +57,7 @@ export class Window {
     this.#inPlace = options.order === "total";
   }
 
-  /** How many rows could be sent now, about: the others wait for an earlier one of their key. */
+  /** About how many rows could be sent now. The others wait for an earlier row of their key. */
   get sendable(): number {
     return this.#sendable.size;
   }
@@ -67,23 +70,23 @@ export class Window {
     return this.#flights.bytes;
   }
 
-  /** In a total order: whether a row has failed, and that is not stored yet. Until then nothing is taken in. */
+  /** In a total order, whether a row has failed and that is not stored yet. Until then, no rows are accepted. */
   get isHeldUp(): boolean {
     return this.#inPlace && this.#keys.get(everything)?.isUnstored === true;
   }
 
-  /** How many buffered rows are of a lane. */
+  /** How many buffered rows belong to a lane. */
   bufferedIn(lane: number): number {
     return this.#bufferedIn.get(lane) ?? 0;
   }
 
-  /** Begins a read: its number. */
+  /** Begins a read and returns its number. */
   beginRead(): number {
     return this.#reads.begin();
   }
 
   /**
-   * Takes in what a read brought, and ends it. Answers with the rows that were not known, and those of them whose key is held: they go to
+   * Ends a read and accepts its rows. Returns how many were not known, and those of them whose key is held: they go to
    * `wait`.
    */
   endRead(read: number, rows: readonly Row[]): Arrival {
@@ -124,9 +127,10 @@ export class Window {
   }
 
   /**
-   * The next rows to send, in order per key, and puts them in flight. One that is to be sent alone comes alone, when all before it is
-   * `settled`, and nothing with it until its outcome is stored. Unless it is `well`, and others can be sent, any that was ever at a death
-   * waits.
+   * Puts the next rows in flight, in order per key, and returns them.
+   *
+   * A suspect is sent alone: once all rows before it are `settled`, and with no other row until its outcome is stored.
+   * Unless it is `well`, rows that have crashes wait as long as others can be sent.
    */
   take(maxRows: number, maxBytes: number, well = true, settled = true): Row[] {
     if (this.#isolated !== undefined) return [];
@@ -177,7 +181,7 @@ export class Window {
     this.#queueWith(row)?.departs(row);
   }
 
-  /** It was sent: the next one of its key may go. */
+  /** The row was sent: the next one of its key can be. */
   sent(row: Row): void {
     const queue = this.#landed(row);
     if (queue === undefined) return;
@@ -185,7 +189,10 @@ export class Window {
     this.#tidy(this.#keyOf(row) as string, queue);
   }
 
-  /** It failed: answers with those behind it, which go to `wait` with it; in a total order none do, since it stays in its place. */
+  /**
+   * The row failed. Returns the rows behind it, which go to `wait` with it. In a total order there are none, since the
+   * row stays in its place.
+   */
   failed(row: Row): readonly Row[] {
     const queue = this.#landed(row);
     if (queue === undefined) return [];
@@ -193,7 +200,7 @@ export class Window {
     if (queue.inFlight > 0) queue.ahead = "held";
     const moving: Row[] = [];
     for (const other of queue.rows.splice(0)) {
-      // What stays where it is is read again: what waits already when its hold is due.
+      // Rows that stay where they are will be read again: those in `wait` when their hold is due.
       if (this.#inPlace || other.waiting) this.#forget(other);
       else {
         this.#unbuffer(other);
@@ -204,7 +211,9 @@ export class Window {
     return moving;
   }
 
-  /** It goes to `parked`, or is dropped: its key goes on when that is stored. `alone`: no sender held anything back for it. */
+  /**
+   * The row is parked or dropped: its key goes on once that is stored. `alone`: the sender held no row back behind it.
+   */
   parked(row: Row, alone = false): void {
     const queue = this.#landed(row);
     if (queue === undefined) return;
@@ -212,14 +221,14 @@ export class Window {
     queue.parks();
   }
 
-  /** Whether an earlier one of its key has failed (held) or been parked in the batch that this row was sent in. */
+  /** Whether an earlier row of its key has failed (held) or was parked, in the batch that this row was sent in. */
   ahead(row: Row): "held" | "parked" | undefined {
     return this.#queueWith(row)?.ahead;
   }
 
   /**
-   * Nobody knows whether they were sent: back to the front, in their order, with one crash more each if they may be the cause. Answers
-   * with those behind one that failed in the same batch: they go to `wait`.
+   * Puts rows with an unknown outcome back to the front, in their order. With `crashed`, each counts one crash more.
+   * Returns the rows behind one that failed in the same batch: they go to `wait`.
    */
   undecided(rows: readonly Row[], crashed = false): readonly Row[] {
     const behind: Row[] = [];
@@ -243,9 +252,9 @@ export class Window {
     return behind;
   }
 
-  /** One without an outcome, behind one that has failed: whether it goes to `wait`, where it may be already. */
+  /** Whether a row without an outcome, behind a failed one, has to go to `wait`. It may be there already. */
   #falls(row: Row, queue: KeyQueue): boolean {
-    // Those behind it that wait and were read meanwhile would overtake it: they are read again, after it.
+    // Later rows in `wait` that were read meanwhile would overtake it. They are read again, after it.
     const isOvertaking = (other: Row) => other.waiting && other.position > row.position;
     for (const other of queue.rows) if (isOvertaking(other)) this.#forget(other);
     queue.rows = queue.rows.filter((other) => !isOvertaking(other));
@@ -254,13 +263,14 @@ export class Window {
     return !row.waiting;
   }
 
-  /** Its settle has committed. */
+  /** The settle of this row has committed. */
   settled(row: Row, to: Settlement["to"]): void {
     if (row === this.#isolated) this.#isolated = undefined;
     const known = this.#live.get(row.lane)?.delete(row.position) ?? false;
     this.#reads.settled(row);
     const queue = this.#queueWith(row);
-    // Its lane may have been dropped, and even be ours again, since its settle was sent: then nobody counts on this.
+    // Its lane may have been dropped, and even regained, while the settle was under way. Then nothing here depends on
+    // it.
     if (!known || queue === undefined) return;
     queue.stored(row, to, this.#reads);
     this.#list(queue);
@@ -268,8 +278,8 @@ export class Window {
   }
 
   /**
-   * It was sent after all, though its outcome had been unknown: takes it out if it is buffered, so that it is not sent again. False if it
-   * is not.
+   * The row was sent although its outcome had been unknown. Removes it if it is buffered, so that it is not sent again;
+   * false if it is not.
    */
   sentAfterAll(row: Row): boolean {
     const queue = this.#queueWith(row);
@@ -286,22 +296,22 @@ export class Window {
     return true;
   }
 
-  /** Whether an earlier one of its key is in flight that is stored as pending, and not in `wait`. */
+  /** Whether an earlier row of its key is in flight that is stored in `pending`, not in `wait`. */
   hasEarlierOnItsWay(row: Row): boolean {
     return this.#queueWith(row)?.hasEarlierInFlight(row) ?? false;
   }
 
-  /** Whether it is in flight. Not any more when its lane was dropped: whatever becomes of it is another's business. */
+  /** Whether the row is in flight. False once its lane was dropped: the new owner decides about the row. */
   isOnItsWay(row: Row): boolean {
     return this.#flights.has(row);
   }
 
-  /** Whether nothing of a lane is in flight or unsettled, and nothing is buffered. */
+  /** Whether no row of a lane is buffered, in flight or unsettled. */
   isIdle(lane: number): boolean {
     return (this.#live.get(lane)?.size ?? 0) === 0;
   }
 
-  /** Forgets what of a lane is not in flight yet: it is still stored, for whoever reads the lane next. */
+  /** Forgets the rows of a lane that are not in flight yet. They are still stored, and the next owner reads them. */
   forget(lane: number): void {
     for (const row of this.#sendable.rows()) if (this.#isIn(lane, row)) this.#forget(row);
     this.#sendable.removeAll((entry) => this.#isIn(lane, entry));
@@ -310,7 +320,7 @@ export class Window {
     }
   }
 
-  /** Forgets everything of a lane that is lost. */
+  /** Forgets every row of a lost lane. */
   drop(lane: number): void {
     if (this.#isolated !== undefined && this.#isIn(lane, this.#isolated)) this.#isolated = undefined;
     this.forget(lane);
@@ -320,13 +330,13 @@ export class Window {
     else this.#live.delete(lane);
   }
 
-  /** The positions of a lane beyond `after` and up to `upTo` that are known here, or were settled while a read was under way. */
+  /** The positions of a lane above `after`, up to `upTo`, that are known here or were settled during a read. */
   known(lane: number, after: number, upTo: number): number[] {
     const positions = [...(this.#live.get(lane) ?? []), ...this.#reads.past(lane)];
     return positions.filter((position) => position > after && position <= upTo);
   }
 
-  /** What the rows are held under that were read from `wait` and are not settled yet. */
+  /** The holds of the rows that were read from `wait` and are not settled yet. */
   waitingUnder(): string[] {
     const found = new Set<string>();
     const add = (row: Row) => row.waiting && found.add(this.#keyOf(row) ?? `\u0001${row.message.id}`);
@@ -388,7 +398,7 @@ export class Window {
     this.#bufferedIn.set(row.lane, this.bufferedIn(row.lane) - 1);
   }
 
-  /** Neither in flight nor to be: as if it had not been read. */
+  /** Removes a buffered row, as if it had not been read. */
   #forget(row: Row): void {
     this.#live.get(row.lane)?.delete(row.position);
     this.#unbuffer(row);

@@ -18,7 +18,7 @@ it("counts the members that have renewed within the last half of a lease", () =>
   expect(members.sharing).toBe(3);
 });
 
-it("takes a member for dead whose heartbeat has been the same for longer than its lease and a half, whatever its lease says", () => {
+it("counts a member as crashed after one and a half leases without a heartbeat", () => {
   let now = 0;
   const members = new Members({ monotonic: () => now });
   members.saw([member("a"), member("b")]);
@@ -29,7 +29,7 @@ it("takes a member for dead whose heartbeat has been the same for longer than it
   expect(members.dead()).toEqual([{ owner: "a", beat: 1 }]);
 });
 
-it("refuses another order than that of a relay which came earlier and whose lease stands", () => {
+it("rejects another order than that of an earlier relay with a valid lease", () => {
   const check =
     (more: Partial<Member>, owner = "a") =>
     () =>

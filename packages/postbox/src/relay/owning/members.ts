@@ -2,16 +2,16 @@ import { ConfigError } from "../../errors.js";
 import type { Runtime } from "../../internal/runtime.js";
 import type { Member, Order } from "../../store.js";
 
-/** A heartbeat, and since when it has been the last one. */
+/** A heartbeat, and when it was first seen. */
 interface Heartbeat extends Pick<Member, "beat" | "leaseMs"> {
   readonly since: number;
 }
 
-/** The other relays of a box, as the last renewal has shown them. */
+/** The other relays of a box, as of the last renewal. */
 export class Members {
   readonly #runtime: Pick<Runtime, "monotonic">;
   #heartbeats = new Map<string, Heartbeat>();
-  /** How many share the lanes, with this one. */
+  /** How many relays share the lanes, including this one. */
   sharing = 1;
 
   constructor(runtime: Pick<Runtime, "monotonic">) {
@@ -29,7 +29,10 @@ export class Members {
     );
   }
 
-  /** A member that has not renewed for so long is dead, even if the database's clock was set back and its lease seems to stand. */
+  /**
+   * Members whose heartbeat has stood still for one and a half leases. They count as crashed even if their lease seems
+   * to be valid, since the database's clock may have been set back.
+   */
   dead(): Pick<Member, "owner" | "beat">[] {
     const now = this.#runtime.monotonic();
     return [...this.#heartbeats]
@@ -38,12 +41,17 @@ export class Members {
   }
 }
 
-/** Whether it has renewed within the last half of a lease. A member that has not is most likely dead, and needs no share. */
+/**
+ * Whether a member has renewed within the last half of its lease. If not, it has probably crashed and needs no share.
+ */
 function shares({ expiresInMs, leaseMs }: Member): boolean {
   return expiresInMs > leaseMs / 2;
 }
 
-/** Throws if another relay runs with another order. Of two that disagree, the one that came later gives way: owners are numbered by time. */
+/**
+ * Throws if another relay runs with another order. Of two that disagree, the later one gives way: owners are numbered
+ * by time.
+ */
 export function checkOrder(others: readonly Member[], owner: string, order: Order, box: string): void {
   const rival = others.find((other) => other.expiresInMs > 0 && other.order !== order && other.owner < owner);
   if (rival === undefined) return;

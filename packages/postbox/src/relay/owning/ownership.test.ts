@@ -6,7 +6,7 @@ import { expect, it } from "vitest";
 import { runtimeWith } from "../../internal/runtime.js";
 import { LeasedLanes } from "./ownership.js";
 
-/** An ownership on a box in memory, some of whose verbs may behave differently. */
+/** An ownership of a box in memory, with some verbs overridden. */
 function ownershipOn(
   change: (box: Box) => Partial<Box>,
   monotonic?: () => number,
@@ -43,7 +43,7 @@ function ownershipOn(
   return { ownership, log, lanes };
 }
 
-it("counts trust from before a renewal was sent, not from its answer", async () => {
+it("times the lease from before a renewal is sent, not from its answer", async () => {
   let now = 0;
   const { ownership, log, lanes } = ownershipOn(
     (box) => ({
@@ -67,7 +67,7 @@ it("counts trust from before a renewal was sent, not from its answer", async () 
   await running;
 });
 
-it("renews after it has taken lanes, not while: an old answer would take them away again", async () => {
+it("does not renew while it takes lanes, since an old answer would drop them again", async () => {
   const [owning, mayOwn] = [gate(), gate()];
   let renewals = 0;
   const { ownership, log, lanes } = ownershipOn(
@@ -90,7 +90,7 @@ it("renews after it has taken lanes, not while: an old answer would take them aw
   const running = ownership.run(controller.signal);
   await owning.opened;
   const before = renewals;
-  // Longer than from one renewal to the next.
+  // Longer than the interval between renewals.
   await new Promise((resolve) => setTimeout(resolve, 120));
   expect(renewals).toBe(before);
   mayOwn.open();
@@ -101,7 +101,7 @@ it("renews after it has taken lanes, not while: an old answer would take them aw
   expect(ownership.epochs.size).toBe(64);
 });
 
-it("loses a lane before it takes it again: what it knows of the rows belongs to the old epoch", async () => {
+it("loses a lane before it takes it again, since its rows belong to the old epoch", async () => {
   let epoch = 0;
   const { ownership, log, lanes } = ownershipOn(() => ({
     own: async () => (epoch < 2 ? [{ lane: 3, epoch: ++epoch, clean: true }] : []),
@@ -122,7 +122,7 @@ it("loses a lane before it takes it again: what it knows of the rows belongs to 
   expect(ownership.epochs.get(3)).toBe(2);
 });
 
-it("gives the surplus back when another joins, and takes it when that one leaves", async () => {
+it("gives lanes back when another relay joins, and takes them when it leaves", async () => {
   let others: readonly Member[] = [];
   const { ownership, log } = ownershipOn((box) => ({
     renew: async (...args) => ({ ...(await box.renew(...args)), others }),
@@ -138,12 +138,12 @@ it("gives the surplus back when another joins, and takes it when that one leaves
   await running;
 });
 
-it("takes what nobody takes beyond its share, and gives back another one for it", async () => {
+it("takes lanes beyond its share that no other relay wants, and gives back others", async () => {
   const member = { owner: "a", order: "key", beat: 1, leaseMs: 60_000, expiresInMs: 60_000 } as const;
   let left: readonly number[] = [];
   const { ownership, log } = ownershipOn((box) => ({
     async renew(...args) {
-      // The other one has all of its share but one lane, which it does not want.
+      // The other relay has its share but for one lane, which it does not want.
       await box.renew("a", 60_000, "key");
       if (left.length === 0) left = (await box.own("a", 31)).map(({ lane }) => lane);
       return { ...(await box.renew(...args)), others: [member] };
@@ -161,7 +161,7 @@ it("takes what nobody takes beyond its share, and gives back another one for it"
   await running;
 });
 
-it("takes from a member whose beat stands still for one and a half leases, though its lease seems to stand", async () => {
+it("takes lanes after one and a half leases without a heartbeat, even if the lease seems valid", async () => {
   let now = 0;
   let beat = 7;
   let renewals = 0;
@@ -182,7 +182,7 @@ it("takes from a member whose beat stands still for one and a half leases, thoug
       },
     }),
     () => now,
-    // Renews every 20 ms.
+    // A lease of 60 ms is renewed every 20 ms.
     60,
   );
   const controller = new AbortController();
@@ -207,7 +207,7 @@ it("takes from a member whose beat stands still for one and a half leases, thoug
   await running;
 });
 
-it("does not know who had the lanes of a call whose answer was lost, and takes none of them for given back", async () => {
+it("treats lanes of a call whose answer was lost as taken from a crashed owner", async () => {
   let calls = 0;
   const { ownership, log, lanes } = ownershipOn(
     (box) => ({
@@ -224,7 +224,7 @@ it("does not know who had the lanes of a call whose answer was lost, and takes n
   const running = ownership.run(controller.signal);
   await log.until("relay.owned");
   expect(lanes.gained.map(({ clean }) => clean)).toEqual(Array.from({ length: 64 }, () => false));
-  // Those that it had itself are another matter.
+  // Lanes that it owned itself are different.
   ownership.lose([{ lane: 3, epoch: 1 }]);
   await log.until("relay.owned", 2);
   expect(lanes.gained.at(-1)).toEqual({ lane: 3, epoch: 1, clean: true });
@@ -232,7 +232,7 @@ it("does not know who had the lanes of a call whose answer was lost, and takes n
   await running;
 });
 
-it("does not lose a lane for what was done under an earlier epoch of it", async () => {
+it("does not lose a lane because of an earlier epoch", async () => {
   const { ownership, log, lanes } = ownershipOn(() => ({}));
   const controller = new AbortController();
   const running = ownership.run(controller.signal);
@@ -245,7 +245,7 @@ it("does not lose a lane for what was done under an earlier epoch of it", async 
   await running;
 });
 
-it("loses all lanes with one, where the order is total", async () => {
+it("loses all lanes with one if the order is total", async () => {
   const { ownership, log, lanes } = ownershipOn(() => ({}), undefined, 3_000, "total");
   const controller = new AbortController();
   const running = ownership.run(controller.signal);

@@ -22,53 +22,65 @@ export interface OwnershipOptions
   readonly owner: string;
   /** The store has answered. */
   reached(): void;
-  /** These are ours from now on. */
+  /** This relay owns these lanes from now on. */
   gained(lanes: readonly TakenLane[]): void;
-  /** These are another's: what is in flight there no longer concerns us. */
+  /** Another relay owns these lanes now: outcomes of their rows no longer count here. */
   lost(lanes: readonly number[]): void;
-  /** The lease had run out, and stands again; or the box was paused, and is not any more. */
+  /** An expired lease is valid again, or an operator has resumed the box. */
   resumed(): void;
-  /** Finishes what is in flight in these lanes. Answers with those where it has; the others took too long, and are kept. */
+  /**
+   * Finishes what is in flight in these lanes. Returns the lanes that are idle now; the others took too long, and are
+   * kept.
+   */
   drain(lanes: readonly number[]): Promise<readonly number[]>;
-  /** Lanes that are better with others for now. */
+  /** Lanes that other relays should take for now. */
   unwanted(): readonly number[];
 }
 
-/** The lanes of one relay: its fair share of them, as long as it lives. */
+/** The lanes of one relay: its fair share, as long as it runs. */
 export interface Ownership {
-  /** The epoch of each lane that is ours. */
+  /** The lanes that this relay owns, with their epochs. */
   readonly epochs: ReadonlyMap<number, number>;
-  /** Whether our lease certainly still stands. Ask before every send; settling is fenced by the store itself. */
+  /** Whether the lease is certainly still valid. Ask before every send; settling is fenced by the store itself. */
   trusted(): boolean;
   /** Whether an operator has paused the box: nothing more is sent. */
   paused(): boolean;
-  /** The lanes of these rows that are ours. */
+  /** The lanes of these rows that this relay owns. */
   of(rows: readonly Pick<Lane, "lane">[]): readonly Lane[];
-  /** These turned out to be somebody else's; those that have been taken again since, under another epoch, are not. */
+  /**
+   * Gives up lanes that turned out to belong to another relay. Lanes that this relay has taken again since, under
+   * another epoch, stay.
+   */
   lose(lanes: readonly Lane[]): void;
-  /** Loses all lanes and gains them at once, so that they are read from their beginning: what was known of them may be wrong. */
+  /**
+   * Loses all lanes and regains them at once, so that they are read from the start: what was known of them may be
+   * wrong.
+   */
   startAnew(): void;
   /**
-   * Shares until the signal is aborted, and renews until `finished` is: what is on its way at a stop may take longer than a
-   * lease. Rejects for what no retry can mend.
+   * Shares lanes until `signal` is aborted, and renews the lease until `finished` is: at a stop, finishing what is in
+   * flight may take longer than a lease. Rejects if retrying can never succeed.
    */
   run(signal: AbortSignal, finished?: AbortSignal): Promise<void>;
 }
 
 /**
- * Trust is counted on the monotonic clock from *before* each renewal was sent: a slow answer must not stretch it, and the host's clock
- * may jump. Renewing and sharing are two loops, so that a drain never delays a renewal.
+ * The lease is timed on the monotonic clock, from *before* each renewal was sent: a slow answer must not extend it, and
+ * the host's clock may jump. Renewing and sharing are separate loops, so that draining a lane never delays a renewal.
  */
 export class LeasedLanes implements Ownership {
   readonly #options: OwnershipOptions;
   readonly #members: Members;
   readonly epochs = new Map<number, number>();
-  /** The last epoch of each lane that was its own and is not. */
+  /** The last epoch of each lane that this relay owned once and does not own now. */
   readonly #givenUp = new Map<number, number>();
   #trustedUntil = 0;
   #paused = false;
   #lookBeyondAt: number;
-  /** The last call about lanes: the answer of a renewal that was sent before lanes were taken or given back would contradict that. */
+  /**
+   * The last call about lanes. Calls run one at a time: the answer to a renewal would contradict lanes that were taken
+   * or given back meanwhile.
+   */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(options: OwnershipOptions) {
@@ -96,7 +108,7 @@ export class LeasedLanes implements Ownership {
     const { order, boxName, owner, telemetry } = this.#options;
     const own = lost.filter(({ lane, epoch }) => this.epochs.get(lane) === epoch);
     if (own.length === 0) return;
-    // An order of everything needs everything.
+    // A total order needs all lanes.
     const lanes = order === "total" ? [...this.epochs.keys()] : own.map(({ lane }) => lane);
     this.#giveUp(lanes);
     telemetry({ name: "relay.lost", box: boxName, owner, lanes: lanes.length });
@@ -130,8 +142,8 @@ export class LeasedLanes implements Ownership {
   #gain(lanes: readonly TakenLane[]): void {
     const { boxName, owner, gained, telemetry } = this.#options;
     if (lanes.length === 0) return;
-    // An operator's change takes a lane from its owner, who may take it again before the next renewal tells: what is known of its rows,
-    // and what is to be settled under the old epoch, must not outlive that.
+    // An operator's change takes a lane away, and this relay may take it again before the next renewal reports the
+    // loss. What is known of its rows, and what is to be settled under the old epoch, is outdated then.
     this.lose(this.of(lanes));
     for (const { lane, epoch } of lanes) this.epochs.set(lane, epoch);
     gained(lanes);
@@ -146,14 +158,14 @@ export class LeasedLanes implements Ownership {
     this.#options.lost(lanes);
   }
 
-  /** One call about lanes at a time. */
+  /** Runs one call about lanes at a time. */
   #inTurn<R>(call: () => Promise<R>): Promise<R> {
     const result = this.#turn.then(call, call);
     this.#turn = result.catch(() => {});
     return result;
   }
 
-  /** Runs `step` again and again, each time after the pause that it asks for, and after growing ones when it fails. */
+  /** Repeats `step`, after the pause that it returns, or after growing delays while it fails. */
   async #loop(signal: AbortSignal, step: () => Promise<number>): Promise<void> {
     const { isFatal, storeBackoff, failed, runtime } = this.#options;
     let failures = 0;
@@ -167,7 +179,7 @@ export class LeasedLanes implements Ownership {
         pauseMs = storeBackoff(++failures);
         failed(error, pauseMs);
       }
-      // What cannot be renewed must not be sent.
+      // A relay that cannot renew its lease must not send.
       if (!this.trusted()) this.lose(this.#owned);
       await sleep(runtime, pauseMs, signal);
     }
@@ -187,7 +199,8 @@ export class LeasedLanes implements Ownership {
     this.#members.saw(others);
     const ours = new Map(lanes.map(({ lane, epoch }) => [lane, epoch]));
     this.lose(this.#owned.filter(({ lane, epoch }) => ours.get(lane) !== epoch));
-    // Its own all the while, though it had given up on them; or taken by a call whose answer was lost, from any owner.
+    // Lanes that it had given up but still owned, or that a call took whose answer was lost. Those may have had any
+    // owner before.
     const missed = lanes.filter(({ lane }) => !this.epochs.has(lane));
     this.#gain(missed.map(({ lane, epoch }) => ({ lane, epoch, clean: this.#givenUp.get(lane) === epoch })));
     if (hadRunOut || goesOn) this.#options.resumed();
@@ -198,20 +211,20 @@ export class LeasedLanes implements Ownership {
     const share = order === "total" ? laneCount : Math.ceil(laneCount / this.#members.sharing);
     const fair = this.#paused ? 0 : share;
     const { size } = this.epochs;
-    // Now and then one more than that: others may not want what is left over.
+    // Now and then it tries for one lane more, since other relays may not want what is left.
     const beyond = size === fair && fair < laneCount && !this.#paused && runtime.monotonic() >= this.#lookBeyondAt;
     if (beyond) this.#lookBeyondAt = runtime.monotonic() + leaseMs / 3;
     if ((size < fair || beyond) && this.trusted())
       await this.#inTurn(() => this.#take(beyond ? 1 : fair - this.epochs.size));
-    // Those that it has had longest: one that was just taken is one that nobody wanted.
+    // Gives back the lanes that it has owned longest: a lane that it has just taken is one that no other relay wanted.
     else if (size > fair) await this.#handOver(this.#owned.slice(0, size - fair));
-    // Before the first renewal there is nothing to share yet.
+    // Before the first renewal, there is nothing to share yet.
     return this.trusted() ? pollIntervalMs : Math.min(pollIntervalMs, 10);
   }
 
   async #take(most: number): Promise<void> {
     const { box, owner, order, runtime, unwanted } = this.#options;
-    // An order of everything needs everything: two that had some of the lanes would wait for each other.
+    // A total order needs all lanes: two relays that own a part each would wait for each other.
     const least = order === "total" ? most : 0;
     const gained = await box.own(owner, most, { dead: this.#members.dead(), least, except: unwanted() });
     if (gained.length > 0 && runtime.failpoint) await runtime.failpoint("relay.owned");

@@ -2,9 +2,7 @@ import type { Box, Row } from "../../store.js";
 import type { Window } from "../ordering/window.js";
 import type { Lanes } from "./lanes.js";
 
-/**
- * One look at what waits and is due in these lanes. The rows are read again as long as their outcome is not stored: that is no news.
- */
+/** Reads the rows of these lanes that wait and are due. Rows are found again until their outcome is stored. */
 export async function readDue(
   box: Pick<Box, "due">,
   lanes: Lanes,
@@ -12,7 +10,8 @@ export async function readDue(
   limits: { readonly batchSize: number; readonly maxBytes: number },
 ): Promise<readonly Row[]> {
   const asked = lanes.all;
-  // What the window has of a key comes first anyway: reading it again with every row that leaves would cost the square.
+  // Excludes keys of which the window has rows: those come first anyway, and reading the key again with every row that
+  // leaves would cost quadratic time.
   const rows = await box.due(
     asked.map(({ lane, dueLimit }) => ({ lane, limit: dueLimit })),
     { maxBytes: limits.maxBytes, except: window.waitingUnder() },

@@ -32,7 +32,7 @@ function tipsOf(...numbers: readonly number[]) {
   return { lanes, window, tips };
 }
 
-it("reads each lane on from its last row, and from the last position drawn where there was no more", async () => {
+it("reads each lane on from its last row, or from the last position drawn if it has no more", async () => {
   const { tips } = tipsOf(0, 1);
   tips.next();
   await tips.admit(found([row(0, 3), row(0, 7)], [0], 9), never);
@@ -42,7 +42,7 @@ it("reads each lane on from its last row, and from the last position drawn where
   ]);
 });
 
-it("asks for twice as many rows where there are more, and shares the room among many such lanes", async () => {
+it("doubles the limit of a lane that has more, and shares the room among many such lanes", async () => {
   const { tips } = tipsOf(0, 1, 2, 3);
   const limits = () => tips.next().map(({ limit }) => limit);
   expect(limits()).toEqual([8, 8, 8, 8]);
@@ -65,7 +65,7 @@ it("asks for twice as many rows where there are more, and shares the room among 
   expect(limits().reduce((sum, limit) => sum + limit, 0)).toBeLessThanOrEqual(64);
 });
 
-it("leaves out a lane that has much buffered, and says once that there is room again", () => {
+it("leaves out a lane with many buffered rows, and reports once that there is room again", () => {
   const { tips, window } = tipsOf(0, 1);
   const rows = Array.from({ length: 32 }, (_, n) => row(0, n + 1));
   window.endRead(window.beginRead(), rows);
@@ -75,7 +75,7 @@ it("leaves out a lane that has much buffered, and says once that there is room a
   expect([tips.hasRoomAgain(), tips.hasRoomAgain()]).toEqual([true, false]);
 });
 
-it("does not move a lane on that was lost and gained again while it was read", async () => {
+it("does not move the cursor of a lane that was lost and regained during the read", async () => {
   const { tips, lanes } = tipsOf(0, 1);
   tips.next();
   lanes.remove(1);

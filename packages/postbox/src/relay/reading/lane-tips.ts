@@ -7,29 +7,32 @@ import type { Admitted, Tips } from "./tips.js";
 export interface LaneTipsOptions {
   readonly lanes: Lanes;
   readonly window: Window;
-  /** Absent where nothing commits late. */
+  /** Absent if the box is in commit order. */
   readonly late?: LateCommits;
-  /** How many rows are read at once, and buffered. More would only be older when they are sent, and cost time to keep. */
+  /**
+   * How many rows are read at once, and buffered. Reading more would cost time to keep them, and they would be older
+   * when they are sent.
+   */
   readonly most: number;
-  /** What a lane may have at most, however many others want something. */
+  /** The highest limit of a single lane. */
   readonly batchSize: number;
 }
 
-/** Reads each lane for itself, from where it was read to. The limit of a lane grows while the lane has more. */
+/** Reads each lane on from its own cursor. The limit of a lane grows while the lane has more. */
 export class LaneTips implements Tips {
   readonly #options: LaneTipsOptions;
   #asked: readonly ReadLane[] = [];
   #leftOut: readonly ReadLane[] = [];
-  /** Where the next read begins: lanes that the bytes of the last one did not reach come first. */
+  /** Where the next read begins. Lanes that the last one did not reach, because of its bytes, come first. */
   #start = 0;
-  /** The highest position that was found, or known to be drawn. */
+  /** The highest position that was found, or is known to be drawn. */
   #highest = 0;
 
   constructor(options: LaneTipsOptions) {
     this.#options = options;
   }
 
-  /** Rows that wait behind their own key count less: one hot key must not keep all others from being read. */
+  /** Rows that wait behind their own key count less, so that one hot key does not keep all others from being read. */
   get isFull(): boolean {
     const { window, most } = this.#options;
     return window.sendable >= most || window.buffered >= 8 * most;
@@ -50,8 +53,8 @@ export class LaneTips implements Tips {
   }
 
   /**
-   * What a writer has left that was in progress while its lane was read past its positions is taken in before what this read found,
-   * which may be of the same key and was appended later.
+   * Accepts late commits before the rows of this read. They may have a key in common, and the rows of this read were
+   * appended later.
    */
   async admit({ rows: found, writers, more, drawn }: LaneRows, signal: AbortSignal): Promise<Admitted> {
     const asked = this.#asked;
@@ -75,7 +78,7 @@ export class LaneTips implements Tips {
     for (const state of asked) state.limit = more.has(state.lane) ? Math.min(state.limit * 2, batchSize) : smallest;
     const cut = asked.find(({ lane }) => more.has(lane));
     this.#start = cut === undefined ? 0 : (all.indexOf(cut) + 1) % Math.max(1, all.length);
-    // Many full lanes share what one alone may have.
+    // Many busy lanes share the limit that one alone may have.
     const wanted = all.reduce((sum, { limit }) => sum + limit, 0);
     if (wanted > most) {
       for (const state of all) state.limit = Math.max(smallest, Math.floor((state.limit * most) / wanted));
@@ -94,7 +97,7 @@ export class LaneTips implements Tips {
     this.#options.late?.forget();
   }
 
-  /** One lane must not take all the room. */
+  /** The most buffered rows of one lane, which must not fill the buffer alone. */
   get #share(): number {
     const { most, lanes } = this.#options;
     return Math.max(most / 4, most / lanes.all.length);

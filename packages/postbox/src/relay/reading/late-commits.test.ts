@@ -11,7 +11,7 @@ import { LateCommits } from "./late-commits.js";
 const never = new AbortController().signal;
 const open = (...numbers: number[]) => new WriterRanges(numbers.map((from) => ({ from, to: from + 1 })));
 
-/** A box in memory with ten messages, and a look at it by one who has read everything up to `cursor`. */
+/** A box in memory with ten messages, and a reader that has read everything up to `cursor`. */
 async function lookAt(
   isFull: () => boolean = () => false,
   openAt: (page: number) => number[] = () => [],
@@ -49,7 +49,7 @@ async function lookAt(
   return { late, asked, taken };
 }
 
-it("takes in what a transaction has left when it has ended, above what was found before it was seen", async () => {
+it("accepts the rows of a writer when it has ended, from where it was first seen", async () => {
   const { late, taken } = await lookAt(
     () => false,
     (page) => (page === 1 ? [7] : []),
@@ -62,7 +62,7 @@ it("takes in what a transaction has left when it has ended, above what was found
   expect(await late.takeIn(open(), 10, never)).toBe(0);
 });
 
-it("takes in much page by page, lowest positions first", async () => {
+it("accepts many rows page by page, lowest positions first", async () => {
   const { late, asked, taken } = await lookAt();
   await late.takeIn(open(7), 0, never);
   expect(await late.takeIn(open(), 10, never)).toBe(10);
@@ -70,7 +70,7 @@ it("takes in much page by page, lowest positions first", async () => {
   expect(taken()).toEqual(testMessages("m", 10).map(({ id }) => id));
 });
 
-it("comes to an end also where every page is slow, in pages of whole positions", async () => {
+it("ends even if every page is slow, in pages of whole positions", async () => {
   let now = 0;
   const monotonic = () => (now += 300);
   const options = { cursor: 1_000_000, runtime: { monotonic } };
@@ -86,7 +86,7 @@ it("comes to an end also where every page is slow, in pages of whole positions",
   expect(ends.at(-1)).toBe(1_000_000);
 });
 
-it("waits between two pages until there is room", async () => {
+it("waits between pages until there is room", async () => {
   let full = true;
   const { late, asked } = await lookAt(() => full);
   await late.takeIn(open(7), 0, never);
@@ -99,7 +99,7 @@ it("waits between two pages until there is room", async () => {
   expect(await looking).toBe(10);
 });
 
-it("looks again for what it could not find out", async () => {
+it("inspects again after a failure", async () => {
   let fails = true;
   const { late } = await lookAt(() => {
     if (fails) throw new Error("no");
@@ -111,7 +111,7 @@ it("looks again for what it could not find out", async () => {
   expect(await late.takeIn(open(), 10, never)).toBe(10);
 });
 
-it("does not look for a transaction that has appended nothing, whether that is told before or after a read shows it", async () => {
+it("ignores a writer that appended nothing, whether reported before or after a read shows it", async () => {
   const { late } = await lookAt();
   await late.takeIn(open(7), 0, never);
   late.appendedNothing(WriterRanges.one(7));
@@ -121,20 +121,20 @@ it("does not look for a transaction that has appended nothing, whether that is t
   expect(await late.takeIn(open(), 0, never)).toBe(10);
 });
 
-it("begins again, lower, when another transaction ends during the look: its first message may be down there", async () => {
+it("goes back when another writer ends during the inspection", async () => {
   const { late, asked, taken } = await lookAt(
     () => false,
     (page) => (page === 1 ? [7] : []),
   );
   await late.takeIn(open(7), 0, never);
   await late.takeIn(open(7, 8), 2, never);
-  // 8 is seen to have ended by the read, and 7 by the second page.
+  // The read sees that 8 has ended, and the second page sees that 7 has.
   expect(await late.takeIn(open(7), 10, never)).toBe(10);
   expect(asked.map(({ gaps }) => gaps[0]?.after)).toEqual([2, 6, 0, 8]);
   expect(taken().slice(4)).toEqual(["m-0", "m-1", "m-6", "m-7", "m-8", "m-9"]);
 });
 
-it("bears a bulk load: hundreds of thousands of open transactions are one range", async () => {
+it("handles a bulk load: hundreds of thousands of open transactions are one range", async () => {
   const { late, asked } = await lookAt();
   const bulk = { from: 1000, to: 501_000 };
   await late.takeIn(new WriterRanges([{ from: 7, to: 8 }, bulk]), 0, never);

@@ -8,40 +8,44 @@ export interface LateCommitsOptions
   extends Pick<DrainContext, "box" | "boxName" | "batchSize" | "runtime" | "telemetry"> {
   readonly window: Window;
   readonly lanes: Lanes;
-  /** How many bytes one read may bring. */
+  /** How many bytes one read may return. */
   maxBytes(): number;
-  /** Whether the window should take in no more for now. */
+  /** Whether the window should accept no more rows for now. */
   isFull(): boolean;
   failed(error: unknown, failures: number): number;
   arrived(held: readonly Row[]): void;
 }
 
-/** Writers in progress, and the highest position that was found before a read first told of them. */
+/** Writers in progress, and the highest position that was found before a read first saw them. */
 interface Seen {
   readonly writers: Writers;
   readonly since: number;
 }
 
-/** How one inspection goes on, page by page. */
+/** The progress of one inspection, page by page. */
 interface Inspection {
-  /** It has got so far. */
+  /** Everything up to this position is inspected. */
   from: number;
-  /** The writers in progress when it last knew: what they leave is above where they were first seen. Absent: all that were seen. */
+  /**
+   * The writers in progress at the last page. Their rows are above the positions at which they were first seen. Absent:
+   * all writers ever seen.
+   */
   base: Writers | undefined;
   /** How many positions a page covers. */
   width: number;
 }
 
-/** The share of time that inspecting everything may take: its interval is so many times its cost. */
+/** A full inspection may take one part in `patience` of the time: its interval is this many times its duration. */
 const patience = 20;
 const shortestIntervalMs = 60_000;
-/** How many positions the first page covers, and how long one may take before the next covers fewer. */
+/** How many positions the first page covers, and how long a page may take before the next one covers fewer. */
 const firstWidth = 100_000;
 const longestPageMs = 250;
 
 /**
- * Finds rows that commit below what was read: positions are given before commit. Which writers are in progress tells when and where to
- * look: a row that one of them leaves is above every position that was found before that writer was first seen.
+ * Finds rows that commit below positions that were already read, since positions are given before commit. The writers
+ * in progress tell when and where to look: a row of a writer is above every position that was found before that writer
+ * was first seen.
  */
 export class LateCommits {
   readonly #options: LateCommitsOptions;
@@ -49,7 +53,7 @@ export class LateCommits {
   readonly #room: Wake;
   readonly #sweepRoom: Wake;
   #seen: readonly Seen[] = [];
-  /** Writers that have ended and appended nothing. The read in progress may still tell of them. */
+  /** Writers that have ended and appended nothing. The read in progress may still report them. */
   #harmless: Writers[] = [];
 
   constructor(options: LateCommitsOptions) {
@@ -64,27 +68,27 @@ export class LateCommits {
   }
 
   /**
-   * Takes in what those writers have left that were in progress at an earlier read, and are no longer. `highest` is the highest
-   * position that was found before this read. Answers how many rows that were.
+   * Accepts the rows of writers that were in progress at an earlier read and have ended. `highest` is the highest
+   * position that was found before this read. Returns how many rows these were.
    */
   async takeIn(writers: Writers, highest: number, signal: AbortSignal): Promise<number> {
     const after = this.#lowestLeft(undefined, writers);
     const found = await this.#inspect({ from: after, base: writers, width: firstWidth }, this.#room, signal);
     this.#seen = withoutEmpty(this.#seen.map((seen) => ({ ...seen, writers: common(seen.writers, writers) })));
-    // Those that are new here began after the last read, so they drew their positions after the ones that it found.
+    // A writer that is new here began after the last read, so it drew its positions after those that that read found.
     let fresh = writers;
     for (const known of [...this.#seen.map((seen) => seen.writers), ...this.#harmless]) fresh = fresh.without(known);
     if (!fresh.none) this.#seen = [...this.#seen, { writers: fresh, since: highest }];
     return found;
   }
 
-  /** Positions mean other messages now: forgets every writer that was seen. */
+  /** Positions may belong to other messages now: forgets every writer that was seen. */
   forget(): void {
     this.#seen = [];
     this.#harmless = [];
   }
 
-  /** This writer, which has ended, is no reason to look. */
+  /** This writer has ended and appended nothing, so it needs no inspection. */
   appendedNothing(writer: Writers): void {
     this.#seen = withoutEmpty(this.#seen.map((seen) => ({ ...seen, writers: seen.writers.without(writer) })));
     this.#harmless.push(writer);
@@ -97,8 +101,8 @@ export class LateCommits {
   }
 
   /**
-   * Inspects everything now and then, for what no list of writers tells of, such as a row that was written by hand. It walks over
-   * every row that was settled and is not vacuumed away yet.
+   * Inspects all positions now and then, for rows that no list of writers reveals, such as one that was inserted by
+   * hand. An inspection walks over every row that was settled and is not vacuumed yet.
    */
   async sweep(signal: AbortSignal): Promise<void> {
     const { runtime, failed } = this.#options;
@@ -117,7 +121,10 @@ export class LateCommits {
     }
   }
 
-  /** Above which position a writer may have left something that was in progress at `base` and is not among `now`; infinite: none. */
+  /**
+   * The position above which writers may have left rows that were in progress at `base` and are not in `now`; infinite
+   * if there are none.
+   */
   #lowestLeft(base: Writers | undefined, now: Writers): number {
     let lowest = Number.POSITIVE_INFINITY;
     for (const { writers, since } of this.#seen) {
@@ -128,8 +135,9 @@ export class LateCommits {
   }
 
   /**
-   * Takes in what is not known, from the lowest position on: a writer may have left more than one statement, or the window, should
-   * hold. Pages are as wide as they are quick, since rows that are deleted and not vacuumed away cost time too. Answers how many rows.
+   * Accepts the unknown rows, from the lowest position up, since a writer may have left more than one statement, or the
+   * window, can hold. A slow page halves the width of the next one: rows that are deleted and not vacuumed yet cost
+   * time too. Returns how many rows it accepted.
    */
   async #inspect(inspection: Inspection, wake: Wake, signal: AbortSignal): Promise<number> {
     let fresh = 0;
@@ -156,8 +164,8 @@ export class LateCommits {
       });
       const found = await box.late(gaps, this.#mostAtOnce, { maxBytes: maxBytes() });
       end = found.more ? found.rows.at(-1)?.position : undefined;
-      // A writer that has ended only now may have left something below this page: then it begins there, or what that one left here
-      // would be taken in first.
+      // A writer that has just ended may have left rows below this page. Then the inspection goes back, or the rows in
+      // this page would be accepted first.
       const lowest =
         found.writers === undefined ? from : Math.min(from, this.#lowestLeft(inspection.base, found.writers));
       inspection.base = found.writers;
@@ -172,7 +180,7 @@ export class LateCommits {
     return arrival.fresh;
   }
 
-  /** `end`: the page ended there, since there was too much. */
+  /** `end`: the page reached its limit at this position. */
   #goOn(inspection: Inspection, end: number | undefined, tookMs: number): void {
     const { from, width } = inspection;
     const least = this.#mostAtOnce;

@@ -12,25 +12,28 @@ import { TotalTips } from "./total-tips.js";
 
 export interface ReaderOptions extends Omit<DrainContext, "failed"> {
   readonly window: Window;
-  /** How long to wait after so many failures in a row. Ends the engine for what no retry can mend. */
+  /** Returns the delay after this many consecutive failures. Ends the engine if retrying can never succeed. */
   failed(error: unknown, failures: number): number;
-  /** Rows were taken into the window; these of them are held. */
+  /** Rows were accepted into the window; the keys of these are held. */
   arrived(held: readonly Row[]): void;
-  /** A read of these lanes, begun after they were added, found this position to be the last one drawn. Called before `arrived`. */
+  /**
+   * A read of these lanes, begun after they were added, found this position to be the last one drawn. Called before
+   * `arrived`.
+   */
   drawn(lanes: readonly number[], position: number): void;
-  /** Another server answers than before: what is known of the lanes may be of other messages. */
+  /** Another server answers than before: what is known of the lanes may belong to other messages. */
   serverChanged(server: string): void;
 }
 
 const mostHalvings = 20;
 
-/** Brings rows into the window: new ones from the tips of the lanes, those that wait and are due, and those that committed late. */
+/** Brings rows into the window: new rows from the tips of the lanes, waiting rows that are due, and late commits. */
 export class Reader {
   readonly #options: ReaderOptions;
   readonly #lanes: Lanes;
   readonly #total: TotalTips | undefined;
   readonly #tips: Tips;
-  /** Absent where nothing commits late. */
+  /** Absent if the box is in commit order. */
   readonly #late: LateCommits | undefined;
   readonly #most: number;
   readonly #room: Wake;
@@ -39,15 +42,15 @@ export class Reader {
   readonly #dueRoom: Wake;
   #pauseMs = 0;
   #drained = false;
-  /** Something is due, and there is no room for it. */
+  /** Rows are due, and the window has no room for them. */
   #dueWaits = false;
-  /** When to look for what is due again. */
+  /** When to read due rows next. */
   #dueAt = 0;
-  /** Nothing is read before. */
+  /** No read begins before this time. */
   #notBefore = 0;
   #server: string | undefined;
   #drawn = 0;
-  /** Each halves what a read may bring: one that took too long would take too long again. */
+  /** Each one halves the bytes of a read: a read that has timed out would time out again. */
   #halvings = 0;
 
   constructor(options: ReaderOptions) {
@@ -67,7 +70,7 @@ export class Reader {
     this.#tips = this.#total ?? new LaneTips(tips);
   }
 
-  /** Reads these lanes too, from their beginning. */
+  /** Also reads these lanes, from their start. */
   add(lanes: readonly number[]): void {
     this.#lanes.add(lanes);
     this.#notBefore = 0;
@@ -75,18 +78,18 @@ export class Reader {
     this.dueIn(0);
   }
 
-  /** Reads this one no more. */
+  /** Stops reading this lane. */
   remove(lane: number): void {
     this.#lanes.remove(lane);
   }
 
-  /** A row has failed in its place: nothing is read for so long, and then that one and all that comes after it. */
+  /** A row has failed in its place. Pauses all reads for `inMs`, then reads again from that row on. */
   readAgain(position: number, inMs: number): void {
     this.#total?.readAgain(position);
     this.#notBefore = this.#options.runtime.monotonic() + inMs;
   }
 
-  /** Some of the window was sent: there may be room again. */
+  /** Rows of the window were sent: there may be room again. */
   roomLeft(): void {
     if (this.#isFull || this.#options.window.sendable >= this.#most / 2) return;
     if (this.#tips.hasRoomAgain()) this.notified();
@@ -95,13 +98,13 @@ export class Reader {
     this.#late?.roomLeft();
   }
 
-  /** Something was appended, or is about to be: looks at once, and again after 1, 2, 4 … ms, as it may not have committed. */
+  /** A row was appended, perhaps not committed yet: reads at once, and again after 1, 2, 4 … ms. */
   notified(): void {
     this.#pauseMs = 0;
     this.#pause.wake();
   }
 
-  /** Something waits that is due in `ms`: looks for it then, if not earlier. */
+  /** A waiting row is due in `ms`: reads it then, if no earlier read is planned. */
   dueIn(ms: number): void {
     const at = this.#options.runtime.monotonic() + ms;
     if (at >= this.#dueAt) return;
@@ -109,12 +112,12 @@ export class Reader {
     this.#due.wake();
   }
 
-  /** This writer, which reads may have shown as in progress, has appended nothing. */
+  /** This writer, which reads may have reported as in progress, has appended nothing. */
   appendedNothing(writer: Writers): void {
     this.#late?.appendedNothing(writer);
   }
 
-  /** All its loops, until the signal is aborted. */
+  /** Runs all its loops until the signal is aborted. */
   async run(signal: AbortSignal): Promise<void> {
     await Promise.all([this.#tipLoop(signal), this.#dueLoop(signal), this.#late?.sweep(signal)]);
   }
@@ -131,7 +134,10 @@ export class Reader {
     return this.#notBefore - this.#options.runtime.monotonic();
   }
 
-  /** How long a loop waits after so many failures in a row. Each counts its own: together they would count an outage twice over. */
+  /**
+   * The delay of a loop after this many consecutive failures. Each loop counts its own: a common count would count an
+   * outage twice.
+   */
   #failed(error: unknown, failures: number): number {
     if (error instanceof PostboxError && error.code === "store-timeout") {
       this.#halvings = Math.min(this.#halvings + 1, mostHalvings);
@@ -160,7 +166,7 @@ export class Reader {
       } catch (error) {
         this.#pauseMs = this.#failed(error, ++failures);
       }
-      // From look to look, whatever a look takes; but never without a rest.
+      // The interval counts from the start of one read to the start of the next, but always leaves a rest.
       const restMs = Math.max(this.#pauseMs / 2, this.#pauseMs - (runtime.monotonic() - startedAt));
       if (this.#pauseMs > 0) await this.#pause.wait(signal, restMs);
     }
@@ -175,7 +181,7 @@ export class Reader {
     return fresh > 0 ? 1 : Math.min(pollIntervalMs, Math.max(1, this.#pauseMs * 2));
   }
 
-  /** One look at the tips, each lane from where it was read to. */
+  /** Reads the tips once, each lane from its cursor. */
   async #readTips(signal: AbortSignal) {
     const { box, window, runtime } = this.#options;
     const read = window.beginRead();
@@ -186,7 +192,7 @@ export class Reader {
       const found = await box.read(this.#tips.next(), { maxBytes: this.#maxBytes });
       if (found.rows.length > 0 && runtime.failpoint) await runtime.failpoint("relay.read");
       if (this.#isOther(found)) return { fresh: 1, more: false, blocked: false };
-      // None, where positions are drawn ahead.
+      // 0 where the store cannot tell.
       if (found.drawn > 0) {
         const still = asked.filter((state) => this.#lanes.has(state));
         this.#options.drawn(
@@ -202,10 +208,10 @@ export class Reader {
     return { ...admitted, fresh: this.#arrived(arrival, admitted.late) };
   }
 
-  /** Whether another server answered than before, or an earlier state of it. Then says so. */
+  /** Whether another server answered, or the same one with an earlier state. Also reports that. */
   #isOther({ server, drawn }: LaneRows): boolean {
     const isOther = this.#server !== undefined && server !== this.#server;
-    // Positions that were drawn are not drawn again, unless the database was put back to an earlier state.
+    // The last position drawn never decreases, unless the database was restored to an earlier state.
     const wentBack = drawn > 0 && drawn < this.#drawn;
     this.#server = server;
     this.#drawn = drawn;
@@ -215,7 +221,7 @@ export class Reader {
     return true;
   }
 
-  /** Answers with how much was new, counting `before`. */
+  /** Returns how many rows were new, including `before`. */
   #arrived({ fresh, held }: Arrival, before = 0): number {
     const { telemetry, boxName, arrived } = this.#options;
     if (fresh > 0) arrived(held);
@@ -232,10 +238,10 @@ export class Reader {
         await this.#due.wait(signal, restMs);
         continue;
       }
-      // Before the look: what comes due meanwhile sets it again.
+      // Set before the read: a row that becomes due meanwhile sets it again.
       this.#dueAt = runtime.monotonic() + pollIntervalMs;
       if (this.#lanes.all.length === 0) continue;
-      // What is due goes before what is new, which would take all the room there ever is.
+      // Due rows have precedence over new ones, which would fill every room in the window.
       this.#dueWaits = this.#isFull;
       while (this.#isFull && !signal.aborted) await this.#dueRoom.wait(signal);
       if (signal.aborted) return;

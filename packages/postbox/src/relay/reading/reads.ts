@@ -1,31 +1,34 @@
 import type { Row } from "../../store.js";
 
 /**
- * What reads that are under way may still bring. A read shows its lanes as they were at some moment after it began, and so
- * perhaps a row as it was before its settle. Reads are numbered in the order in which they began, and what is settled is
- * remembered for as long as one is under way that may not know.
+ * Which reads are in progress, and what they may still bring. A read shows its lanes as they were at some moment after
+ * it began, so perhaps a row as it was before its settle. Reads are numbered in the order in which they began. What is
+ * settled is remembered as long as a read is in progress that may not show it.
  */
 export interface Reads {
-  /** Begins a read: its number. */
+  /** Begins a read and returns its number. */
   begin(): number;
   end(read: number): void;
-  /** The last one that has begun. Whatever is stored now, all later ones show. */
+  /** The last read that has begun. Whatever is stored now, all later reads show. */
   readonly last: number;
   readonly underWay: boolean;
-  /** Whether one is under way that began no later than this one. */
+  /** Whether a read is in progress that began no later than this one. */
   isUnderWayUpTo(read: number): boolean;
-  /** This row's settle has committed. */
+  /** The settle of this row has committed. */
   settled(row: Row): void;
-  /** Whether a row that this read has brought was settled meanwhile: it may have moved on. */
+  /** Whether a row of this read was settled since the read began: it may have moved. */
   isPast(row: Row, read: number): boolean;
-  /** The positions of a lane that are remembered so. */
+  /** The positions of a lane that are remembered as settled. */
   past(lane: number): Iterable<number>;
 }
 
 export function createReads(): Reads {
   const active = new Set<number>();
   let last = 0;
-  /** By lane and position, the last read that may show it as it was. A later one shows where it is now, and it may wait. */
+  /**
+   * By lane and position, the last read that may show the row as it was before. Later reads show its new place, such as
+   * `wait`.
+   */
   const gone = new Map<number, Map<number, number>>();
   let inOrder: { readonly read: number; readonly lane: number; readonly position: number }[] = [];
 

@@ -9,12 +9,12 @@ import type { Admitted, Tips } from "./tips.js";
 export interface TotalTipsOptions extends DrainContext {
   readonly lanes: Lanes;
   readonly window: Window;
-  /** Nothing is read while so many rows are buffered. */
+  /** No read begins while this many rows are buffered. */
   readonly most: number;
   maxBytes(): number;
 }
 
-/** Rows in order of position, with nothing missing among them that is stored; and the writers in progress then. */
+/** The stored rows in order of position, without omissions up to `upTo`; and the writers in progress then. */
 interface InOrder {
   readonly rows: readonly Row[];
   readonly writers?: Writers;
@@ -25,9 +25,9 @@ interface InOrder {
 /** Reads all lanes as one, in order of position, and stops at a gap. */
 export class TotalTips implements Tips {
   readonly #options: TotalTipsOptions;
-  /** Absent where no gap is ever filled. */
+  /** Absent if the box is in commit order: then no gap is ever filled. */
   #gap: Gap | undefined;
-  /** The read under way; none, if what it finds does not count any more. */
+  /** The read in progress; absent once its result no longer counts. */
   #asked: Asked | undefined;
 
   constructor(options: TotalTipsOptions) {
@@ -39,7 +39,10 @@ export class TotalTips implements Tips {
     return this.#options.window.buffered >= this.#options.most;
   }
 
-  /** Not while a lane is another's: an earlier row may be there. Nor until it is stored that a row has failed in its place. */
+  /**
+   * Not while another relay owns a lane, which may have an earlier row. Nor until the failure of a row in its place is
+   * stored.
+   */
   get canRead(): boolean {
     const { lanes, window } = this.#options;
     return lanes.all.length === laneCount && !window.isHeldUp;
@@ -56,7 +59,7 @@ export class TotalTips implements Tips {
     const { lanes, batchSize, boxName, telemetry } = this.#options;
     const asked = this.#asked;
     const inOrder = asked && (await this.#inOrder(found, asked));
-    // A lane was lost meanwhile, or a row has failed in its place.
+    // Meanwhile, a lane was lost or a row has failed in its place.
     if (inOrder === undefined || this.#asked !== asked || lanes.all !== asked?.lanes) {
       return { rows: [], late: 0, more: true, blocked: false };
     }
@@ -64,11 +67,11 @@ export class TotalTips implements Tips {
     const { count, blocked } = (writers && this.#gap?.pass(rows, asked.after, upTo, writers)) ?? { count: rows.length };
     const passed = rows.slice(0, count);
     const last = lastOf(passed, asked.after);
-    // Where nothing was found, too: a database may have to walk over what is gone each time.
+    // Moves the cursor even if nothing was found: otherwise the database may have to walk over deleted rows each time.
     const cursor = blocked === undefined && writers?.none !== false ? upTo : last;
     for (const lane of lanes.all) {
       lane.cursor = cursor;
-      // What lies beyond the end of another lane is read again: few rows at first, and more as long as there are.
+      // Rows beyond the end of another lane are read again: few at first, then more as long as there are more.
       lane.limit = more ? Math.min(2 * lane.limit, Math.ceil(batchSize / 8)) : lanes.smallest;
     }
     if (blocked === "newly") telemetry({ name: "relay.blocked", box: boxName, before: last + 1 });
@@ -83,7 +86,7 @@ export class TotalTips implements Tips {
     const ends = new Map(rows.map(({ lane, position }) => [lane, position]));
     const upTo = Math.min(...[...more].map((lane) => ends.get(lane) ?? Number.NaN));
     if (upTo > 0) return { rows: inOrder.filter(({ position }) => position <= upTo), ...at, upTo, more: true };
-    // The bytes ended the read before every lane had its turn, and what is first may be in one of the others.
+    // The read reached its bytes before it had read every lane, and the first row may be in one of the others.
     const gaps = lanes.map(({ lane }) => ({ lane, after, upTo: Number.MAX_SAFE_INTEGER, known: [] }));
     const first = await box.late(gaps, batchSize, { maxBytes: maxBytes() });
     const last = lastOf(first.rows, after);
@@ -94,7 +97,7 @@ export class TotalTips implements Tips {
     return false;
   }
 
-  /** A row has failed in its place: that one, and all that comes after it, is to be read again. */
+  /** A row has failed in its place: reads again from that row on. */
   readAgain(position: number): void {
     this.#asked = undefined;
     const { all, smallest } = this.#options.lanes;

@@ -6,19 +6,23 @@ export interface BreakerOptions extends Pick<DrainContext, "boxName" | "backoff"
 }
 
 /**
- * Stops sending while the transport is unavailable. After each delay one batch tries; when it gets through, all may follow.
- * No message spends an attempt for it. Batches that were in flight together fail together: they count as one failure.
+ * Stops sending while the transport is unavailable. After each delay, one batch is tried; if it gets through, all
+ * others follow. No message spends an attempt. Batches that were in flight together fail together: they count as one
+ * failure.
  */
 export interface Breaker {
-  /** Whether a batch may be sent now, when so many are on their way. */
+  /** Whether a batch may be sent now, with this many in flight. */
   allows(batchesInFlight: number): boolean;
-  /** A batch is sent: answers with what to give back if it fails. */
+  /** A batch is sent. Returns the number to pass to `open` if it fails. */
   begin(): number;
   /** The transport answered. */
   close(): void;
-  /** It did not: answers with how long to wait; undefined if this batch was in flight already when the breaker opened last. */
+  /**
+   * The transport failed. Returns how long to wait; undefined if this batch was in flight already when the breaker last
+   * opened.
+   */
   open(error: PostboxError, begun: number): number | undefined;
-  /** How long until the next try; undefined while nothing is to be waited for. */
+  /** How long until the next try; undefined if a batch may be tried now. */
   waitMs(): number | undefined;
 }
 

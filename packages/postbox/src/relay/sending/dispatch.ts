@@ -13,7 +13,10 @@ type Report = (row: Row, outcome: SendOutcome) => void;
 
 type TargetOptions = PaceOptions & Pick<DrainContext, "boxName" | "backoff" | "telemetry">;
 
-/** Carries rows to a sender, which has `publishTimeoutMs` for each batch; more, and for fewer rows, after a timeout. */
+/**
+ * A target that gives rows to a sender. The sender has `publishTimeoutMs` for each batch; after a timeout it has
+ * longer, for fewer rows.
+ */
 export function targetTo(sender: Sender, options: TargetOptions): Target {
   const { runtime } = options;
   const pace = createPace(options);
@@ -57,13 +60,17 @@ async function dispatch(
   const { sender, scopes, runtime } = to;
   if (batch.length === 0) return { undecided: [] };
   const open = new Set(batch);
-  /** Given back without an outcome. A confirmation that comes later still counts; any other outcome is that of the next try. */
+  /**
+   * Rows returned without an outcome. A confirmation that comes later still counts; any other outcome is that of the
+   * next attempt.
+   */
   const unknown = new Set<Row>();
   const failedKeys = new Set<string | undefined>();
   const late = () =>
     new PostboxError(
       "publish-timeout",
-      `${sender.name} did not confirm ${open.size} messages within ${timeoutMs} ms; they stay stored, and a relay sends them again unless they are confirmed first`,
+      `${sender.name} did not confirm ${open.size} messages within ${timeoutMs} ms; ` +
+        "they stay stored, and a relay sends them again unless they are confirmed first",
     );
   const settled = (index: number, told: Outcome) => {
     const row = batch[index];
@@ -77,7 +84,7 @@ async function dispatch(
   const messages = batch.map(({ message }) => message);
   try {
     await withTimeout(runtime, timeoutMs, late, (signal) => sender.send(messages, settled, signal));
-    // A sender that forgets a message must not make the relay send it for ever.
+    // A sender that never reports a message must not make the relay send it for ever.
     for (const row of batch) if (open.delete(row)) report(row, unreported(sender));
     return { undecided: [] };
   } catch (cause) {
@@ -88,8 +95,8 @@ async function dispatch(
       const died = cause instanceof TransportDownError && cause.during === "send";
       return { undecided, down: PostboxError.from(cause, "transport-down"), died };
     }
-    // Anything else comes from one of the messages. Halving finds out which, and the others are sent.
-    // What is behind a failed one of its key is not sent.
+    // Any other error is caused by one of the messages. Halving the batch finds that one, and the others are sent.
+    // Messages behind a failed one of their key are not sent.
     const isBehind = ({ message: { key } }: Row) => key !== undefined && failedKeys.has(key);
     const behind = undecided.filter(isBehind);
     const others = undecided.filter((row) => !isBehind(row));
@@ -117,24 +124,24 @@ async function dispatch(
   }
 }
 
-/** Whether the later ones of its key are not sent before it. */
+/** Whether later rows of its key must wait for it. */
 function holdsKey({ status }: SendOutcome): boolean {
   return status !== "sent";
 }
 
-/** With the time until what it goes to is tried again, if that is unavailable. */
+/** Adds the time until the next try, if the destination is unavailable. */
 function scoped({ message }: Row, outcome: Outcome, scopes: Scopes): SendOutcome {
   if (outcome.status === "sent") scopes.sent(message);
   if (outcome.status !== "unavailable") return outcome;
   return { ...outcome, retryInMs: scopes.failed(message, outcome.error) };
 }
 
-/** Whether a sender failed because it does not reach its broker, and not because of a message. */
+/** Whether a sender failed because its broker is unreachable, and not because of a message. */
 function isOutage(cause: unknown): boolean {
   try {
     return saysOutage(cause, 3);
   } catch {
-    // What cannot even be looked at says nothing.
+    // An error whose properties throw reveals nothing.
     return false;
   }
 }
@@ -150,7 +157,7 @@ function saysOutage(cause: unknown, depth: number): boolean {
   return typeof code === "string" && networkErrors.test(code);
 }
 
-/** As Node names what becomes of sockets and names of hosts. */
+/** Codes of Node.js and undici for sockets, TLS and name resolution. */
 const networkErrors = /^(E(CONN|HOST|NET|PIPE|TIMEDOUT|AI_|NOTFOUND|ADDR|SOCKET)|ERR_(SOCKET|STREAM|TLS|SSL)|UND_ERR_)/;
 
 function thrownFor(sender: Sender, cause: unknown): SendOutcome {
@@ -161,7 +168,7 @@ function thrownFor(sender: Sender, cause: unknown): SendOutcome {
 
 const notSent: ReadonlySet<unknown> = new Set(["failed", "unavailable", "rejected", "dropped"]);
 
-/** An outcome of which nothing surprising comes later: a sender is somebody's code, and may report what it has caught. */
+/** Validates an outcome: a sender is user code, and may report anything that it has caught. */
 function sound(told: Outcome, sender: Sender): Outcome {
   try {
     if (told.status === "sent") return told;
@@ -171,7 +178,7 @@ function sound(told: Outcome, sender: Sender): Outcome {
       return { ...told, error: new PostboxError("publish-failed", text, { cause: told.error }) };
     }
   } catch {
-    // Told below.
+    // Reported below.
   }
   const text = `${sender.name} reported an outcome that is none; it is tried again`;
   return { status: "failed", error: new PostboxError("publish-failed", text) };

@@ -12,15 +12,15 @@ export interface OutcomesOptions {
   readonly doubt: Doubt;
   readonly target: Pick<Target, "stored">;
   readonly context: DrainContext;
-  /** A row has failed in its place: it is to be read again, with all that comes after it. */
+  /** A row has failed in its place. In `inMs`, it is read again, with all rows behind it. */
   readAgain(row: Row, inMs: number): void;
-  /** Something waits that is due in so many ms. */
+  /** A waiting row is due in `ms`. */
   dueIn(ms: number): void;
-  /** There may be something to send, or room for more. */
+  /** There may be rows to send, or room for more. */
   changed(): void;
 }
 
-/** What becomes of rows: from what a target says of each, to what is stored of it. */
+/** Turns what a target reports of each row into what is stored of it. */
 export class Outcomes {
   readonly #options: OutcomesOptions;
 
@@ -28,11 +28,11 @@ export class Outcomes {
     this.#options = options;
   }
 
-  /** The outcome of a row. */
+  /** A target reports the outcome of a row. */
   report(row: Row, outcome: RowOutcome): void {
     const { window, settling, doubt, context, changed } = this.#options;
     if (!window.isOnItsWay(row)) {
-      // A confirmation that came after its timeout: the row is still ours, and need not be sent again.
+      // A confirmation that arrived after its timeout. If this relay still has the row, it need not send it again.
       if (outcome.status !== "sent" || !window.sentAfterAll(row)) return;
       settling.add([decide(row, outcome, undefined, context)]);
       doubt.sent();
@@ -51,7 +51,7 @@ export class Outcomes {
     }
   }
 
-  /** Puts a row where the decision sends it. Answers with that decision, and those about rows that have to follow. */
+  /** Applies a decision to the window. Returns it, with the decisions about rows that have to follow. */
   #becomes(decision: Decision, ahead: "held" | "parked" | undefined, alone: boolean): readonly Decision[] {
     const { window, context, readAgain } = this.#options;
     const { settlement, againInMs } = decision;
@@ -69,7 +69,7 @@ export class Outcomes {
     return [decision];
   }
 
-  /** Its handler has taken it out of the box already. */
+  /** The handler has already removed the row from the box. */
   #handled(row: Row): void {
     const { window, doubt, context } = this.#options;
     window.sent(row);
@@ -78,12 +78,12 @@ export class Outcomes {
     context.telemetry(sentEvent(row, context.boxName));
   }
 
-  /** These were read, and their key is held. */
+  /** These rows were read, and their key is held. */
   held(rows: readonly Row[]): void {
     if (rows.length > 0) this.#options.settling.add(rows.map((row) => queueBehind(row, "held", this.#options.context)));
   }
 
-  /** The target does not know what became of these; `died`: since a connection that stood was lost with them. */
+  /** The target does not know the outcome of these rows. `died`: because an established connection was lost. */
   unknown(rows: readonly Row[], died: boolean): void {
     const { window, settling, doubt } = this.#options;
     const unknown = rows.filter((row) => window.isOnItsWay(row));
@@ -91,20 +91,20 @@ export class Outcomes {
     settling.landed(unknown);
   }
 
-  /** What becomes of it is committed. */
+  /** The outcome of a row has committed. */
   stored({ settlement }: Pick<Decision, "settlement">): void {
     const { window, target, dueIn, changed } = this.#options;
     const { row } = settlement;
     window.settled(row, placeOf(settlement));
     target.stored?.(row);
     if (settlement.to === "wait" && settlement.retryInMs !== undefined) dueIn(settlement.retryInMs);
-    // The next ones that wait behind it can be read now.
+    // The next rows that wait behind it can be read now.
     else if (row.waiting) dueIn(0);
     changed();
   }
 }
 
-/** A parked row that holds its key keeps that from going on, as one that waits does. */
+/** A parked row that holds its key stops the key, as a waiting row does. */
 function placeOf(settlement: Settlement): Settlement["to"] {
   return settlement.to === "parked" && settlement.hold === true ? "wait" : settlement.to;
 }

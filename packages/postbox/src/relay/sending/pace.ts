@@ -3,15 +3,16 @@ import type { DrainContext } from "../context.js";
 export type PaceOptions = Pick<DrainContext, "publishTimeoutMs" | "leaseMs" | "runtime">;
 
 /**
- * How much a sender is given at once, and for how long. A broker that confirms slowly would never confirm anything within a timeout that
- * stays the same: each timeout doubles it, up to two thirds of the lease, and halves the batch. Quick answers undo that step by step.
+ * How much a sender gets at once, and for how long. With a fixed timeout, a broker that confirms slowly would never
+ * confirm a batch. So each timeout doubles the next one, up to two thirds of the lease, and halves the batch. Quick
+ * answers undo that step by step.
  */
 export interface Pace {
   readonly timeoutMs: number;
   readonly most: number;
-  /** A batch of so many messages, sent at `startedAt`, was not confirmed in time. Those that were in flight together count once. */
+  /** A batch of this many messages, sent at `startedAt`, timed out. Batches that were in flight together count once. */
   timedOut(messages: number, startedAt: number): void;
-  /** A batch was answered after so many ms. */
+  /** A batch was answered after this many ms. */
   answered(afterMs: number): void;
 }
 
@@ -36,7 +37,7 @@ export function createPace({ publishTimeoutMs, leaseMs, runtime }: PaceOptions):
     answered(afterMs) {
       if (afterMs > publishTimeoutMs / 2) return;
       timeoutMs = Math.max(publishTimeoutMs, timeoutMs / 2);
-      // Beyond any batch there is no limit to remember.
+      // Above any batch size, no limit is needed.
       most = most > 1_000_000 ? Number.POSITIVE_INFINITY : 2 * most;
     },
   };

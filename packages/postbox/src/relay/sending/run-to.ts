@@ -13,13 +13,13 @@ export interface RunToOptions {
   readonly telemetry: Telemetry;
 }
 
-/** A sender that hangs must not keep a process from ending. */
+/** A sender that hangs must not keep the process from ending. */
 const closeMs = 5_000;
 
 /**
- * Drains a box to a sender from the first connection to the last: connects at once, so that a broker that will never let us in is known
- * at the start and not with the first message; calls `ready` when that and the box's store were reached; and closes the sender in
- * the end, whatever happened.
+ * Drains a box to a sender, and manages the sender's connection. It connects at once, so that refused credentials show
+ * at the start and not with the first message. It calls `ready` once the broker and the store have answered. In the
+ * end, whatever happened, it closes the sender.
  */
 export async function runTo(
   sender: Sender,
@@ -48,7 +48,7 @@ export async function runTo(
   }
 }
 
-/** Until it is connected, or the signal is aborted. Rejects if that will never be. */
+/** Retries until the sender is connected or the signal is aborted. Rejects if retrying can never succeed. */
 async function connect(sender: Sender, options: RunToOptions, signal: AbortSignal): Promise<void> {
   const { box, runtime, telemetry } = options;
   const failed = (thrown: unknown, retryInMs: number) =>

@@ -24,7 +24,7 @@ function to(topic: string): Message {
   return createMessage({ id: topic, type: `${topic}.Happened`, topic, source: "/test", data: new Uint8Array() });
 }
 
-it("closes a topic for a delay that grows with each try, and counts what was in flight together once", () => {
+it("closes a topic for a growing delay, and counts what was in flight together once", () => {
   const { scopes, events, pass } = scopesAt();
   expect(scopes.closedTo(to("a"))).toBeUndefined();
   expect(scopes.failed(to("a"), failure)).toBe(100);
@@ -46,7 +46,7 @@ it("closes a topic for a delay that grows with each try, and counts what was in 
   ]);
 });
 
-it("lets a message wait alone whose scope is not known, or cannot be told", () => {
+it("lets a message wait alone if its scope is unknown or cannot be determined", () => {
   for (const scopeOf of [
     () => undefined,
     () => {
@@ -61,7 +61,7 @@ it("lets a message wait alone whose scope is not known, or cannot be told", () =
   }
 });
 
-it("forgets scopes that nothing waits for, so that any number may come and go", () => {
+it("forgets scopes whose delay is over, so that their number stays bounded", () => {
   const { scopes, events, pass } = scopesAt();
   for (let n = 0; n < 5_000; n++) {
     scopes.failed(to(`host-${n}`), failure);

@@ -15,19 +15,20 @@ interface Closed {
 }
 
 /**
- * The parts of a broker that are unavailable by themselves: a topic, a partition, a destination. What goes there waits without an attempt
- * until the part is tried again, after a delay that grows; everything else goes on.
+ * Tracks the parts of a broker that can be unavailable by themselves: a topic, a partition, a destination. Messages to
+ * such a part wait, without spending an attempt, until it is tried again after a growing delay. All other messages are
+ * sent.
  */
 export interface Scopes {
-  /** Why a message is not sent now, and for how long; undefined if it may be sent. */
+  /** Why a message cannot be sent now, and for how long; undefined if it can. */
   closedTo(message: Message): { readonly error: PostboxError; readonly retryInMs: number } | undefined;
-  /** A message was sent: what it went to is available again. */
+  /** A message was sent: its destination is available again. */
   sent(message: Message): void;
-  /** The sender could not reach what a message goes to: answers with how long to wait. */
+  /** The sender could not reach the destination of a message. Returns how long to wait. */
   failed(message: Message, error: Error): number;
 }
 
-/** Above this many, those that nothing waits for any more are forgotten. */
+/** With this many closed scopes, those whose delay is over are forgotten. */
 const most = 1_000;
 
 export function createScopes({ sender, boxName: box, runtime, telemetry, ...options }: ScopesOptions): Scopes {
@@ -36,7 +37,7 @@ export function createScopes({ sender, boxName: box, runtime, telemetry, ...opti
     telemetry({ name: "relay.failed", box, error: PostboxError.from(error), retryInMs: 0 }),
   );
 
-  /** Undefined: the message has none, or it cannot be told. Then it waits alone. */
+  /** Undefined if the message has no scope, or it cannot be determined. Then the message waits alone. */
   function scopeOf(message: Message): string | undefined {
     if (sender.scopeOf === undefined) return message.topic;
     try {
@@ -53,7 +54,7 @@ export function createScopes({ sender, boxName: box, runtime, telemetry, ...opti
 
   return {
     closedTo(message) {
-      // Nearly always.
+      // The fast path: usually, every scope is available.
       if (closed.size === 0) return undefined;
       const scope = scopeOf(message);
       const found = scope === undefined ? undefined : closed.get(scope);
@@ -72,7 +73,7 @@ export function createScopes({ sender, boxName: box, runtime, telemetry, ...opti
       if (scope === undefined) return backoff(1, runtime.random);
       const now = runtime.monotonic();
       const known = closed.get(scope);
-      // One of those that were in flight together: they count once.
+      // Messages that were in flight together count as one failure.
       if (known !== undefined && known.until > now) return known.until - now;
       const failures = (known?.failures ?? 0) + 1;
       const retryInMs = backoff(failures, runtime.random);

@@ -19,13 +19,15 @@ export interface SendLoopOptions extends DrainContext {
   readonly settler: Settler;
   readonly outcomes: Outcomes;
   readonly doubt: Doubt;
-  /** Whether the next row goes when the last one has landed. */
+  /** Whether the next row is sent only after the last one has landed. */
   readonly oneByOne: boolean;
   /** Rows were sent: there may be room for others. */
   roomLeft(): void;
 }
 
-/** Gives rows from the window to the target, as long as the lease stands, and within what may be in flight. */
+/**
+ * Gives rows from the window to the target, while the lease is valid and within the limits of what may be in flight.
+ */
 export class SendLoop {
   readonly #options: SendLoopOptions;
   readonly #wake: Wake;
@@ -38,16 +40,20 @@ export class SendLoop {
     this.#breaker = createBreaker(options);
   }
 
-  /** There may be something to send, or room for more. One by one, that is of no use before the last one is over. */
+  /**
+   * There may be rows to send, or room for more. If rows are sent one by one, this has no effect before the last one
+   * has landed.
+   */
   wake(): void {
     if (!(this.#options.oneByOne && this.#sending.size > 0)) this.#wake.wake();
   }
 
-  /** Until the signal is aborted; then waits for what is in flight. */
+  /** Runs until the signal is aborted, then waits for what is in flight. */
   async run(signal: AbortSignal): Promise<void> {
     const { target, roomLeft } = this.#options;
     while (!signal.aborted) {
-      // Before it is asked: a delay that ended in between would be waited for, and nobody would end that.
+      // Read before `allows`: if a delay ended in between, `waitMs` would be undefined after `allows` said no, and the
+      // loop would never wake.
       const waitMs = this.#breaker.waitMs();
       while (this.#maySend) {
         const batch = this.#take();
@@ -70,7 +76,7 @@ export class SendLoop {
       this.#breaker.allows(this.#sending.size) &&
       !(oneByOne && this.#sending.size > 0) &&
       window.inFlight < maxInFlight &&
-      // What is sent and not settled yet is bounded too: it would be sent again after a crash.
+      // Also bounds the rows that are sent but not settled: after a crash, they would be sent again.
       settler.size < 2 * maxInFlight &&
       window.inFlightBytes < maxInFlightBytes
     );
@@ -83,14 +89,14 @@ export class SendLoop {
     return window.take(most, maxInFlightBytes - window.inFlightBytes, isWell, settler.size === 0);
   }
 
-  /** The rows of a batch that are given to the target. */
+  /** The rows of a batch that the target gets. */
   #worth(batch: readonly Row[]): readonly Row[] {
     const { target, outcomes } = this.#options;
     let behind: Map<string | undefined, SendOutcome> | undefined;
     return batch.filter((row) => {
       if (this.#endsHere(row)) return false;
       const { key } = row.message;
-      // What is behind it of its key may go somewhere else: it waits with it.
+      // Later rows of its key wait with it, even if they go to another destination.
       const refused = (key === undefined ? undefined : behind?.get(key)) ?? target.refuses?.(row);
       if (refused === undefined) return true;
       behind ??= new Map();
@@ -100,7 +106,7 @@ export class SendLoop {
     });
   }
 
-  /** Whether a row ends without being sent: it has killed too often, cannot be read, or has expired. Also reports it then. */
+  /** Whether a row is poisoned, unreadable or expired, so that it is not sent. Also reports its outcome then. */
   #endsHere(row: Row): boolean {
     const { outcomes, runtime, onExpired } = this.#options;
     const end = hopeless(row) ?? unreadable(row) ?? (onExpired === "send" ? undefined : expiry(row, runtime));
@@ -131,9 +137,9 @@ export class SendLoop {
     } catch (error) {
       return { undecided: batch, down: PostboxError.from(error) };
     }
-    // That may have taken long.
+    // Counting crashes may have taken longer than the lease.
     if (!ownership.trusted()) return { undecided: batch };
-    // Some may have turned out to be another's.
+    // Some lanes may have turned out to belong to another relay.
     const ours = batch.filter((row) => window.isOnItsWay(row));
     try {
       return await target.handOver(ours, (row, outcome) => outcomes.report(row, outcome), ownership.epochs);

@@ -19,7 +19,7 @@ async function commit(store: MemoryStore, ...ids: string[]): Promise<void> {
   );
 }
 
-/** Takes from a source with `deliver`. */
+/** Receives from a source with `deliver`. */
 function receiveFrom(store: Store, deliver: (delivery: Delivery) => Promise<void>, options: RelayOptions = {}) {
   const log = telemetryLog();
   const controller = new AbortController();
@@ -29,7 +29,7 @@ function receiveFrom(store: Store, deliver: (delivery: Delivery) => Promise<void
   return { source, log, received, abort: () => controller.abort() };
 }
 
-/** A store whose box does some things differently. */
+/** A store whose box overrides some of its verbs. */
 function withBox(store: MemoryStore, change: (box: Box) => Partial<Box>): Store {
   const box = store.box("outbox");
   const unchanged: Partial<Box> = {
@@ -46,13 +46,13 @@ function withBox(store: MemoryStore, change: (box: Box) => Partial<Box>): Store 
   return { ...store, box: () => ({ ...unchanged, ...change(box) }) } as Store;
 }
 
-/** Fails to settle while `broken` says so. */
+/** A store that fails to settle while `broken` returns true. */
 const brittle = (store: MemoryStore, broken: () => boolean) =>
   withBox(store, (box) => ({
     settle: (...args) => (broken() ? Promise.reject(new Error("the store is away")) : box.settle(...args)),
   }));
 
-/** A store with one message, and lanes whose owner has died. */
+/** A store with one message, in lanes whose owner has crashed. */
 async function inherited(order: Order): Promise<MemoryStore> {
   const database = memoryDatabase();
   const store = memoryStore({ database });
@@ -64,7 +64,7 @@ async function inherited(order: Order): Promise<MemoryStore> {
 }
 
 describe("a source", () => {
-  it("hands over the next one when the consumer has taken the last", async () => {
+  it("hands over the next row when the consumer has taken the last", async () => {
     const store = memoryStore();
     await commit(store, "1", "2");
     const [first, go, second] = [gate(), gate(), gate()];
@@ -85,25 +85,28 @@ describe("a source", () => {
     expect(store.contents("outbox").pending).toEqual([]);
   });
 
-  it.each(["key", "total"] as const)("settles for a consumer that waits for it while it takes (%s)", async (order) => {
-    const store = memoryStore();
-    await commit(store, "1", "2", "3");
-    const acked = gate();
-    let count = 0;
-    const { received, abort } = receiveFrom(
-      store,
-      async (delivery) => {
-        await delivery.ack();
-        if (++count === 3) acked.open();
-      },
-      { order },
-    );
-    await acked.opened;
-    abort();
-    await received;
-  });
+  it.each(["key", "total"] as const)(
+    "settles while a consumer still takes the delivery and waits for that (%s)",
+    async (order) => {
+      const store = memoryStore();
+      await commit(store, "1", "2", "3");
+      const acked = gate();
+      let count = 0;
+      const { received, abort } = receiveFrom(
+        store,
+        async (delivery) => {
+          await delivery.ack();
+          if (++count === 3) acked.open();
+        },
+        { order },
+      );
+      await acked.opened;
+      abort();
+      await received;
+    },
+  );
 
-  it("lets a handler take longer than a publish or a lease may, also while it stops", async () => {
+  it("lets a handler take longer than a publish timeout or a lease, even during a stop", async () => {
     const runtime = manualRuntime();
     const store = memoryStore({ runtime });
     await commit(store, "1");
@@ -122,7 +125,7 @@ describe("a source", () => {
     expect(store.contents("outbox").pending).toEqual([]);
   });
 
-  it("ends with the error of a consumer that cannot take, and gives back what that had", async () => {
+  it("ends with the error of a consumer that cannot take, and gives its rows back", async () => {
     const store = memoryStore();
     await commit(store, "1", "2");
     const deliveries: Delivery[] = [];
@@ -201,7 +204,7 @@ describe("a source", () => {
         await delivery.ack();
         acked.open();
       };
-      // It learns at its next renewal that they are its own after all.
+      // Its next renewal shows that it still owns the lanes.
       const short = { leaseMs: 90, pollIntervalMs: 5 };
       const { received, abort } = receiveFrom(elsewhere, deliver, { order, ...short });
       await acked.opened;
@@ -211,7 +214,7 @@ describe("a source", () => {
     },
   );
 
-  it("settles when the store is back", async () => {
+  it("settles when the store is reachable again", async () => {
     const store = memoryStore();
     await commit(store, "1");
     let failures = 3;
@@ -226,7 +229,7 @@ describe("a source", () => {
     await received;
   });
 
-  it("a delay that is none is the relay's own", async () => {
+  it("uses the relay's delay instead of an invalid one", async () => {
     const store = memoryStore();
     await commit(store, "1");
     const { log, received, abort } = receiveFrom(store, (delivery) =>
@@ -238,11 +241,11 @@ describe("a source", () => {
     expect(log.of("message.failed")).toMatchObject([{ retryInMs: 1 }]);
   });
 
-  it("gives the lanes where nothing is handled to another one, though a handler elsewhere takes long", async () => {
+  it("gives idle lanes to another receiver while a handler in another lane takes long", async () => {
     const store = memoryStore();
     const ids = Array.from({ length: 100 }, (_, n) => `${n}`);
     await commit(store, ...ids);
-    // In a lane that is to be given back: those with the highest numbers are.
+    // In a lane that is given back: those with the highest numbers are.
     const slow = ids.find((id) => laneOf(id) > 48);
     const kept: Delivery[] = [];
     const deliver = async (delivery: Delivery) => {

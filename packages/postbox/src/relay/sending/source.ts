@@ -8,26 +8,26 @@ import type { Row } from "../../store.js";
 import type { Delivery, Kept, Receiver, Subscription } from "../../transport.js";
 import type { Dispatched, RowOutcome, Target } from "../target.js";
 
-/** Runs an engine with what takes its rows, until the signal is aborted and everything that was taken is settled. */
+/** Runs an engine with a target until the signal is aborted and every row that was taken is settled. */
 export type RunDrainLoop = (target: Target, signal: AbortSignal, reached?: () => void) => Promise<void>;
 
-/** A row of a box that its consumer takes out itself. */
+/** A row of a box that its consumer removes itself. */
 export interface Claim extends Kept {
   readonly row: Row;
-  /** Of its lane, when it was handed over. */
+  /** The epoch of its lane at the hand-over. */
   readonly epoch: number;
 }
 
 export interface SourceOptions {
   readonly name: string;
-  /** The name of the box, if its consumer takes rows out of it itself: then each delivery carries its claim. */
+  /** The name of the box if its consumer removes rows itself. Then each delivery carries its claim. */
   readonly claimed?: string;
-  /** For how long a lane that was lost with rows at a consumer, which still has them, is better with others. */
+  /** If a lane is lost while the consumer still handles rows of it, other relays should take it for this long. */
   readonly shunMs: number;
   readonly runtime: Runtime;
 }
 
-/** A box as a receiver: each row is a delivery, and what becomes of the one becomes of the other. */
+/** Makes a receiver of a box: each row becomes a delivery, and how the delivery is settled is stored on the row. */
 export function createSource(options: SourceOptions, drain: RunDrainLoop): Receiver {
   return {
     name: options.name,
@@ -53,15 +53,15 @@ class SourceTarget implements Target {
   readonly #options: SourceOptions;
   readonly #subscription: Subscription;
   readonly #stop: Following;
-  /** Handed over and not settled: its lane is ours, or when it was lost. */
+  /** Rows that the consumer has not settled: `ours`, or when their lane was lost. */
   readonly #unsettled = new Map<Row, "ours" | number>();
-  /** Settled by its consumer, and not stored yet. */
+  /** Rows that the consumer has settled, until that is stored. */
   readonly #storing = new Map<Row, { stored(): void; lost(): void }>();
   #emptied = () => {};
   #abandoned = false;
-  /** Ends the hand-over that is under way, if nothing more than its consumer's own affairs can come of it. */
+  /** Ends the hand-over in progress if the run is stopping and the consumer has settled the row. */
   #letGo = () => {};
-  /** Why the consumer takes nothing more. */
+  /** Why the consumer takes no more deliveries. */
   failure: { readonly cause: unknown } | undefined;
   readonly name: string;
   readonly keepsOrder = false;
@@ -128,7 +128,10 @@ class SourceTarget implements Target {
     return this.#options.runtime.monotonic();
   }
 
-  /** Resolves when the consumer has taken the row; at a stop, when it has settled it: it may wait for what is never stored. */
+  /**
+   * Resolves when the consumer has taken the row. At a stop, it resolves when the consumer has settled it, since the
+   * consumer may wait for a settlement that is never stored.
+   */
   #handOver(row: Row, report: Report, epoch: number): Promise<void> {
     this.#unsettled.set(row, "ours");
     return new Promise((resolve) => {
@@ -160,7 +163,7 @@ class SourceTarget implements Target {
       message,
       attempt: row.attempts + 1,
       ...(claim && { kept: claim }),
-      // What waited leaves a hold behind, which a settle ends.
+      // A row from `wait` leaves a hold behind, which only a settle ends.
       ack: () => settle("ack", { status: claim?.committed && !row.waiting ? "handled" : "sent" }),
       retry: (delayMs, error = new Error("its consumer asked for another try")) =>
         settle("retry", {
@@ -172,7 +175,7 @@ class SourceTarget implements Target {
       park: (error) => settle("park", { status: "rejected", error: soundError(error) }),
       release: async () => {
         once("release");
-        // Nothing is stored for it: on a lost lane it is with another already.
+        // Nothing is stored. On a lost lane, another relay has the row already.
         if (this.#unsettled.get(row) === "ours") report(row, { status: "released" });
         this.#close(row);
       },
@@ -187,7 +190,7 @@ class SourceTarget implements Target {
         this.#storing.set(row, { stored: resolve, lost });
         report(row, outcome);
       } else if (claim?.committed && verb === "ack") {
-        // What was handled has left the box, whichever relay has its lane now.
+        // The handler has removed the row from the box, whichever relay owns its lane now.
         resolve();
       } else lost();
       this.#close(row);
@@ -200,7 +203,7 @@ class SourceTarget implements Target {
     if (this.#unsettled.size === 0) this.#emptied();
   }
 
-  /** As when its process dies: nobody is waited for, and what comes of it does not count. */
+  /** As in a crash: waits for no handler, and ignores the outcomes that are still to come. */
   #abandon(): void {
     this.#abandoned = true;
     for (const row of this.#unsettled.keys()) this.#unsettled.set(row, this.#now);
@@ -211,7 +214,8 @@ class SourceTarget implements Target {
 function laneLost(verb: string, id: string): PostboxError {
   return new PostboxError(
     "delivery-revoked",
-    `${verb}() on the delivery of ${id} was not stored: another relay owns its lane now, its lease expired, or its receiver has ended; ` +
+    `${verb}() on the delivery of ${id} was not stored: another relay owns its lane now, ` +
+      "its lease expired, or its receiver has ended; " +
       "it is delivered again, so let the handler remember it with inbox(store)",
   );
 }

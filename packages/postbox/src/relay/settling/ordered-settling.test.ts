@@ -16,7 +16,7 @@ const row = (position: number, more: Partial<Row> = {}): Row => ({
   ...more,
 });
 
-it("asks about each failure a few times, in whatever order many of one key fail", () => {
+it("checks each failure only a few times, whatever order rows of one key fail in", () => {
   const rows = Array.from({ length: 500 }, (_, index) => row(index + 1));
   let [earliest, asked] = [1, 0];
   const window = {
@@ -38,7 +38,7 @@ it("asks about each failure a few times, in whatever order many of one key fail"
   expect(asked).toBeLessThan(5 * rows.length);
 });
 
-/** A window of a sender that keeps order, with these rows on their way, and what was given to the settler. */
+/** A window of a sender that keeps order, with these rows in flight, and the decisions that the settler gets. */
 function settling(...rows: readonly Row[]) {
   const window = new Window({ keepsOrder: true });
   window.endRead(window.beginRead(), rows);
@@ -67,7 +67,7 @@ function settling(...rows: readonly Row[]) {
   };
 }
 
-it("stores no failure before what becomes of earlier ones of its key is known, and then in their order", () => {
+it("stores failures after the outcomes of earlier rows of their key are known, in order", () => {
   const [one, two, three] = [row(1), row(2), row(3)];
   const { failed, sent, held, added } = settling(one, two, three);
   failed(three);
@@ -85,7 +85,7 @@ it("stores no failure before what becomes of earlier ones of its key is known, a
   ]);
 });
 
-it("puts off one that is parked and holds its key, and no other", () => {
+it("defers a parked row that holds its key, and no other", () => {
   const [one, two, three] = [row(1), row(2), row(3)];
   const { failed, sent, added } = settling(one, two, three);
   failed(three, { to: "parked", hold: true });
@@ -95,14 +95,14 @@ it("puts off one that is parked and holds its key, and no other", () => {
   expect(added.slice(1)).toEqual([[[1, "sent"]], [[3, "parked"]]]);
 });
 
-it("waits neither for later ones, nor for earlier ones that wait already", () => {
+it("waits neither for later rows nor for earlier ones that are in `wait`", () => {
   const [one, two, three] = [row(1, { waiting: true }), row(2), row(3)];
   const { failed, added } = settling(one, two, three);
   failed(two);
   expect(added).toEqual([[[2, "wait"]]]);
 });
 
-it("forgets what was put off in a lane that is lost", () => {
+it("forgets the deferred decisions of a lost lane", () => {
   const [one, two] = [row(1), row(2)];
   const { failed, ordered, window, added } = settling(one, two);
   failed(two);

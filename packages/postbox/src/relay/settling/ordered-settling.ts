@@ -5,15 +5,15 @@ import type { Window } from "../ordering/window.js";
 import type { Settler } from "./settler.js";
 
 /**
- * Gives decisions to a settler, but none that holds a key while an earlier row of that key is on its way, which only a sender that
- * keeps order has: outcomes come in any order. A successor would find the later row in `wait` and the earlier one still pending, and
- * send the later one first.
+ * Passes decisions to a settler, but defers those that hold a key while an earlier row of the key is in flight. Only a
+ * sender that keeps order has such rows, and it reports outcomes in any order. After a crash, the next owner would find
+ * the later row in `wait` and the earlier one still in `pending`, and send the later one first.
  */
 export interface OrderedSettling {
   add(decisions: readonly Decision[]): void;
-  /** These are on their way no more, and what becomes of them was added: what had to wait for them is added too. */
+  /** These rows have landed and their decisions were added. Passes on the decisions that waited for them. */
   landed(rows: readonly Row[]): void;
-  /** Forgets what was put off in a lane that is lost. */
+  /** Forgets the deferred decisions of a lost lane. */
   drop(lane: number): void;
 }
 
@@ -21,13 +21,13 @@ export function createOrderedSettling(
   settler: Pick<Settler, "add">,
   window: Pick<Window, "hasEarlierOnItsWay">,
 ): OrderedSettling {
-  /** By key, ascending by position: if the first one has to wait, so have all. */
+  /** By key, ascending by position: if the first decision has to wait, all do. */
   const putOff = new Map<string, Decision[]>();
 
   const mustWait = ({ settlement }: Decision) => holdsKey(settlement) && window.hasEarlierOnItsWay(settlement.row);
 
   function add(decisions: readonly Decision[]): void {
-    // Nearly always: each row that was sent comes here by itself.
+    // The fast path, since every row that is sent comes here by itself.
     if (!decisions.some(mustWait)) {
       settler.add(decisions);
       return;

@@ -7,24 +7,27 @@ import type { Ownership } from "../owning/ownership.js";
 
 export interface SettlerOptions extends DrainContext {
   readonly ownership: Ownership;
-  /** It has committed; not called for rows of lanes that were lost meanwhile, or turned out to be. */
+  /** A decision has committed. Not called for rows of lanes that were lost meanwhile, or turned out to be. */
   settled(decision: Decision): void;
-  /** A settle is over, whatever came of it: there is room for more. */
+  /** A settle has ended, with whatever result: there is room for more. */
   roomLeft(): void;
-  /** A transaction that reads may have shown among the writers in progress was only a settle. */
+  /** A transaction that reads may have reported as a writer in progress was only a settle. */
   appendedNothing(writer: Writers): void;
 }
 
-/** Large enough to be rare, small enough to be quick. */
+/** Large enough for few settles, small enough for quick ones. */
 const mostAtOnce = 2000;
 
-/** Stores what became of rows: one statement at a time, with everything that has gathered meanwhile. */
+/** Stores what happens to rows: one statement at a time, with all decisions that have gathered meanwhile. */
 export class Settler {
   readonly #options: SettlerOptions;
   readonly #wake: Wake;
   #queue: Decision[] = [];
   #settling = 0;
-  /** Lanes that were lost while a settle was under way. They may be back: what is known of them is not what it settled. */
+  /**
+   * Lanes that were lost during a settle. They may have been regained, but what is known of them now is not what was
+   * settled.
+   */
   #lost = new Set<number>();
 
   constructor(options: SettlerOptions) {
@@ -42,7 +45,7 @@ export class Settler {
     this.#wake.wake();
   }
 
-  /** Forgets what was to be settled in a lane that is lost. */
+  /** Forgets the decisions about a lost lane. */
   drop(lane: number): void {
     this.#lost.add(lane);
     this.#queue = this.#queue.filter(({ settlement }) => settlement.row.lane !== lane);
@@ -68,7 +71,7 @@ export class Settler {
     const { ownership, runtime, appendedNothing } = this.#options;
     if (runtime.failpoint) await runtime.failpoint("relay.sent");
     const settlements = decisions.map(({ settlement }) => settlement);
-    // The epochs of now: what was queued under an earlier one of a lane was dropped when the lane was lost.
+    // The current epochs: decisions under an earlier epoch were dropped when the lane was lost.
     const lanes = ownership.of(settlements.map(({ row }) => row));
     this.#lost = new Set();
     const settled = await this.#stored(lanes, settlements, finish);
@@ -80,7 +83,10 @@ export class Settler {
     ownership.lose(lanes.filter(({ lane }) => !standing.has(lane)));
   }
 
-  /** Until it is done, or the lease has run out, or a stop cannot wait: giving up sends again what has been sent. */
+  /**
+   * Retries until it succeeds, the lease expires, or a stop cannot wait any longer. Giving up means that what was sent
+   * is sent again.
+   */
   async #stored(lanes: readonly Lane[], settlements: readonly Settlement[], finish: AbortSignal) {
     const { box, ownership, runtime, keep, order, storeBackoff, failed } = this.#options;
     for (let failures = 1; ; failures++) {
@@ -89,10 +95,10 @@ export class Settler {
       } catch (error) {
         const retryInMs = storeBackoff(failures);
         failed(error, retryInMs);
-        // A stop gives it one more chance, not for ever.
+        // During a stop, it retries only once.
         if (finish.aborted && failures > 1) return undefined;
         if (!ownership.trusted()) {
-          // These would never be finished here: let them be read again, by the next owner of the lanes.
+          // This relay can no longer settle these rows. The next owner of the lanes reads them again.
           ownership.lose(lanes);
           return undefined;
         }
@@ -106,7 +112,7 @@ export class Settler {
     let [sent, waiting] = [0, 0];
     for (const decision of decisions) {
       const { settlement, event } = decision;
-      // On a lost lane nothing was settled: its new owner tells what becomes of the row.
+      // On a lost lane nothing was settled: the new owner reports what happens to the row.
       if (!owned.has(settlement.row.lane)) continue;
       if (settlement.to === "sent") sent++;
       if (settlement.to === "wait") waiting++;

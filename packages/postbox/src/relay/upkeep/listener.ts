@@ -6,15 +6,15 @@ import type { DrainContext } from "../context.js";
 
 export interface ListenerOptions extends Pick<DrainContext, "boxName" | "runtime" | "telemetry"> {
   readonly notifier: Notifier;
-  /** There may be something new. */
+  /** The box may have new rows. */
   notified(): void;
 }
 
 const backoff = exponential({ initialMs: 200, maxMs: 30_000 });
 
 /**
- * Listens to notifications until the signal is aborted, again and again if it fails. Never rejects: a relay that hears nothing finds
- * everything by polling, only later.
+ * Listens for notifications until the signal is aborted, and again after each failure. Never rejects: without
+ * notifications, a relay still finds everything by polling, only later.
  */
 export async function listen(options: ListenerOptions, signal: AbortSignal): Promise<void> {
   const { notifier, boxName: box, runtime, telemetry, notified } = options;
@@ -22,7 +22,7 @@ export async function listen(options: ListenerOptions, signal: AbortSignal): Pro
   const listening = () => {
     failures = 0;
     telemetry({ name: "relay.listening", box });
-    // Nobody heard what was notified before.
+    // Notifications from before were not heard.
     notified();
   };
   while (!signal.aborted) {

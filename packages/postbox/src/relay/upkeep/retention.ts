@@ -4,10 +4,10 @@ import type { Store } from "../../store.js";
 import type { DrainContext } from "../context.js";
 
 export interface RetentionOptions extends Pick<PurgeOptions, "retentionMs" | "archive"> {
-  /** What only this store's `purge` has, checked by its rules. Defaults to nothing. */
+  /** Options that only this store's `purge` has, checked by its rules. Defaults to nothing. */
   readonly own?: object;
   readonly cleanIntervalMs: number;
-  /** Not before. Defaults to at once. */
+  /** The delay before the first purge. Defaults to none. */
   readonly afterMs?: number;
 }
 
@@ -18,8 +18,8 @@ export interface CleaningOptions
 }
 
 /**
- * Removes what was kept long enough, now and then, until the signal is aborted. Of several relays one does it at a time. It
- * never ends a relay: what cannot be removed today is still there tomorrow.
+ * Purges the box at intervals until the signal is aborted. If several relays do so, one purges at a time. A failure
+ * never ends a relay: the next purge removes what this one could not.
  */
 export async function keepClean(options: CleaningOptions, signal: AbortSignal): Promise<void> {
   const { store, boxName: box, retentionMs, archive, own, cleanIntervalMs, runtime, telemetry } = options;

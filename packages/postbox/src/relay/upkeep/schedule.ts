@@ -2,16 +2,16 @@ import { sleep } from "../../internal/runtime.js";
 import type { DrainContext } from "../context.js";
 
 export interface ScheduleOptions extends DrainContext {
-  /** Something was appended. */
+  /** Messages were appended. */
   promoted(): void;
 }
 
-/** A look when there is nothing costs a round trip: no relay makes it more often, however eagerly it polls. */
+/** Each poll costs a round trip, so no relay polls more often than this, whatever its `pollIntervalMs`. */
 const leastPauseMs = 250;
 
 /**
- * Appends scheduled messages when they are due, until the signal is aborted. Every relay does it, since nobody owns what is
- * scheduled. Dying in between leaves a message scheduled or appended, never both.
+ * Appends scheduled messages when they are due, until the signal is aborted. Every relay does this, since no lane owns
+ * scheduled messages. After a crash, a message is either scheduled or appended, never both.
  */
 export async function keepSchedule(options: ScheduleOptions, signal: AbortSignal): Promise<void> {
   const { box, boxName, runtime, telemetry } = options;

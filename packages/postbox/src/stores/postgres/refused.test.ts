@@ -86,7 +86,7 @@ describeOnEach("postgres", ({ url }) => {
     await pool.end();
     const closed = {
       code: "store-closed",
-      message: expect.stringMatching(/stop or close what works on the store first/),
+      message: expect.stringMatching(/stop or close everything that uses the store first/),
     };
     const relay = createRelay(store, recordingSender(), { telemetry });
     await expect(relay.run()).rejects.toMatchObject(closed);
