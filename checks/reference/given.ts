@@ -64,7 +64,6 @@ export const OrderPlaced = defineEvent({
   key: ({ orderId }) => orderId,
 });
 
-export type Tables = Record<"orders", { id: string; total: number }>;
 export declare const orm: { readonly em: Parameters<typeof mikroOrm>[0] };
 export declare const client: Parameters<typeof prisma>[0];
 export declare const dataSource: Parameters<typeof typeorm>[0];
