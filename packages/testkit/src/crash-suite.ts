@@ -14,7 +14,7 @@ export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     for (const [mode, reached] of modes) {
       for (const failpoint of reached) {
         for (const times of hitsOf(failpoint)) {
-          const name = `dying at ${failpoint}, hit ${times}, behind ${mode}, loses nothing and doubles nothing`;
+          const name = `a crash at ${failpoint}, hit ${times}, with ${mode}, loses nothing and repeats no effect`;
           fact(name, "processes", async (harness) => {
             const run = await crashRun(harness, mode, { failpoint, times });
             expect(run.unreached).toEqual([]);
