@@ -5,19 +5,19 @@ import { consumerOf } from "./box-names.js";
 import { counted, duration } from "./figures.js";
 import type { CheckedHealth } from "./health-options.js";
 
-/** What can be seen of a box at one moment, in any store. */
+/** The state of a box at one moment, in any store. */
 export interface BoxSight {
-  /** What could have been sent for longest, and for how long. Absent where there is nothing. */
+  /** The message that could have been sent for the longest time, and for how long. Absent if there is none. */
   readonly unsent?: Unsent & { readonly ageMs: number; readonly status: "pending" | "waiting" };
-  /** What is tried again and again, the oldest. Not what is held for good. */
+  /** The oldest message that is being retried, except those held until an operator releases them. */
   readonly retried?: Unsent & { readonly ageMs: number; readonly attempts: number; readonly lastError: string };
-  /** The first of what is scheduled and due. */
+  /** The first scheduled message that is due. */
   readonly late?: Unsent & { readonly lateMs: number };
-  /** How many lanes have no owner who lives. */
+  /** How many lanes have no active owner. */
   readonly unowned: number;
-  /** Whether there is something to send in one of those. */
+  /** Whether such a lane has messages to send. */
   readonly unsentUnowned: boolean;
-  /** Those whose lease has not expired; `beat` as in `Member`. */
+  /** Relays whose lease has not expired; `beat` as in `Member`. */
   readonly relays: readonly {
     readonly owner: string;
     readonly order: Order;
@@ -26,7 +26,10 @@ export interface BoxSight {
   }[];
   readonly pausedAt?: Date;
   readonly pausedForMs?: number;
-  /** Counted up to `countedBeyond` and one beyond the limit, or all; so are the held keys, beyond none. */
+  /**
+   * The parked messages. A store may stop counting at `countedBeyond` + 1 more than the limit, and for held keys at
+   * `countedBeyond` + 1.
+   */
   readonly parked: number;
   readonly heldForGood: number;
   /** At least some of these. */
@@ -38,13 +41,13 @@ interface Unsent {
   readonly topic: string;
 }
 
-/** No store counts further than this much beyond a limit: a figure is to be had at once. */
+/** Stores stop counting this far above a limit, so that a check stays fast. */
 export const countedBeyond = 1000;
 const named = 10;
 
-/** What is said of a box: an outbox sends by relays, a consumer's inbox handles by its instances. */
+/** The wording for a box: relays send an outbox, instances of a consumer handle its inbox. */
 interface Words {
-  /** What is in it, as in "the oldest … of outbox". */
+  /** The messages of the box, as in "the oldest … of outbox". */
   readonly box: string;
   readonly unsent: string;
   readonly send: string;
@@ -52,7 +55,7 @@ interface Words {
   readonly relay: string;
   readonly relays: string;
   readonly noneLives: string;
-  /** What it means that its tries are spent. */
+  /** What happens once the attempts are spent. */
   readonly never: string;
   readonly listParked: string;
   readonly lookAt: string;
@@ -93,13 +96,13 @@ function wordsOf(box: string): Words {
   };
 }
 
-/** What can be wrong with a box, as any store can tell; not with the way to it. */
+/** The problems of a box that every store can report, without those of the connection to it. */
 export type BoxProblem = Exclude<
   HealthProblem,
   { readonly code: "unreachable" | "store-refused" | "unreadable" | `schema-${string}` | `transport-${string}` }
 >;
 
-/** What is wrong with a box that looks like this. */
+/** The problems of a box in this state. */
 export function boxProblems(box: string, sight: BoxSight, limits: CheckedHealth): BoxProblem[] {
   const words = wordsOf(box);
   const problems: BoxProblem[] = [
@@ -115,7 +118,7 @@ export function boxProblems(box: string, sight: BoxSight, limits: CheckedHealth)
   return problems.map((problem) => ({ ...problem, box }));
 }
 
-/** Errors first, each as it was found. */
+/** Errors first, otherwise in the order in which they were found. */
 export function healthOf<P extends AnyProblem>(problems: readonly P[]): Health<P> {
   const of = (severity: AnyProblem["severity"]) => problems.filter((problem) => problem.severity === severity);
   return { healthy: of("error").length === 0, problems: [...of("error"), ...of("warning")] };
@@ -137,7 +140,7 @@ function retriedTooLong(sight: BoxSight, words: Words, { retriedForMs, unsentAge
   if (retried === undefined) return [];
   const { id, topic, ageMs, attempts, lastError } = retried;
   const isOld = ageMs > retriedForMs;
-  // It does not spend attempts, and so is never parked: only this tells that its key stands still.
+  // An unroutable message spends no attempts and is never parked. Only this problem shows that its key is blocked.
   const isUnroutable = lastError.startsWith("[unroutable]");
   if (!isOld && !(isUnroutable && ageMs > unsentAgeMs)) return [];
   const advice = isUnroutable
@@ -171,7 +174,7 @@ function whyUnsent({ pausedAt, relays, unowned }: BoxSight, words: Words): strin
 
 function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight, words: Words): BoxProblem[] {
   if (unowned === 0 || pausedAt !== undefined) return [];
-  // A service that only consumes has an outbox all the same, and a consumer that was retired has a box.
+  // A service that only consumes has an outbox as well, and a retired consumer still has a box.
   if (!unsentUnowned && relays.length === 0) return [];
   const why =
     relays.length === 0
@@ -183,15 +186,16 @@ function lanesUnowned({ unowned, unsentUnowned, relays, pausedAt }: BoxSight, wo
     `${unowned} of ${laneCount} lanes of ${words.box} have no owner, or their owner's lease has expired, ` +
     `and ${unsentUnowned ? `what is to be ${words.sent} there waits` : `nothing is to be ${words.sent} there yet`}: ` +
     why;
-  // Relays that live take them within a lease, as in every deployment; messages that get old meanwhile are an error of their own.
+  // Running relays take such lanes within a lease, as in every deployment. Messages that get too old are reported
+  // separately.
   const severity = unsentUnowned && relays.length === 0 ? "error" : "warning";
   return [{ code: "lanes-unowned", severity, text, lanes: unowned, relays: relays.length }];
 }
 
-/** In a deployment old and new relays run side by side, so a new one may wait for its lanes. */
+/** During a deployment, old and new relays run side by side, so a new one may wait for its lanes. */
 const mayBeIdleForLeases = 2;
 
-/** With a total order one relay has all lanes and the others stand by; while the box is paused no relay has any. */
+/** With a total order, one relay has all lanes and the others stand by. While the box is paused, no relay has any. */
 function relaysIdle({ relays, pausedAt }: BoxSight, words: Words): BoxProblem[] {
   if (pausedAt !== undefined || relays.some(({ order }) => order === "total")) return [];
   const isNew = (beat: number) => (beat - 1) / renewalsPerLease <= mayBeIdleForLeases;

@@ -198,7 +198,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       return { log, lost, finish, effects: () => effects().sort() };
     }
 
-    it("drops waiting deliveries and rolls back running ones of a lost connection; redelivery handles each", async () => {
+    it("a lost connection drops waiting deliveries and rolls back running ones: each is handled again", async () => {
       const { log, lost, finish, effects } = await handling(false);
       expect(await settlesWithin(lost.opened, patienceMs)).toBe(true);
       finish.open();
