@@ -7,7 +7,7 @@ import { expect, it } from "vitest";
 const folder = join(import.meta.dirname, "compile-errors");
 const compiler = join(import.meta.dirname, "..", "node_modules", "typescript", "bin", "tsc");
 
-/** What the compiler prints, gathered by file and line: continuation lines belong to the error above them. */
+/** The compiler's errors by file and line. A continuation line belongs to the error above it. */
 async function compilerErrors(): Promise<Map<string, string>> {
   const run = promisify(execFile)(process.execPath, [compiler, "-p", folder, "--pretty", "false"], {
     maxBuffer: 16 * 1024 * 1024,
@@ -35,7 +35,7 @@ it("wrong use does not compile, and the compiler says why in a sentence; right u
   });
   expect(expected.length).toBeGreaterThan(20);
   for (const { place, text } of expected) {
-    // The compiler escapes quotes inside of the sentence.
+    // The compiler escapes the quotes within the text.
     expect(errors.get(place)?.replaceAll('\\"', '"'), `${place} must fail with: ${text}`).toContain(text);
     errors.delete(place);
   }

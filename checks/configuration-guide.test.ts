@@ -65,13 +65,13 @@ describeOnEach("postgres", (server) => {
     const printed = vi.spyOn(console, "log").mockImplementation(() => {});
     const files = ["messaging.ts", "events.ts", "place-order.ts", "mend.ts"];
     const modules: object[] = [];
-    // One after the other: what two of them import at once may be there twice.
+    // One after the other: concurrent imports may load a shared module twice.
     for (const file of files) modules.push(await load(file));
     const loaded = Object.assign({}, ...modules) as Loaded;
     const { pool, store, messaging, placeOrder, retryFailed, OrderPlaced } = loaded;
     await store.migrate();
-    // Without an outbox a message is on its way before its transaction commits. With one connection its handler has to
-    // wait for that.
+    // Without an outbox, a message may be handled before its transaction commits. With a single connection, the handler
+    // has to wait for the commit.
     if (outbox === "false") pool.options.max = 1;
     await pool.query("create table orders (id text primary key, total int not null)");
     await pool.query("create table invoices (order_id text); create table audit (order_id text primary key)");
@@ -80,7 +80,7 @@ describeOnEach("postgres", (server) => {
 
     const before = new Set(process.listeners("SIGTERM"));
     const ended = load("service.ts");
-    // A queue is bound when its consumer runs; with the outbox, a message waits for that.
+    // A queue is bound once its consumer runs. Until then, an outbox would keep the message, but a broker would not.
     await until(() => process.listeners("SIGTERM").length > before.size);
     await placeOrder("order-1", 1);
     const twice = () => messaging.publisher.publish(OrderPlaced, { orderId: "order-2", total: 2 }, { id: "same" });

@@ -9,7 +9,7 @@ const folder = "examples/01-orders-and-billing";
 describeOnEach("rabbitmq", ({ url }) => {
   const shop = `shop-${randomBytes(4).toString("hex")}`;
 
-  // It is run as it is built.
+  // The test runs the compiled demo.
   beforeAll(() => {
     execFileSync(process.execPath, ["node_modules/typescript/bin/tsc", "-b", folder], { stdio: "inherit" });
   });
@@ -49,7 +49,7 @@ describeOnEach("rabbitmq", ({ url }) => {
   });
 });
 
-/** The lines of the table at its end. */
+/** The numbers of the final table, by row name. */
 function figuresIn(output: string): Record<string, number> {
   const lines = output.matchAll(/^ {2}(\S.*?) {2,}(\d+) {2}\S/gm);
   return Object.fromEntries([...lines].map(([, name, figure]) => [name, Number(figure)]));

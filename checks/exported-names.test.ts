@@ -11,7 +11,7 @@ function namesOf(file: string): string[] {
   );
 }
 
-/** Every entry of the package's `exports`, with the names behind it. */
+/** Lists every entry of the package's `exports` with the names that it exports. */
 function surfaceOf(folder: string): string {
   const { name, exports } = JSON.parse(readFileSync(join(packages, folder, "package.json"), "utf8"));
   return Object.entries<{ default: string }>(exports)
@@ -23,7 +23,7 @@ function surfaceOf(folder: string): string {
     .join("\n");
 }
 
-// What users can import, as a text to review. To change it on purpose: npx vitest run checks/exported-names --update
+// The public API, as a text to review. To change it on purpose: npx vitest run checks/exported-names --update
 test.each(["postbox", "protobuf", "testkit"])("the exported names of %s", async (folder) => {
   await expect(surfaceOf(folder)).toMatchFileSnapshot(`exported-names/${folder}.txt`);
 });

@@ -10,7 +10,7 @@ const code = readdirSync(sources, { recursive: true, encoding: "utf8" })
   .map((file) => `${file}\n${readFileSync(join(sources, file), "utf8")}`)
   .join("\n");
 
-/** All rows of the page: its tables have the same head. */
+/** All rows of the page; its tables share one header. */
 function rows(): string[][] {
   const sections = pageText(page).split("\n## ").slice(1);
   return sections.flatMap((section) =>
@@ -28,7 +28,8 @@ it("the glossary names each word once, and only what the code has", () => {
   expect(new Set(words).size).toBe(words.length);
   for (const [word, , where] of rows()) {
     for (const name of named(where)) {
-      // A table is named after its box, and a member after its type.
+      // The code contains only the second part: it prefixes a table with its box, and declares a member within its
+      // type.
       const part = /^(?:outbox|inbox)_(\w+)$/.exec(name)?.[1] ?? /^[A-Z]\w*\.(\w+)$/.exec(name)?.[1];
       const known = part ?? name.replace(/[(…<].*/, "");
       expect(known.length > 2 && code.includes(known), `${word}: ${name}`).toBe(true);

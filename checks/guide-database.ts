@@ -8,13 +8,13 @@ import { compile, root } from "./snippets.js";
 export interface Prepared {
   readonly folder: string;
   readonly url: string;
-  /** Runs one of the files. */
+  /** Imports one of the files. */
   load(file: string): Promise<Record<string, never>>;
 }
 
 /**
- * Folders with the files of a guide, compiled, each with an empty database that they find as `DATABASE_URL`; all gone
- * in the end.
+ * Returns a function that compiles the files of a guide into a folder of their own. Each folder gets an empty database,
+ * passed as `DATABASE_URL`. Folders and databases are removed after the tests.
  */
 export function guideDatabases(serverUrl: string): (files: Readonly<Record<string, string>>) => Promise<Prepared> {
   const admin = new pg.Pool({ connectionString: serverUrl, max: 1 });

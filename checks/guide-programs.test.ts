@@ -31,7 +31,7 @@ it("what else the guide to protobuf shows stands in files that are used", () => 
   expect(shown("yaml")).toEqual([file(...example, "buf.yaml"), file(...example, "buf.gen.yaml")]);
   const [message] = shown("proto");
   expect(file(...example, "proto", "example", "books", "v1", "books.proto")).toContain(message);
-  // An error is one line; the guide wraps it.
+  // Each error is one line, which the guide wraps.
   const wrapped = guide.split("## Errors of the generator")[1]?.match(/^bad\/.*$(\n {2}.*$)*/gm) ?? [];
   const told = wrapped.map((lines) => lines.replaceAll(/\n {2}/g, " "));
   const errors = file("packages", "protobuf", "fixtures", "bad", "errors.txt").split("\n");

@@ -25,7 +25,7 @@ describeOnEach("postgres", ({ url }) => {
       process.argv = argv;
     });
     process.argv = ["node", "example.ts", own.href];
-    // It is run once for each server.
+    // Import the example again for the next server.
     vi.resetModules();
     await import(join(import.meta.dirname, "..", "heavy", name, "example.ts"));
     expect(log.mock.calls.map(([line]) => `${line}\n`).join("")).toBe(story);

@@ -5,7 +5,7 @@ import { expect, it } from "vitest";
 
 const compiler = join(import.meta.dirname, "..", "node_modules", "typescript", "bin", "tsc");
 
-// Not by `npm run check`, which installs nothing.
+// A test and not part of `npm run check`, which does not install heavy/.
 it("the tests in heavy/ compile, with the types of the libraries that are installed there", async () => {
   const args = [compiler, "-p", join(import.meta.dirname, "heavy-types"), "--pretty", "false"];
   const output: string = await promisify(execFile)(process.execPath, args).then(

@@ -2,8 +2,8 @@ import { posix } from "node:path";
 import { importsOf } from "./module-text.js";
 
 /**
- * The library from its ground to its roof. A module imports from its own layer or from those before it, never from
- * those after it. A file in `exports/` is a door: it only re-exports.
+ * The layers of the library, from the lowest to the highest. A module may import from its own layer and from lower
+ * ones. A file in `exports/` may only re-export.
  */
 const layers: readonly (readonly string[])[] = [
   ["internal/", "errors.ts", "backoff.ts", "options.ts", "telemetry/events.ts"],
@@ -17,12 +17,12 @@ const layers: readonly (readonly string[])[] = [
 ];
 
 /**
- * The only places that may import what is not ours and not Node's: everything else runs without any driver. A schedule
- * loads the parser of cron expressions when it has one to parse, as connect loads a driver.
+ * The only folders that may import third-party packages; everything else runs without any driver. A schedule loads the
+ * cron parser only when it has a cron expression, as connect loads a driver.
  */
 const driverFolders = ["stores/", "transports/", "transactions/", "connect/", "schedule/"];
 
-/** What breaks the direction of imports among `modules`, whose keys are paths such as `message/codec.ts`. */
+/** Lists the imports that break the layering of `modules`, whose keys are paths such as `message/codec.ts`. */
 export function importViolations(modules: ReadonlyMap<string, string>): string[] {
   return [...modules].flatMap(([path, source]) =>
     importsOf(source).flatMap(({ specifier, reexportsAll }) => {
@@ -56,7 +56,7 @@ function problemOutside(from: string, specifier: string): string | undefined {
 }
 
 function layerOf(path: string): number | undefined {
-  // The longest entry wins: telemetry/events.ts lies lower than the rest of telemetry/.
+  // The longest entry wins: telemetry/events.ts belongs to a lower layer than the rest of telemetry/.
   const places = layers.flatMap((entries, layer) => entries.map((entry) => ({ entry, layer })));
   const fitting = places.filter(({ entry }) => (entry.endsWith("/") ? path.startsWith(entry) : path === entry));
   return fitting.sort((a, b) => b.entry.length - a.entry.length)[0]?.layer;

@@ -9,7 +9,7 @@ const pages = execFileSync("git", ["ls-files", "--cached", "--others", "--exclud
   .trim()
   .split("\n");
 
-/** The lines beyond 120 columns that could be shorter: no row of a table, no plan of a query, no long address. */
+/** Returns the lines over 120 columns that could be wrapped: table rows, query plans and long URLs could not. */
 function tooLong(text: string): string[] {
   let language: string | undefined;
   const found: string[] = [];

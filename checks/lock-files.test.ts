@@ -15,13 +15,13 @@ for (const folder of ["", ...heavy]) {
   const file = join(folder, "package-lock.json");
   const packages: Record<string, Locked> = JSON.parse(readFileSync(join(root, file), "utf8")).packages;
 
-  // Everybody has a registry of their own; the hashes say that it delivers the same.
+  // Contributors use different registries. The hashes guarantee the same content.
   test(`${file} names no download addresses`, () => {
     const addresses = Object.values(packages).flatMap(({ link, resolved }) => (link ? [] : (resolved ?? [])));
     expect(addresses).toEqual([]);
   });
 
-  // Else `npm ci` refuses it, on some registries. To mend it: node scripts/complete-lock.mjs
+  // Otherwise `npm ci` fails with some registries. To fix: node scripts/complete-lock.mjs
   test(`${file} has every optional package`, () => {
     const names = Object.values(packages).flatMap((locked) => Object.keys(locked.optionalDependencies ?? {}));
     const missing = names.filter((name) => !Object.keys(packages).some((at) => at.endsWith(`node_modules/${name}`)));

@@ -1,12 +1,12 @@
 /*
- * Reads imports and exports out of the text of a module. TypeScript 7 has no API for that, and our modules are plain:
- * statements at the start of a line, formatted by one tool.
+ * Reads imports and exports from the text of a module, because TypeScript 7 has no API for that. It relies on the
+ * formatter: statements begin at the start of a line.
  */
 
 /** One `import … from`, `export … from`, `import "…"` or `import("…")`. */
 export interface Import {
   readonly specifier: string;
-  /** `export * from`. */
+  /** Whether it is `export * from`. */
   readonly reexportsAll: boolean;
 }
 
@@ -21,8 +21,8 @@ export function importsOf(source: string): Import[] {
 }
 
 /**
- * The names that a module exports, sorted, types marked as such. `export * from` is followed with `load`, which
- * returns the names of the module that a specifier stands for.
+ * Returns the sorted names that a module exports; types are marked. For `export * from`, it calls `load` with the
+ * specifier to get the names of that module.
  */
 export function exportedNames(source: string, load: (specifier: string) => readonly string[]): string[] {
   const code = withoutComments(source);
@@ -33,8 +33,11 @@ export function exportedNames(source: string, load: (specifier: string) => reado
       if (name) names.push(groups?.type || type ? `type ${name}` : name);
     }
   }
-  const declaration =
-    /^export\s+(?:declare\s+|abstract\s+|async\s+)*(?<kind>const|let|function\*?|class|enum|interface|type)\s+(?<name>\w+)/gm;
+  const declaration = new RegExp(
+    String.raw`^export\s+(?:(?:declare|abstract|async)\s+)*` +
+      String.raw`(?<kind>const|let|function\*?|class|enum|interface|type)\s+(?<name>\w+)`,
+    "gm",
+  );
   for (const { groups } of code.matchAll(declaration)) {
     const isType = groups?.kind === "interface" || groups?.kind === "type";
     names.push(isType ? `type ${groups?.name}` : `${groups?.name}`);

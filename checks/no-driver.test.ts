@@ -11,8 +11,8 @@ const protobuf = join(root, "packages", "protobuf");
 const testkit = join(root, "packages", "testkit");
 let project: string;
 
-// A project that has installed postbox, @postbox/protobuf with the one peer that it must have, @postbox/testkit without
-// any of what its suites need, and nothing else. In a temporary folder, where no other node_modules is near.
+// A project that installed postbox, @postbox/protobuf with its one required peer, and @postbox/testkit without the
+// optional packages of its suites. It is in a temporary folder, so that no parent folder has a node_modules.
 beforeAll(() => {
   if (!existsSync(join(library, "dist", "exports/index.js")))
     throw new Error("packages/postbox is not built: npm run build");
@@ -57,7 +57,8 @@ test("a cron expression without its parser says what to install", async () => {
     const every = createSchedule(outbox, { e: { everyMs: 1000, message } });
     await every.start();
     await every.stop();
-    await createSchedule(outbox, { c: { cron: "* * * * *", message } }, { telemetry: silent }).start().catch((error) => console.log(error.message));`;
+    const cron = createSchedule(outbox, { c: { cron: "* * * * *", message } }, { telemetry: silent });
+    await cron.start().catch((error) => console.log(error.message));`;
   const { stdout, stderr } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], {
     cwd: project,
     timeout: 10_000,

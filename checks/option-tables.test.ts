@@ -4,13 +4,13 @@ import { named, pageText, tableOf } from "./snippets.js";
 
 interface Table {
   readonly page: string;
-  /** The first cell of its head. */
+  /** The first cell of its header. */
   readonly head: string;
-  /** Another table of the page, with options that several have. */
+  /** Header of another table on the page that lists options shared by several functions. */
   readonly also?: string;
-  /** Where the options are declared: `file type`. Later types add to earlier ones. */
+  /** The types that declare the options, as `file type`. A later type adds to the earlier ones. */
   readonly types: readonly string[];
-  /** Options that another table has, or that are not for users. */
+  /** Options that another table lists, or that are internal. */
   readonly without?: readonly string[];
 }
 
@@ -140,7 +140,7 @@ const tables: readonly Table[] = [
     page: options,
     head: "`transaction(store, …)`, `store.transaction(work, …)`",
     types: [`${src}/store.ts TransactionOptions`],
-    // For the router.
+    // Internal to routers.
     without: ["startsWithStatement"],
   },
   {
@@ -151,7 +151,7 @@ const tables: readonly Table[] = [
   { page: options, head: "`app.settled(…)`", types: ["testkit/src/app/settle.ts SettledOptions"] },
 ];
 
-/** What differs between the rows of a table and the options that it is about, in words. */
+/** Describes every difference between the rows of a table and the declared options. */
 function differences(rows: readonly (readonly string[])[], types: ReadonlyMap<string, DeclaredOption>): string[] {
   const listed = rows.map(([cell]) => named(cell)[0] ?? "");
   const found = [
@@ -180,7 +180,7 @@ it.each(tables)(
       .flatMap((each) => tableOf(page, each))
       .filter(([cell]) => !without?.includes(named(cell)[0] ?? ""));
     expect(rows.length, "rows").toBeGreaterThan(0);
-    // What a handler gets has no defaults.
+    // A handler's context has no defaults.
     const compared = isContext
       ? new Map([...all].map(([name]) => [name, { isRequired: false, default: undefined }]))
       : all;
@@ -211,7 +211,7 @@ it("a missing, an extra, a misnamed and a doubled option are found, and a wrong 
   expect(differences([["`maxAttempts`", "", "required"], backoff, when], retry)).toHaveLength(2);
 });
 
-/** Exported, and not in a table of their own. */
+/** Exported option types without a table of their own, and where they are documented. */
 const elsewhere: Readonly<Record<string, string>> = {
   EnvMessagingOptions: "the variables, in the guide to configuration",
   MessageOptions: "those of publish",

@@ -1,15 +1,15 @@
 import { pageText } from "./snippets.js";
 
-/** An option, as its type declares it. */
+/** An option as its type declares it. */
 export interface DeclaredOption {
   readonly isRequired: boolean;
-  /** What its comment says after "Defaults to"; undefined if it says nothing. */
+  /** The text after "Defaults to" in its comment; undefined if there is none. */
   readonly default: string | undefined;
 }
 
 /**
- * The members of an interface, or of the objects of a type, by name. TypeScript 7 has no API to ask; our sources are
- * laid out by one formatter, so the least indented members of a declaration are its own.
+ * Returns the members of an interface, or of a union of object types, by name. TypeScript 7 has no API for that. It
+ * relies on the formatter: the least indented members of a declaration are its own.
  */
 export function declared(file: string, type: string): Map<string, DeclaredOption> {
   const start = new RegExp(`^(?:export )?(?:interface|type) ${type}\\b`, "m");
@@ -26,7 +26,7 @@ export function declared(file: string, type: string): Map<string, DeclaredOption
     if (spaces.length !== indent) continue;
     const comment = /\/\*\*((?:(?!\*\/)[\s\S])*)\*\/\s*$/.exec(text.slice(0, index))?.[1] ?? "";
     const said = /Defaults to ((?:`[^`]*`|[^`])+?)[.:](?= |$)/.exec(comment.replace(/\s+\*?\s*/g, " "))?.[1];
-    // One of several objects of a type may leave out what another requires.
+    // One object type of a union may omit what another one requires.
     const before = found.get(name);
     found.set(name, {
       isRequired: mark === "" && before?.isRequired !== false,
@@ -36,7 +36,9 @@ export function declared(file: string, type: string): Map<string, DeclaredOption
   return found;
 }
 
-/** Whether a cell names the default that a comment gives: the same code, numbers and quoted words, in any sentence. */
+/**
+ * Whether a cell and a comment state the same default. Compares code, numbers and quoted words; the wording may differ.
+ */
 export function isSameDefault(cell: string, comment: string): boolean {
   const [listed, declared] = [literals(cell), literals(comment)];
   const first = literals(/^(?:`[^`]*`|[^`;])*/.exec(comment)?.[0] ?? "");

@@ -129,7 +129,7 @@ describe("the guide to schemas", () => {
     expect(rows.map(([change]) => change)).toEqual(Object.keys(changes));
     for (const [change = "", oldReads, newReads] of rows) {
       const [first, second, old, renewed] = changes[change] as (typeof changes)[string];
-      // Each message is one that its own side publishes.
+      // Each side must accept the messages that it publishes itself.
       expect([change, first.safeParse(old).success, second.safeParse(renewed).success]).toEqual([change, true, true]);
       const yes = (reads: boolean) => (reads ? "yes" : "no");
       expect([change, yes(first.safeParse(renewed).success), yes(second.safeParse(old).success)]).toEqual([

@@ -5,9 +5,7 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import { describeOnEach, freePort } from "@postbox/testkit/servers";
 import { expect, inject, it } from "vitest";
 
-/*
- * Every way to stop that the documents show, as a process of its own: it has to exit by itself, and soon.
- */
+/* Runs every way to stop that the docs show, each in a child process. The process must exit by itself, and soon. */
 
 const postgres = inject("servers").found.find(({ service }) => service === "postgres");
 
@@ -18,10 +16,10 @@ interface Ended {
   readonly err: string;
 }
 
-/** Longer than any stop may take: what is killed by this has not ended by itself. */
+/** Exceeds every allowed stop. A process killed by this limit did not exit by itself. */
 const limitMs = 40_000;
 
-/** Runs a program with the built packages. When it has written `stop me`, it is told to. */
+/** Runs a program with the built packages. When it prints `stop me`, it receives SIGTERM. */
 function program(
   text: string,
   env: Readonly<Record<string, string>>,
@@ -94,7 +92,8 @@ describeOnEach("rabbitmq", ({ url }) => {
     `${withPool}
     const outbox = createOutbox(store, { source: "/test" });
     const router = createRouter(name).use(transaction(store)).use(inbox(store)).on(Happened, onHappened);
-    const relay = createRelay(store, rabbitmqSender({ url }), { pollIntervalMs: 20, notifier: postgresNotifier({ pool, schema: name }) });
+    const notifier = postgresNotifier({ pool, schema: name });
+    const relay = createRelay(store, rabbitmqSender({ url }), { pollIntervalMs: 20, notifier });
     await router.start(rabbitmqReceiver({ url }));
     await relay.start();
     await store.transaction((tx) => outbox.in(tx).publish(Happened, { a: 1 }));
@@ -109,8 +108,8 @@ describeOnEach("rabbitmq", ({ url }) => {
     "messaging.close, then the pool",
     `${withPool}
     const messaging = createMessaging({
-      service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }), outbox: true, inbox: "durable",
-      pollIntervalMs: 20,
+      service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }),
+      outbox: true, inbox: "durable", pollIntervalMs: 20,
     });
     messaging.consumer().on(Happened, onHappened);
     await messaging.start();
@@ -125,7 +124,8 @@ describeOnEach("rabbitmq", ({ url }) => {
   way(
     "messaging.close without a store",
     `
-    const messaging = createMessaging({ service: name, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }) });
+    const [sender, receiver] = [rabbitmqSender({ url }), rabbitmqReceiver({ url })];
+    const messaging = createMessaging({ service: name, sender, receiver });
     messaging.consumer().on(Happened, onHappened);
     await messaging.start();
     await messaging.publisher.publish(Happened, { a: 1 });
@@ -139,8 +139,11 @@ describeOnEach("rabbitmq", ({ url }) => {
     `
     const { store, pool, ...connected } = await connectStore(database, { schema: name });
     await store.migrate();
-    const broker = await connectTransport(url, { rabbitmq: { receiver: { prefetch: 7 }, sender: { connectionName: "one" } } });
-    const messaging = createMessaging({ service: name, store, sender: broker.sender(), receiver: (queue) => broker.receiver(queue), outbox: true });
+    const rabbitmq = { receiver: { prefetch: 7 }, sender: { connectionName: "one" } };
+    const broker = await connectTransport(url, { rabbitmq });
+    const messaging = createMessaging({
+      service: name, store, sender: broker.sender(), receiver: (queue) => broker.receiver(queue), outbox: true,
+    });
     messaging.consumer().on(Happened, onHappened);
     await messaging.start();
     await store.transaction(() => messaging.publisher.publish(Happened, { a: 1 }));
@@ -158,7 +161,8 @@ describeOnEach("rabbitmq", ({ url }) => {
     let telemetry;
     const connected = new Promise((resolve) => (telemetry = ({ name }) => name === "transport.connected" && resolve()));
     process.once("SIGTERM", () => stopping.abort());
-    const messaging = createMessaging({ service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url, telemetry }), outbox: true });
+    const [sender, receiver] = [rabbitmqSender({ url }), rabbitmqReceiver({ url, telemetry })];
+    const messaging = createMessaging({ service: name, store, sender, receiver, outbox: true });
     messaging.consumer().on(Happened, onHappened);
     const running = messaging.run(stopping.signal);
     await connected;
@@ -190,7 +194,8 @@ describeOnEach("rabbitmq", ({ url }) => {
         const { out, ...ended } = await program(
           `${prelude}${withPool}
           import { createServer } from "node:http";
-          const messaging = createMessaging({ service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }), outbox: true });
+          const [sender, receiver] = [rabbitmqSender({ url }), rabbitmqReceiver({ url })];
+          const messaging = createMessaging({ service: name, store, sender, receiver, outbox: true });
           messaging.consumer().on(Happened, onHappened);
           const server = createServer((request, response) => {
             process.once("SIGTERM", () => setTimeout(() => response.end("done"), 200));
@@ -265,7 +270,7 @@ describeOnEach("rabbitmq", ({ url }) => {
         await messaging.start();`,
         { ...env(), RABBITMQ: `amqp://127.0.0.1:${port}` },
       );
-      // If it waited for the client's own timeout, it would be killed at the limit of this test.
+      // A stop that waited for the client's own timeout would reach the limit of this test and be killed.
       expect(ended).toEqual({ code: 0, signal: null, out: "stop me\n" });
       expect(held.size).toBeGreaterThan(0);
     } finally {
@@ -283,7 +288,8 @@ describeOnEach("rabbitmq", ({ url }) => {
         await drop();
         await pool.end();
       });
-      const messaging = createMessaging({ service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }), outbox: true, inbox: true });
+      const [sender, receiver] = [rabbitmqSender({ url }), rabbitmqReceiver({ url })];
+      const messaging = createMessaging({ service: name, store, sender, receiver, outbox: true, inbox: true });
       messaging.consumer().on(Happened, onHappened);
       void messaging.start();
       setTimeout(() => console.log("stop me"), 1000);`,

@@ -212,7 +212,7 @@ describeOnEach("postgres", (server) => {
       "delete from postbox.outbox_pending where type = 'shop.reports.v1.ReportDue' returning id",
     );
     expect(reports.rows).toEqual([{ id: expect.stringMatching(/^daily-report\/\d{4}-\d\d-\d\dT0[45]:00:00\.000Z\//) }]);
-    // In case a quarter of an hour has just begun.
+    // In case a quarter of an hour has just started.
     await pool.query("delete from postbox.outbox_pending where type = 'shop.stock.v1.CheckDue'");
 
     const { relay: keeping } = (await load("relay-keeping.ts")) as { relay: Relay };
@@ -402,7 +402,8 @@ describeOnEach("postgres", (server) => {
     };
     try {
       await store.migrate();
-      // Nobody is bound to the topic: the broker refuses, the first of each key is parked, and the second waits.
+      // No queue is bound to the topic, so the broker rejects: the first message of each key is parked, and the second
+      // waits.
       const { id } = await publish("1");
       for (const order of ["1", "2"]) await publish(order);
       relay.start();
@@ -508,9 +509,9 @@ describeOnEach("postgres", (server) => {
   });
 
   describe("the guide to ordering", () => {
-    /** What it got, in order: the order's name and its total. */
+    /** What the webhook accepted, in order: the order's name and its total. */
     let got: string[] = [];
-    /** The answers to come for one of these, before it is accepted. */
+    /** The statuses with which the webhook answers an order before it accepts it. */
     const answers = new Map<string, number[]>();
     let webhook: Server;
     let pool: pg.Pool;
@@ -551,7 +552,7 @@ describeOnEach("postgres", (server) => {
     });
 
     const order = (name: string) => ({ orderId: name[0] as string, total: Number(name.slice(1)) });
-    /** Publishes these in a transaction that stays open; the result commits it. */
+    /** Publishes these orders in a transaction that stays open. Call the returned function to commit it. */
     async function open(to: Outbox<pg.ClientBase>, ...names: readonly string[]): Promise<() => Promise<void>> {
       const client = await pool.connect();
       await client.query("BEGIN");

@@ -10,7 +10,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { z } from "zod";
 import { compile, root, snippets, until } from "./snippets.js";
 
-/** What the reader has already: a database with two tables. */
+/** What the reader already has: a database with two tables. */
 const given = {
   "db.ts": `
     import { drizzle } from "drizzle-orm/node-postgres";

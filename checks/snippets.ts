@@ -11,20 +11,20 @@ export function pageText(page: string): string {
   return readFileSync(join(root, page), "utf8");
 }
 
-/** The snippets of a page that name a file in their first line. */
+/** The snippets of a page whose first line names a file. */
 export function snippets(page: string): Record<string, string> {
   const blocks = pageText(page).matchAll(/```ts\n\/\/ (\S+\.ts)\n(.*?)```/gs);
   return Object.fromEntries([...blocks].map(([, name, code]) => [name, code]));
 }
 
-/** The SQL statements of a page, by the word that a comment before each begins with. */
+/** The SQL statements of a page, by the first word of the comment before each. */
 export function statements(page: string): Record<string, string> {
   const blocks = [...pageText(page).matchAll(/```sql\n(.*?)```/gs)].map(([, code]) => code).join("");
   const parts = blocks.split(/^-- (\w+): .*$/m).slice(1);
   return Object.fromEntries(parts.flatMap((name, at) => (at % 2 === 0 ? [[name, parts[at + 1] ?? ""]] : [])));
 }
 
-/** The cells of the table of a page that begins with this head. */
+/** The cells of the table that begins with this header. */
 export function tableOf(page: string, head: string): string[][] {
   const lines = pageText(page).split("\n");
   const from = lines.findIndex((line) => line.startsWith(`| ${head} |`)) + 2;
@@ -36,12 +36,12 @@ export function tableOf(page: string, head: string): string[][] {
   return rows.map((row) => row.split(" | ").map((cell) => cell.replace(/^\| | \|$/g, "")));
 }
 
-/** What a cell has between backticks. */
+/** The texts between backticks in a cell. */
 export function named(cell = ""): string[] {
   return [...cell.matchAll(/`([^`]+)`/g)].map(([, name]) => name as string);
 }
 
-/** The options that a factory knows: it lists them when it is given one that is like none of them. */
+/** The options of a factory, taken from its error text for an unknown option, which lists them. */
 export function known(make: () => unknown): string[] {
   try {
     make();
@@ -55,7 +55,7 @@ export function listedIn({ message }: Error): string[] {
   return /known are (.*)/.exec(message)?.[1]?.split(", ") ?? [];
 }
 
-/** Writes the files into a folder, and expects the compiler to have nothing to say about them. */
+/** Writes the files into a folder and expects them to compile without errors. */
 export async function compile(folder: string, files: Readonly<Record<string, string>>): Promise<void> {
   for (const [file, code] of Object.entries(files)) writeFileSync(join(folder, file), code);
   const project = { extends: join(root, "checks/compile-errors/tsconfig.json"), include: ["*.ts"] };

@@ -11,7 +11,7 @@ import { pageText, root, until } from "./snippets.js";
 
 const guide = "docs/guides/start.md";
 
-/** The programs of the guide, by the name that each begins with. */
+/** The programs of the guide, by the file name in their first line. */
 function programs(): Record<string, string> {
   const blocks = pageText(guide).matchAll(/```js\n\/\/ (\S+\.mjs)\n(.*?)```/gs);
   return Object.fromEntries([...blocks].map(([, name, code]) => [name, code]));
@@ -37,7 +37,7 @@ describeOnEach("postgres", (server) => {
     await admin.end();
   });
 
-  /** Starts a program of the guide. Its lines are those that it printed so far. */
+  /** Starts a program of the guide. `lines` grows with what it prints. */
   function start(file: string) {
     const child = spawn(process.execPath, [file], {
       cwd: folder,
@@ -62,7 +62,7 @@ describeOnEach("postgres", (server) => {
   it("the service of the guide does what the guide says, and exits by itself", async () => {
     expect(Object.keys(programs())).toEqual(["events.mjs", "messaging.mjs", "shop.mjs", "retry.mjs"]);
     const pool = new pg.Pool({ connectionString: url.href, max: 1 });
-    // A pool that has ended may still be closing its connections when their database is dropped by force.
+    // A pool that has ended may still be closing connections when DROP DATABASE … WITH (FORCE) cuts them.
     pool.on("error", () => {});
     try {
       const shop = start("shop.mjs");

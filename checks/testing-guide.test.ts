@@ -33,7 +33,7 @@ describe("the guide to testing", () => {
     await run(process.execPath, [compiler, "-p", folder]).catch(({ stdout }) => expect(stdout).toBe(""));
 
     const built = tests.map((name) => join(folder, "out", name.replace(/\.ts$/, ".js")));
-    // Without what tells it that it runs inside of another runner.
+    // Remove what tells Node.js that it runs inside another test runner.
     const { NODE_OPTIONS: _options, NODE_TEST_CONTEXT: _context, ...env } = process.env;
     const { stdout } = await run(process.execPath, ["--test", "--test-reporter=tap", ...built], { env }).catch(
       (error: { stdout: string }) => error,

@@ -47,9 +47,10 @@ async function checkPacked({ name, dependencies = {} }, source) {
   if (unwanted.length > 0) problems.push(`${name} must not contain ${unwanted.join(", ")}`);
   const stale = paths.filter((path) => /^dist\/.*\.js$/.test(path) && !hasSource(join(source, path)));
   if (stale.length > 0)
-    problems.push(`${source}/dist is older than its sources (${stale.join(", ")}): delete it, build`);
+    problems.push(`${source}/dist has files without a source (${stale.join(", ")}): delete it and build again`);
   const mapped = paths.filter((path) => readFileSync(join(source, path), "utf8").includes("sourceMappingURL="));
-  if (mapped.length > 0) problems.push(`${name} names source maps that it has not (${mapped.join(", ")})`);
+  if (mapped.length > 0)
+    problems.push(`${name} references source maps that it does not contain (${mapped.join(", ")})`);
   if (!paths.includes("LICENSE")) problems.push(`${name} lacks its LICENSE`);
   if (name === "postbox" && Object.keys(dependencies).length > 0) problems.push("postbox must have no dependencies");
 
@@ -58,7 +59,7 @@ async function checkPacked({ name, dependencies = {} }, source) {
   try {
     run("npx", ["attw", tarball, "--profile", "esm-only", "--no-color"]);
   } catch (error) {
-    problems.push(`${name}: attw objects\n${error.stdout}${error.stderr}`);
+    problems.push(`${name}: attw reports problems\n${error.stdout}${error.stderr}`);
   }
 }
 

@@ -23,7 +23,7 @@ export const InvoiceIssued = defineEvent({
   schema: v.object({ orderId: v.string() }),
   key: (invoice) => invoice.orderId,
 });
-/** A date may cross the wire where the schema reads it back. */
+/** A Date may cross the wire if the schema parses it back. */
 export const Shipped = defineEvent({ type: "shop.Shipped", schema: z.object({ at: z.coerce.date() }) });
 
 declare const pool: Pool;
@@ -31,7 +31,7 @@ declare const db: NodePgDatabase;
 declare const sender: Sender;
 export const store = postgresStore({ pool });
 export const drizzleStore = postgresStore({ pool, transactions: drizzle(db) });
-/** Drizzle on any driver of PostgreSQL, and a part of it. */
+/** Drizzle on any PostgreSQL driver, and a narrower handle of it. */
 declare const anyDb: PgDatabase<PgQueryResultHKT>;
 declare const pglite: PgliteDatabase;
 declare const part: Pick<NodePgDatabase, "transaction">;
@@ -60,7 +60,7 @@ export async function place(client: PoolClient, single: Client): Promise<void> {
   });
 }
 
-/** What only a Postgres store has, also through a relay and through messaging. */
+/** Options that only a Postgres store has, also through a relay and through messaging. */
 const onlyPostgres = createMessaging({ service: "orders", store: drizzleStore, sender, outbox: true, relayOptions: { onSent: "keep", retentionMs: 1, partitions: false } });
 createRelay(store, sender, { onSent: "keep", retentionMs: 1, partitions: false });
 outboxReceiver(drizzleStore, { onSent: "keep", retentionMs: 1, partitions: false });
@@ -75,7 +75,7 @@ export async function operate(): Promise<number> {
   const { removed, partitionsDropped } = await store.purge({ retentionMs: 1, partitions: false });
   return removed + partitionsDropped;
 }
-/** Any store, whatever it has beside. */
+/** A store of any kind. */
 export const anyRelay = (any: Store<ClientBase>) => createRelay(any, sender, { onSent: "keep", retentionMs: 1 });
 
 createSchedule(drizzleOutbox, {
@@ -107,7 +107,7 @@ createRouter("with Drizzle")
   .use(inbox(drizzleStore))
   .use(outboxOutputs(drizzleOutbox))
   .on(OrderPlaced, async (_order, { tx }) => {
-    // biome-ignore lint/suspicious/noExplicitAny: only that it is Drizzle's own transaction matters.
+    // biome-ignore lint/suspicious/noExplicitAny: only Drizzle's own transaction type matters here.
     const own: PgTransaction<any, any, any> = tx;
     own.rollback satisfies () => never;
   });
@@ -153,7 +153,7 @@ createRouter("tenants")
     await context.tx.query("select 1");
   });
 
-/** A module that asks for a transaction and for nothing else. */
+/** A module that requires a transaction and nothing else. */
 export function register(handlers: Handlers<BaseContext & InTransaction<ClientBase>>): void {
   handlers.on(InvoiceIssued, async (invoice, { tx }) => {
     await tx.query("select $1", [invoice.orderId]);
@@ -164,7 +164,7 @@ register(createRouter("modules").use(transaction(store)));
 export declare const otherStore: Store<{ readonly other: true }>;
 
 declare const receiver: Receiver;
-/** One for each pair of switches, and one whose switches are known at run time only. */
+/** One messaging for each pair of switches, and one whose switches are known only at run time. */
 export const messaging = {
   both: createMessaging({ service: "orders", store, sender, receiver, outbox: true, inbox: true }),
   outbox: createMessaging({ service: "orders", store, sender, outbox: true }),
@@ -222,15 +222,15 @@ export async function publishWithAll(client: PoolClient): Promise<void> {
     await drizzleMessaging.in(tx).publish(OrderPlaced, { orderId: "1", total: 2 });
   });
 }
-/** A store that may not be there: handlers get no transaction. */
+/** An optional store: handlers get no transaction. */
 declare const maybeStore: typeof store | undefined;
 createMessaging({ service: "orders", store: maybeStore, sender, outbox: maybeStore !== undefined }).consumer().on(OrderPlaced, async () => {});
 
-/** What JSON does not carry, codecs of the event's own may. */
+/** The event's own codecs may carry what JSON cannot. */
 declare const pairs: Codec<{ at: Date; n: bigint }>;
 export const Paired = defineEvent({ type: "shop.Paired", schema: z.object({ at: z.date(), n: z.bigint() }), codecs: [pairs] });
 
-/** As generators make it: with the types of the router that it is given, one by one or nested. */
+/** Generated registrations take the types of the router that they are given, singly or nested. */
 declare const onOrderPlaced: Registration<typeof OrderPlaced>;
 declare const onPaired: Registration<typeof Paired>;
 const withTransaction = createRouter("b").use(transaction(store)).use(outboxOutputs(outbox));
@@ -243,7 +243,7 @@ registered.on(Uploaded, async () => {});
 onOrderPlaced(createRouter("b", { ack: "manual" }), async (_order, { delivery }) => delivery.ack());
 onOrderPlaced(messaging.both.consumer("billing"), async (_order, { tx }) => void (await tx.query("select 1")));
 
-/** From version to version: what is old has its type where its event is given, and is unknown where only its name is. */
+/** Upcasts: an old version is typed if its event is given, and unknown if only its name is. */
 export const OrderPlacedV2 = defineEvent({
   type: "shop.orders.v2.OrderPlaced",
   schema: z.object({ orderId: z.string(), cents: z.number(), currency: z.enum(["EUR", "USD"]), lines: z.array(z.string()) }),
@@ -262,13 +262,13 @@ createRouter("b").on(OrderPlaced, async () => {}).on(InvoiceIssued, async () => 
 const Issued = withUpcast(InvoiceIssued, [upcastFrom(OrderPlacedV2, ({ orderId, cents }) => ({ orderId: orderId + cents.toFixed() }))]);
 createRouter("b").on(Issued, async ({ orderId }) => void orderId.length).on(Uploaded, async () => {});
 
-/** The same from generated code, as the guide to protobuf has it. */
+/** The same with generated code, as in the protobuf guide. */
 export const BookCreated = withUpcast(v2.BookCreated, [
   upcastFrom(v1.BookCreated, ({ id, author, priceCents }) => ({ id, authors: [author], priceCents })),
 ]);
 v1.onBookRemoved(createRouter("b").on(BookCreated, ({ authors }) => void authors.length), ({ id }) => void id.length);
 
-/** Events by type: from definitions, and from lists of them. */
+/** Catalogs of definitions and of lists of definitions. */
 export const catalog = defineCatalog([OrderPlacedV2, { events: [InvoiceIssued, OrderPlaced] as const }]);
 createRouter("b").on(catalog.byType["shop.orders.v2.OrderPlaced"], async ({ cents }) => void cents.toFixed());
 export const published: Promise<Published> = catalog.publisher(publisher).publish("shop.orders.v1.OrderPlaced", { orderId: "1", total: 2 });

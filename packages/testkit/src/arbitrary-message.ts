@@ -2,10 +2,10 @@ import fc from "fast-check";
 import type { Message } from "postbox";
 import { createMessage } from "postbox/store";
 
-/** What the envelope refuses in text: control characters, noncharacters and halves of surrogate pairs. */
+/** Text that the envelope accepts: no control characters, noncharacters or lone surrogates. */
 const carried = /^[^\p{Cc}\p{Cs}\u{fdd0}-\u{fdef}\u{fffe}\u{ffff}]+$/u;
 
-/** Text as foreign as the envelope lets through, with what escaping goes wrong on. */
+/** The strangest text that the envelope accepts, with characters that break naive escaping. */
 function text(maxBytes: number): fc.Arbitrary<string> {
   return fc
     .oneof(

@@ -5,8 +5,8 @@ import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
 
 /**
- * Kills a producer, a relay or a consumer at every failpoint, once on its first and once on a later hit, puts another
- * in its place, and proves that nothing was lost and no effect doubled. Needs the feature `processes`.
+ * Kills a producer, a relay or a consumer at every failpoint, once on its first and once on a later hit, and starts a
+ * replacement. Proves that no message is lost and no effect is repeated. Needs the feature `processes`.
  */
 export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);
@@ -14,7 +14,7 @@ export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     for (const [mode, reached] of modes) {
       for (const failpoint of reached) {
         for (const times of hitsOf(failpoint)) {
-          const name = `dying at ${failpoint}, hit ${times}, behind ${mode}, loses nothing and doubles nothing`;
+          const name = `a crash at ${failpoint}, hit ${times}, with ${mode}, loses nothing and repeats no effect`;
           fact(name, "processes", async (harness) => {
             const run = await crashRun(harness, mode, { failpoint, times });
             expect(run.unreached).toEqual([]);
@@ -26,7 +26,7 @@ export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   });
 }
 
-/** Which failpoints are reached where everything goes well until then. */
+/** The failpoints that a run without earlier failures reaches. */
 const modes: readonly (readonly [InboxMode, readonly Failpoint[]])[] = [
   ["inbox", failpoints.filter((failpoint) => !["inbox.kept", "inbox.finished"].includes(failpoint))],
   [
@@ -35,7 +35,7 @@ const modes: readonly (readonly [InboxMode, readonly Failpoint[]])[] = [
   ],
 ];
 
-/** A relay takes and gives back its lease once in its life; and what comes at once is kept at once. */
+/** A relay takes and releases its lanes once in its life, and messages that arrive together are stored together. */
 const once: readonly Failpoint[] = ["relay.owned", "relay.released", "inbox.kept"];
 
 function hitsOf(failpoint: Failpoint): readonly number[] {

@@ -1,30 +1,30 @@
 import { type Message, PostboxError, type Sender } from "postbox";
 import { type Outcome, TransportDownError } from "postbox/transport";
 
-/** What happens to one message, where something does. */
+/** A failure of one message. */
 export type SendFault =
-  /** The broker is away: nothing of the call arrives, nothing is reported. */
+  /** The broker is unreachable: no message of the call arrives, and none is reported. */
   | "down"
-  /** The connection dies before this message: it and the later ones do not arrive, and are not reported. */
+  /** The connection is lost before this message: it and the later ones do not arrive, and are not reported. */
   | "lost"
-  /** The connection dies after this message: it arrived, but is not reported; the later ones are as in "lost". */
+  /** The connection is lost after this message: it arrives, but is not reported. Later messages are `lost`. */
   | "unconfirmed"
-  /** Refused for now. */
+  /** Fails temporarily. */
   | "failed"
-  /** Refused for now, and for no fault of its own: no attempt is spent. */
+  /** Fails temporarily through no fault of the message, so it spends no attempt. */
   | "waiting"
-  /** What it goes to is unavailable, while the rest of the broker is there. */
+  /** Its destination is unavailable, while the rest of the broker is reachable. */
   | "unavailable"
-  /** Refused for good. */
+  /** Fails permanently. */
   | "rejected"
-  /** Left out on purpose: nothing is held back behind it. */
+  /** Dropped on purpose: no message is held back behind it. */
   | "dropped";
 
-/** Decides by the message and how many have been sent before it, retries included. */
+/** Decides by the message and how many messages have been sent before it, including retries. */
 export type FaultPlan = (message: Message, sentBefore: number) => SendFault | undefined;
 
 /**
- * A sender that fails as planned and otherwise does what `sender` does; it keeps order where that one does. `scopeOf`
+ * A sender that fails as planned and otherwise passes messages to `sender`. It keeps order if `sender` does. `scopeOf`
  * defaults to that of `sender`.
  */
 export function faultySender(sender: Sender, plan: FaultPlan, scopeOf = sender.scopeOf): Sender {

@@ -4,21 +4,20 @@ import { gate } from "./gate.js";
 export interface FreezeOptions {
   /** Freezes at this hit of the failpoint. Defaults to 1. */
   readonly times?: number;
-  /** What it is built on. Defaults to the system's time and chance. */
+  /** The runtime to build on. Defaults to the system's time and randomness. */
   readonly runtime?: Partial<Runtime>;
 }
 
 export interface Freeze {
-  /** Give this as the option `runtime` to what is to freeze. */
+  /** Pass it as the option `runtime` to the part that is to freeze. */
   readonly runtime: Partial<Runtime>;
   /** Resolves when the failpoint is reached for the last time. */
   readonly reached: Promise<void>;
 }
 
 /**
- * A process that freezes at a failpoint: what reaches it never goes on, nor does anything that reaches any failpoint
- * later, and no timer fires any more. To everyone else this is a crash, without a process to kill. What was already
- * running beside it goes on to its next failpoint.
+ * Simulates a crash without killing a process: freezes what reaches the failpoint, and then everything that reaches any
+ * failpoint. No timer fires any more. Concurrent work continues up to its next failpoint.
  */
 export function freezeAt(failpoint: Failpoint, { times = 1, runtime = {} }: FreezeOptions = {}): Freeze {
   const { opened: reached, open } = gate();

@@ -1,4 +1,4 @@
-/** A promise that is resolved from outside: holds one side of a race until the other has got where it should. */
+/** A promise that is resolved from outside: holds one side of a race until the other one is ready. */
 export interface Gate {
   readonly opened: Promise<void>;
   open(): void;
@@ -13,8 +13,8 @@ export function gate(): Gate {
 }
 
 /**
- * Whether the promise settles within `ms`. For a promise that waits for a silent peer, after which no event follows;
- * otherwise wait for the event that must come first.
+ * Whether the promise settles within `ms`. Use it for promises that wait for a silent peer, after which no event
+ * follows. Otherwise wait for the event that must come first.
  */
 export async function settlesWithin(promise: Promise<unknown>, ms: number): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;

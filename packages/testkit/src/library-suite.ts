@@ -14,8 +14,7 @@ import { transactionFacts } from "./store-suite/transaction-facts.js";
 
 /**
  * Proves that a store works in the transactions of a library on PostgreSQL: those that its user opens, and those that
- * the store opens for a handler. Everything that the store does elsewhere is the same for all libraries, and
- * `storeSuite` proves it.
+ * the store opens for a handler. Everything else is the same for all libraries; `storeSuite` proves that.
  */
 export function librarySuite<Tx>(library: LibrarySuiteOptions<Tx>): void {
   const { name, connect, transactions, impostors } = library;

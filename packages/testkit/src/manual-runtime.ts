@@ -2,20 +2,23 @@ import { setImmediate } from "node:timers/promises";
 import type { Runtime } from "postbox/store";
 
 export interface ManualRuntimeOptions {
-  /** Where the clock stands at first. Defaults to the start of 2026. */
+  /** The initial time. Defaults to the start of 2026. */
   readonly now?: number;
-  /** The same seed gives the same chance. Defaults to 1. */
+  /** The same seed gives the same random numbers. Defaults to 1. */
   readonly seed?: number;
   /**
-   * Awaited after each task that falls due: until what it began has gone on as far as it can. Defaults to a turn of the
-   * event loop.
+   * Awaited after each task that becomes due, until the work that the task began has gone as far as it can. Defaults to
+   * one turn of the event loop.
    */
   readonly idle?: () => Promise<unknown>;
 }
 
-/** A runtime whose time stands still until it is moved. */
+/** A runtime whose time stands still until a test advances it. */
 export interface ManualRuntime extends Runtime {
-  /** Moves time on by `ms`, running what falls due in order; between two tasks everything that can go on does. */
+  /**
+   * Advances the time by `ms` and runs what becomes due, in order. Between two tasks, everything that can continue
+   * does.
+   */
   advance(ms: number): Promise<void>;
 }
 
@@ -32,7 +35,7 @@ export function manualRuntime(options: ManualRuntimeOptions = {}): ManualRuntime
     randomBytes: (count) => Uint8Array.from({ length: count }, () => Math.floor(random() * 256)),
     schedule(task, ms) {
       const entry = { dueAt: elapsed + Math.max(0, ms), task };
-      // Sorting is stable, so that tasks of one moment run in the order they were scheduled in.
+      // Sorting is stable, so tasks of the same moment run in the order in which they were scheduled.
       tasks = [...tasks, entry].sort((a, b) => a.dueAt - b.dueAt);
       return () => {
         tasks = tasks.filter((other) => other !== entry);

@@ -1,7 +1,7 @@
 import type { Message } from "postbox";
 import { createMessage, type MessageInput } from "postbox/store";
 
-/** A small valid message with this id; anything else can be set. */
+/** A small valid message with this id, and any other attributes that you set. */
 export function testMessage(id: string, more: Partial<MessageInput> = {}): Message {
   return createMessage({
     type: "testkit.facts.v1.Happened",
@@ -17,7 +17,7 @@ export function testMessages(prefix: string, count: number, more: Partial<Messag
   return Array.from({ length: count }, (_, index) => testMessage(`${prefix}-${index}`, more));
 }
 
-/** A message as plain data, in which equal bytes are equal whatever class of array they came back in. */
+/** A message as plain data. Equal bytes are equal, whatever class of array they have. */
 export function comparable(message: Message): object {
   return { ...message, data: Buffer.from(message.data).toString("base64") };
 }

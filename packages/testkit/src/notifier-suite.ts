@@ -5,7 +5,10 @@ import { patiently } from "./patience.js";
 
 export interface NotifierHarness {
   readonly notifier: Notifier;
-  /** Another one that hears the same, as in another process; the same one where it reaches no further. */
+  /**
+   * Another notifier that gets the same notifications, as in another process; the same object if it works in one
+   * process only.
+   */
   readonly another: Notifier;
   close(): Promise<void>;
 }
@@ -16,7 +19,7 @@ export interface NotifierSuiteOptions {
   create(): Promise<NotifierHarness>;
 }
 
-/** Proves that a notifier keeps what `Notifier` promises. Call it from a Vitest file. */
+/** Proves that a notifier keeps the contract of `Notifier`. Call it from a Vitest file. */
 export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
   describe(`${name} as a notifier`, () => {
     let harness: NotifierHarness;
@@ -25,14 +28,14 @@ export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
     });
     afterEach(() => harness.close());
 
-    it("notifies all who listen, in whatever process", async () => {
+    it("notifies all listeners, in every process", async () => {
       const ears = [await listenTo(harness.notifier), await listenTo(harness.another)];
       await harness.notifier.notify("outbox");
       for (const ear of ears) await ear.heard("a notification");
       for (const ear of ears) await ear.close();
     });
 
-    it("tells boxes apart", async () => {
+    it("keeps boxes apart", async () => {
       const [outbox, inbox] = [await listenTo(harness.notifier), await listenTo(harness.notifier, "inbox/other")];
       await harness.another.notify("outbox");
       await outbox.heard("the outbox's");
@@ -42,7 +45,7 @@ export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
       for (const ear of [outbox, inbox]) await ear.close();
     });
 
-    it("notifies nobody any more whose signal was aborted", async () => {
+    it("does not notify a listener whose signal was aborted", async () => {
       const [gone, ear] = [await listenTo(harness.notifier), await listenTo(harness.notifier)];
       await gone.close();
       await harness.another.notify("outbox");
@@ -51,7 +54,7 @@ export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
       await ear.close();
     });
 
-    it("makes few notifications of many calls, and at least one after the last of them", async () => {
+    it("coalesces many calls into few notifications, with at least one after the last call", async () => {
       const ear = await listenTo(harness.notifier);
       await Promise.all(Array.from({ length: 1000 }, () => harness.notifier.notify("outbox")));
       await ear.heard("the first");
@@ -62,13 +65,13 @@ export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
       await ear.close();
     });
 
-    it("may notify where nobody listens", async () => {
+    it("may notify without a listener", async () => {
       await harness.notifier.notify("outbox");
     });
   });
 }
 
-/** Listens already when it resolves. */
+/** Resolves when it is listening. */
 async function listenTo(notifier: Notifier, box = "outbox") {
   const [begun, stop] = [gate(), new AbortController()];
   let count = 0;

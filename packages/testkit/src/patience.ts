@@ -1,11 +1,9 @@
-/**
- * How long a test waits for something that takes milliseconds on an idle machine, and may take a while on one that
- * stands still.
- */
+/** How long a test waits for something that takes milliseconds on an idle machine, and much longer on a stalled one. */
 export const patienceMs = 20_000;
 
 /**
- * The promise itself, or when patience is at its end an error that says what was waited for and what was there instead.
+ * Resolves with the promise, or rejects after `patienceMs` with an error that says what was awaited and what happened
+ * instead.
  */
 export async function patiently<T>(promise: Promise<T>, complaint: () => string): Promise<T> {
   let timer: NodeJS.Timeout | undefined;

@@ -17,25 +17,25 @@ export const postgresStoreFeatures: StoreFeatures = {
 };
 
 export interface PostgresTestDataOptions<Tx> {
-  /** A pool for the tests, which `drop` ends; and one more for each process that a test starts. */
+  /** Opens a pool for the tests, which `drop` ends, and another one for each process that a test starts. */
   connect(): Pool;
   transactions(pool: Pool): TransactionLibrary<Tx, "postgres">;
-  /** What a user of this library may hand over instead of a transaction. Defaults to none. */
+  /** What a user of this library may pass instead of a transaction. Defaults to none. */
   impostors?(pool: Pool): readonly unknown[];
 }
 
-/** A schema of its own on a Postgres server, for one test file. */
+/** A schema of its own on a PostgreSQL server, for one test file. */
 export interface PostgresTestData<Tx> {
   readonly schema: string;
   readonly pool: Pool;
-  /** Empties it, making it first if need be. */
+  /** Empties the schema; creates it first if necessary. */
   create(): Promise<StoreHarness<Tx>>;
   drop(): Promise<void>;
 }
 
 const boxes = ["outbox", "inbox"];
 
-/** A Postgres store for `storeSuite`, with the transactions of any library. */
+/** A PostgreSQL store for `storeSuite`, with the transactions of any library. */
 export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): PostgresTestData<Tx> {
   const schema = `test_${randomBytes(6).toString("hex")}`;
   const pool = named(schema, options.connect());
@@ -79,7 +79,7 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
       return { ...harness, store: another() };
     },
     async drop() {
-      // What a failed test has left open must not keep the others from being told.
+      // What a failed test has left open must not block the report of the others.
       await endSessions(pool, schema);
       await pool.query(`SET lock_timeout = '10s'; DROP SCHEMA IF EXISTS ${schema} CASCADE`);
       await pool.end();
@@ -88,9 +88,9 @@ export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): Post
 }
 
 /**
- * Ends what is open in the sessions of this name, but for the one that asks. One that is idle has nothing open, and
- * behind a pooler may just be lent to somebody else: so is one that is being given another name, which still has this
- * one meanwhile.
+ * Ends the transactions of the sessions with this name, except the calling one. An idle session has no transaction, and
+ * behind a pooler another client may be using it. The same holds for one that is being renamed, which still has this
+ * name meanwhile.
  */
 async function endSessions(pool: Pool, name: string): Promise<void> {
   // The second argument waits until each has ended.
@@ -102,7 +102,7 @@ async function endSessions(pool: Pool, name: string): Promise<void> {
   );
 }
 
-/** Much faster than making the schema anew for each fact. */
+/** Much faster than creating a new schema for each fact. */
 async function empty(pool: Pool, schema: string): Promise<void> {
   const parts = ["pending", "wait", "hold", "member", "scheduled", "parked", "done", "overflow"];
   const shared = ["inbox_message", "effect", "audit", "schedule"];
@@ -137,7 +137,7 @@ async function advance(pool: Pool, schema: string, ms: number): Promise<void> {
     await pool.query(`UPDATE ${schema}.${table} SET ${earlier.join(", ")}`, [ms]);
   };
   for (const box of boxes) {
-    // There may be no partition for a time that is shifted; the overflow takes any.
+    // A shifted time may have no partition; the overflow table accepts any.
     await pool.query(
       `WITH moved AS (DELETE FROM ${schema}.${box}_done RETURNING *) INSERT INTO ${schema}.${box}_overflow SELECT * FROM moved`,
     );
@@ -146,7 +146,7 @@ async function advance(pool: Pool, schema: string, ms: number): Promise<void> {
   for (const [table, columns] of Object.entries(sharedTimes)) await shift(table, columns);
 }
 
-/** Over every table of the schema, whatever a later version adds; partitions are tables, too. */
+/** Covers every table of the schema, including those that later versions add; partitions are tables, too. */
 async function fingerprintOf(pool: Pool, schema: string): Promise<string> {
   const tables = await pool.query(
     "SELECT relname AS name FROM pg_class WHERE relnamespace = to_regnamespace($1) AND relkind = 'r' ORDER BY relname",
@@ -189,7 +189,7 @@ async function contentsOf(pool: Pool, schema: string, name: string): Promise<Sto
 }
 
 /**
- * A pool whose sessions the server knows by this name. Behind a pooler, one without a name goes by its predecessor's.
+ * A pool whose sessions have this name on the server. Behind a pooler, a session without a name has its predecessor's.
  */
 function named(name: string, pool: Pool): Pool {
   Object.assign(pool.options, { application_name: name });
@@ -197,8 +197,8 @@ function named(name: string, pool: Pool): Pool {
 }
 
 /**
- * Its connections are cut on this side, and what was open on them is ended on the server's. There it is known by its
- * name and not by the process ids that clients were told: a pooler makes those up.
+ * Killing it cuts its connections on this side and ends their transactions on the server. There they are identified by
+ * name and not by the process ids that clients were told, since a pooler makes those up.
  */
 function startProcess<Tx>(options: PostgresTestDataOptions<Tx>, pool: Pool, schema: string): StoreProcess<Tx> {
   const name = `process_${randomBytes(6).toString("hex")}`;
@@ -206,7 +206,7 @@ function startProcess<Tx>(options: PostgresTestDataOptions<Tx>, pool: Pool, sche
   const sockets: Socket[] = [];
   let dead = false;
   const driver = own as unknown as { Client: new (config: ClientConfig) => Client };
-  // Also what is opened beside the pool is this process's.
+  // Connections opened beside the pool belong to this process, too.
   driver.Client = class extends driver.Client {
     constructor(config: ClientConfig) {
       if (dead) throw new Error("this process is dead");

@@ -1,18 +1,18 @@
 import type { Message, Sender } from "postbox";
 import { patiently } from "./patience.js";
 
-/** A sender that takes everything and keeps it, in the order in which it was taken. */
+/** A sender that accepts and keeps every message, in the order in which it accepted them. */
 export interface RecordingSender extends Sender {
   readonly messages: readonly Message[];
   ids(): string[];
-  /** Resolves when this many have been taken; fails after five seconds. */
+  /** Resolves when this many messages have been accepted; fails after five seconds. */
   until(count: number): Promise<void>;
 }
 
 export interface RecordingOptions {
   /** Defaults to true. */
   readonly keepsOrder?: boolean;
-  /** Awaited before each call is taken, such as a gate that a test opens. Defaults to nothing. */
+  /** Awaited before each call, for example a gate that a test opens. Defaults to nothing. */
   before?(messages: readonly Message[]): Promise<void> | void;
 }
 

@@ -13,8 +13,9 @@ import { storeFacts } from "./store-suite/store-facts.js";
 import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
 
 /**
- * Proves that a relay on this store keeps its promises: everything committed is sent and nothing else, in order per key,
- * through refusals, outages and take-overs. Call it from a Vitest file, with what `storeSuite` takes.
+ * Proves that a relay on this store keeps its promises: it sends everything that is committed and nothing else, in
+ * order per key, through refusals, outages and take-overs. Call it from a Vitest file, with the options of
+ * `storeSuite`.
  */
 export function relaySuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);

@@ -1,6 +1,6 @@
 /**
- * Whether `promise` has settled by the time `later` has. Start `later` after it, on the same path: it ends only when
- * `promise` would have ended as well, so a promise that has not settled by then waits for something else.
+ * Whether `promise` has settled by the time `later` has. Start `later` after it, on the same path, so that it ends only
+ * when `promise` would have ended as well. Then a promise that has not settled waits for something else.
  */
 export async function settlesBefore(promise: Promise<unknown>, later: Promise<unknown>): Promise<boolean> {
   let settled = false;

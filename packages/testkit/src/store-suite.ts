@@ -22,7 +22,8 @@ import { tickFacts } from "./store-suite/tick-facts.js";
 import { transactionFacts } from "./store-suite/transaction-facts.js";
 
 /**
- * Proves that a store keeps what `store.ts` promises. Call it from a Vitest file; each fact gets a harness of its own.
+ * Proves that a store keeps the contract of `store.ts`. Call it from a Vitest file; each fact gets a harness of its
+ * own.
  */
 export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);

@@ -1,4 +1,4 @@
-/** What user code may throw: each of these has surprised somebody who looked at it. */
+/** What user code may throw. Each of these has broken code that inspected it. */
 export function strangeErrors(): Readonly<Record<string, unknown>> {
   const refuse = () => {
     throw new Error("do not look at me");

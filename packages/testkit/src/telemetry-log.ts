@@ -4,16 +4,16 @@ import { patiently } from "./patience.js";
 type EventName = TelemetryEvent["name"];
 type EventOf<Name extends EventName> = Extract<TelemetryEvent, { readonly name: Name }>;
 
-/** A listener that keeps every event, and lets a test wait for one instead of for time. */
+/** A listener that keeps every event, so that a test can wait for one instead of for time. */
 export interface TelemetryLog {
-  /** Give this as the option `telemetry`. */
+  /** Pass it as the option `telemetry`. */
   readonly telemetry: Telemetry;
   readonly events: readonly TelemetryEvent[];
-  /** The events of one name. */
+  /** The events with this name. */
   of<Name extends EventName>(name: Name): EventOf<Name>[];
   /**
-   * The `times`-th event of this name (the first by default), or the first that passes `test`; past ones count.
-   * Fails when patience is at its end, with what was seen instead.
+   * Resolves with the `times`-th event of this name (by default the first), or the first that passes `test`; past
+   * events count. Fails after `patienceMs`, with what was seen instead.
    */
   until<Name extends EventName>(name: Name, times?: number): Promise<EventOf<Name>>;
   until(test: (event: TelemetryEvent) => boolean, what?: string): Promise<TelemetryEvent>;
@@ -49,7 +49,7 @@ export function telemetryLog(): TelemetryLog {
   };
 }
 
-/** How often each event was seen, and the last few with their details. */
+/** How often each event was seen, and the last few with details. */
 function summary(events: readonly TelemetryEvent[]): string {
   if (events.length === 0) return "nothing was seen";
   const counts = new Map<string, number>();

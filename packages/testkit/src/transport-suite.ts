@@ -13,8 +13,8 @@ import { transportFacts } from "./transport-suite/transport-facts.js";
 import type { TransportSuiteOptions } from "./transport-suite/transport-harness.js";
 
 /**
- * Proves that a transport keeps what `transport.ts` promises. Call it from a Vitest file; topics and queues are new for
- * each fact, so the broker may be shared.
+ * Proves that a transport keeps the contract of `transport.ts`. Call it from a Vitest file. Topics and queues are new
+ * for each fact, so the broker may be shared.
  */
 export function transportSuite(options: TransportSuiteOptions): void {
   const fact = transportFacts(options);

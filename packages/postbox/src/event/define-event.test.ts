@@ -18,7 +18,7 @@ const OrderPlaced = defineEvent({
 
 type Order = { id: string; lines: { count: number }[] };
 
-/** What TypeBox does not do itself. */
+/** A Standard Schema from a TypeBox type, since TypeBox provides none. */
 function fromTypeBox<T extends TSchema>(schema: T): StandardSchema<Static<T>> {
   const compiled = Compile(schema);
   const steps = (pointer: string) => pointer.split("/").slice(1);
@@ -35,7 +35,7 @@ function fromTypeBox<T extends TSchema>(schema: T): StandardSchema<Static<T>> {
                 path: steps(instancePath).map((step) => (/^\d+$/.test(step) ? Number(step) : step)),
               })),
             },
-      // It is one already.
+      // A TypeBox type is itself a JSON Schema.
       jsonSchema: { input: () => schema, output: () => schema },
     },
   };
@@ -95,7 +95,7 @@ describe("defineEvent", () => {
       { id: "1", note: "n" },
       { id: "1" },
     ];
-    // @ts-expect-error: no number
+    // @ts-expect-error: id must be a string
     const wrong: DataIn<typeof Box> = { id: 1 };
     // @ts-expect-error: a Date does not survive JSON
     defineEvent({ type: "a.B", schema: type({ at: "Date" }) });

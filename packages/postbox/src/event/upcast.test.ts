@@ -31,8 +31,8 @@ const V3 = defineEvent({
 });
 
 /**
- * Publishes to a router in this process, and waits until as many messages have ended; back come the reasons of what was
- * parked.
+ * Publishes to a router in this process and waits for the settlements named by `ending`. Returns the reasons of the
+ * parked messages.
  */
 async function settled(
   register: (router: Router) => unknown,
@@ -43,7 +43,7 @@ async function settled(
   const log = telemetryLog();
   const router = createRouter("b", { telemetry: log.telemetry });
   register(router);
-  // Which binds its queue to what the router takes, before anything is published.
+  // Starting the router binds its queue, so it must precede the first publish.
   router.start(broker.receiver());
   await publish(createPublisher(broker.sender(), { source: "/test" }));
   await log.until(...ending);
@@ -132,7 +132,7 @@ describe("a handler of an event with upcasters", () => {
       "[upcast-failed] shop.v1.Placed cannot be upcast to shop.v9.Placed: [data-invalid] shop.v9.Placed: data.cents: ",
     ],
     ["it returns a promise", async () => ({ cents: 1 }), "it returned a promise"],
-    // biome-ignore lint/suspicious/noThenProperty: as query builders are, which are no promises, but waited for like them.
+    // biome-ignore lint/suspicious/noThenProperty: a thenable that is no promise, such as a query builder.
     ["it returns what can be awaited", () => ({ cents: 1, then: () => {} }), "it returned a promise"],
   ])("parks at once where %s", async (_, upcast, text) => {
     const schema = z.looseObject({ cents: z.number().optional() });

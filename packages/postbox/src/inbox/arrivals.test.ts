@@ -5,7 +5,7 @@ import { checkInbox } from "./inbox-options.js";
 
 const message = createMessage({ id: "m1", source: "/test", type: "test.Happened", data: new Uint8Array() });
 
-/** The stored id of a message that the user's own function knows by this text. */
+/** The stored id of a message whose id function returns this text. */
 function storedId(known: string): string {
   const options = checkInbox("inbox", { id: () => known }, 1_000);
   return arrivalOf({ message, consumer: "billing" }, options).id;

@@ -43,13 +43,12 @@ it("a stop while the store is away gives back all that waits, and what waits to 
   });
   const [stop, end] = [new AbortController(), new AbortController()];
   const running = intake.run(stop.signal, end.signal, new AbortController().signal);
-  // As a receiver does: one after the other, each when the one before was taken; and it ends when it has handed over
-  // its last.
+  // Delivers as a receiver does: each message once the previous one is taken. It ends after its last message.
   const receiving = (async () => {
     for (let at = 0; at < 10 && !stop.signal.aborted; at++) await intake.take(deliveryOf(`m${at}`));
   })().finally(() => end.abort());
   await log.until("router.failed");
-  // By now it is full, and the receiver waits.
+  // The intake is full by now, and the receiver waits.
   await new Promise((resolve) => setImmediate(resolve));
   stop.abort();
   await receiving;
@@ -62,7 +61,7 @@ it("parks a message that the store can never take, and stores the others", async
   const log = telemetryLog();
   const stored: string[] = [];
   const keep: Keeping["keep"] = async (arrivals) => {
-    // As a database refuses a value that is too long for its column: the whole statement.
+    // A database rejects the whole statement if one value is too long for its column.
     if (arrivals.some(({ id }) => id === "m2")) throw new PermanentError("m2 is too long", { code: "message-invalid" });
     stored.push(...arrivals.map(({ id }) => id));
     return arrivals.map(() => "new");

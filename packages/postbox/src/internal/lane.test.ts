@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { laneOf } from "./lane.js";
 
-// Fixed for ever: the same vectors hold in SQL, and rows of one key must never change lanes.
+// Must never change: the SQL function has the same vectors, and the rows of a key must stay in their lane.
 it.each([
   ["", 35],
   ["a", 10],

@@ -13,7 +13,7 @@ const spellings: readonly ((secret: string) => string)[] = [
   (secret) => `"url":"amqps://u:${secret}@h","to":"a@b"`,
   (secret) => `https://host/cb?access_token=${secret}#end`,
   (secret) => `body: %22password%22%3A%22${secret}%22`,
-  // Key and value.
+  // Keys and values.
   (secret) => `host=h user=u password=${secret} dbname=d`,
   (secret) => `host=h password='${secret} with spaces' dbname=d`,
   (secret) => `Server=h;User Id=u;Pwd=${secret};Database=d`,
@@ -24,7 +24,7 @@ const spellings: readonly ((secret: string) => string)[] = [
   (secret) => `{ :password => "${secret}" }`,
   (secret) => `PASSWORD = ${secret}`,
   (secret) => `sasl.jaas.config: username="u" password="${secret}";`,
-  // JSON, also within a string, and cut off.
+  // JSON, also within a string, and truncated.
   (secret) => `{"user":"u","password":"${secret}","port":1}`,
   (secret) => `{"clientSecret" : "${secret}"}`,
   (secret) => `{"refresh_token":"quoted \\" ${secret}","x":1}`,
@@ -126,7 +126,7 @@ describe("scrub", () => {
     const text = piece.repeat(Math.ceil(1_000_000 / piece.length));
     const startedAt = performance.now();
     scrub(text);
-    // Milliseconds if it is linear, minutes if it is not.
+    // Linear time takes milliseconds, quadratic time takes minutes.
     expect(performance.now() - startedAt).toBeLessThan(3_000);
   });
 });

@@ -2,7 +2,7 @@ import { gate } from "@postbox/testkit";
 import { expect, it } from "vitest";
 import { startStop } from "./start-stop.js";
 
-/** Something that runs until it is stopped, and then as long as the test says. */
+/** A background run that ends when it is stopped and `ending` resolves. */
 function world(ending: () => Promise<void> = async () => {}) {
   const runs: { readonly argument: string; readonly signal: AbortSignal }[] = [];
   const background = startStop("the thing", async (signal, ready, argument: string) => {
@@ -94,7 +94,7 @@ it("start resolves when it runs, and rejects if it fails before that", async () 
   await expect(background.stop()).rejects.toThrow("no retry can mend this");
 });
 
-it("a start that nobody waits for does not end the process, and one that is stopped before it runs resolves to false", async () => {
+it("an unawaited start that fails ends no process; a start that is stopped first resolves to false", async () => {
   const background = startStop("the thing", async (signal, _ready, fails: boolean) => {
     if (fails) throw new Error("failed");
     if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve));

@@ -21,7 +21,7 @@ describe("what is stored of an error", () => {
     for (let code = from; code <= to; code++) {
       const control = String.fromCharCode(code);
       expect(storedError(`no ${control}31mstock\n\tat a`)).toBe("no 31mstock\n\tat a");
-      // Nor does one hide a secret.
+      // A control character within a key does not hide the secret.
       expect(storedError(`pass${control}word=sesame`)).toBe("password=***");
     }
   });

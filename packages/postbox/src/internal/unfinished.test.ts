@@ -3,7 +3,7 @@ import { unfinishedIn, withAllFinished } from "./unfinished.js";
 
 const soon = () => new Promise((resolve) => setImmediate(resolve));
 
-/** What Node.js tells of rejections that nobody has handled. The test's runner would fail over them. */
+/** Collects the unhandled rejections that Node.js reports, on which vitest would otherwise fail. */
 function unhandled(): string[] {
   const others = process.listeners("unhandledRejection");
   const told: string[] = [];
@@ -16,7 +16,7 @@ function unhandled(): string[] {
   return told;
 }
 
-it("leaves a failed publish into a transaction of one's own to Node.js, which tells that nobody has awaited it", async () => {
+it("leaves a failed publish into the caller's own transaction to Node.js, as an unhandled rejection", async () => {
   const told = unhandled();
   void unfinishedIn({}, () => Promise.reject(new Error("the transaction has ended")));
   await soon();

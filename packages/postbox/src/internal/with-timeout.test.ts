@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { type Runtime, runtimeWith, sleep } from "./runtime.js";
 import { withTimeout } from "./with-timeout.js";
 
-/** A runtime whose timers fire when they are told to; those that are left are in the set. */
+/** A runtime whose timers fire on demand. The set holds the pending ones. */
 function timers() {
   const waiting = new Set<() => void>();
   const runtime: Runtime = runtimeWith({

@@ -32,7 +32,7 @@ describe("CloudEvents JSON", () => {
     expect(() => fromCloudEventJson(event(1001))).toThrow("it has more than 1000 members");
     expect(parse).not.toHaveBeenCalled();
     expect(() => fromCloudEventBatchJson(`[${event(1001)}]`)).toThrow("it has more than 1000 members");
-    // Members of the data are not those of the event.
+    // Members of the data are not members of the event.
     const data = JSON.stringify(Object.fromEntries(Array.from({ length: 5000 }, (_, index) => [`"y${index}`, [1, 2]])));
     const read = fromCloudEventJson(event(1000, data));
     expect(Object.keys(read.extensions)).toHaveLength(995);
@@ -64,7 +64,7 @@ describe("CloudEvents JSON", () => {
   });
 
   it("lets no extension take the place of an attribute", () => {
-    // As a row may have it that was inserted by SQL.
+    // SQL can insert a row like this.
     const forged: Message = { ...message, extensions: { id: "other", type: "evil", specversion: "9" } };
     expect(JSON.parse(toCloudEventJson(forged))).toMatchObject({ id: "1", type: message.type, specversion: "1.0" });
   });

@@ -25,7 +25,7 @@ class Money {
   }
 }
 
-/** `[[[…]]]`, so deep. */
+/** Arrays nested to this depth: `[[[…]]]`. */
 function nested(depth: number): unknown {
   let value: unknown = 1;
   for (let level = 0; level < depth; level++) value = [value];
@@ -36,7 +36,7 @@ describe("the JSON codec", () => {
   it("gives back whatever JSON can carry", () => {
     fc.assert(
       fc.property(fc.jsonValue({ noUnicodeString: false }), (value) => {
-        // JSON has one zero; -0 and 0 are equal to every reader but Object.is.
+        // JSON has one zero: only Object.is distinguishes -0 from 0.
         expect(JSON.stringify(jsonCodec.decode(jsonCodec.encode(value)))).toBe(JSON.stringify(value));
       }),
     );

@@ -124,7 +124,7 @@ describe("createMessage", () => {
     const message = createMessage({ ...minimal, ...change("x".repeat(bytes)) } as MessageInput);
     expect(message).toMatchObject(change("x".repeat(bytes)));
     expect(fault(change("x".repeat(bytes + 1))).path).toBe(path);
-    // Bytes, not characters.
+    // The limit counts bytes, not characters.
     expect(fault(change(`${"x".repeat(bytes - 1)}ä`)).path).toBe(path);
   });
 

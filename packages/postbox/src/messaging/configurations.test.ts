@@ -20,11 +20,11 @@ const Invoiced = defineEvent({ type: "shop.Invoiced", schema: z.object({ n: z.nu
 
 const none = { count: 0 };
 
-/** Nobody waits for a lease in these tests. */
+/** No test here waits for a lease to expire. */
 const relayOptions = { pollIntervalMs: 20, leaseMs: 3_000, publishTimeoutMs: 900 };
 const inboxOptions = { pollIntervalMs: 20, leaseMs: 3_000 };
 
-/** A service that its environment configures, and everything that happens to it. */
+/** A service configured by its environment, and the log of its telemetry. */
 function service<Tx>(harness: StoreHarness<Tx>, env: Record<string, string>) {
   const broker = memoryBroker();
   broker.bind("billing", [Placed]);
@@ -41,7 +41,7 @@ function service<Tx>(harness: StoreHarness<Tx>, env: Record<string, string>) {
     relayOptions,
     inboxOptions,
   });
-  /** What a duplicate is to a consumer: the same id once more, from whoever. */
+  /** Publishes directly with a given id. A second call with the same id is a duplicate to the consumer. */
   const duplicate = (n: number, id: string) =>
     createPublisher(broker.sender(), { source: "/shop" }).publish(Placed, { n }, { id });
   return { broker, log, store, messaging, duplicate };
@@ -81,7 +81,7 @@ function scenarios<Tx>(create: () => Promise<StoreHarness<Tx>>): void {
     const effects = [...(await harness.effects())].sort();
     expect(effects).toEqual([
       "billed last",
-      // Without an outbox it is sent though nothing of it was stored.
+      // Without an outbox, the message is sent although its transaction rolls back.
       ...(outbox === "false" ? ["billed never"] : []),
       "billed one",
       ...(inbox === "false" ? ["billed one"] : []),
@@ -144,7 +144,7 @@ function scenarios<Tx>(create: () => Promise<StoreHarness<Tx>>): void {
       const box = inboxOf("billing");
       const { messages } = await store.admin.list({ box, status: "parked" });
       expect(messages).toMatchObject([{ id: "one", lastError: expect.stringContaining("no such customer") }]);
-      // It is known, so it is neither handled nor parked again.
+      // The inbox remembers it, so it is neither handled nor parked again.
       await duplicate(1, "one");
       await log.until("delivery.skipped");
 

@@ -65,7 +65,7 @@ describe("the publisher", () => {
           "behind transaction(store), or publish into your own with .in(tx)",
       );
     }
-    // What a transaction left behind is in none.
+    // Work that continues after its transaction is no longer in it.
     const { opened, open } = gate();
     let late: Promise<unknown> = Promise.resolve();
     await store.transaction(async () => {

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { type Running, runTogether } from "./run-together.js";
 
 /**
- * Writes down when it begins and when it has ended; fails when it is told to. It is ready at once, or when `readiness`
+ * A part that records when it starts and ends, and fails on demand. It becomes ready at once, or when `readiness`
  * opens.
  */
 function part(name: string, told: string[], readiness = opened()) {
@@ -18,7 +18,7 @@ function part(name: string, told: string[], readiness = opened()) {
       if (signal.aborted) resolve();
     });
     await Promise.race([aborted, failure.opened]);
-    // Whoever does not wait for this one to end is seen to be too early.
+    // Exposes callers that do not wait for this part to end.
     await new Promise((resolve) => setImmediate(resolve));
     told.push(`${name} ended`);
     if (fails) throw new Error(`${name} failed`);

@@ -26,7 +26,7 @@ import { z } from "zod";
 const Placed = defineEvent({ type: "shop.Placed", schema: z.object({ n: z.number() }), key: ({ n }) => `k${n}` });
 const Invoiced = defineEvent({ type: "shop.Invoiced", schema: z.object({ n: z.number() }) });
 
-/** A broker with two queues, a store, and everything that happens. */
+/** A broker with two queues, a store, and the log of all telemetry. */
 function world() {
   const broker = memoryBroker();
   broker.bind("billing", [Placed]);
@@ -39,7 +39,7 @@ function world() {
   return { broker, store, log, publisher, outbox, create };
 }
 
-/** Runs the router until so many messages are acked or parked. */
+/** Runs the router until `count` messages are acked or parked. */
 async function settle(
   router: { start(r: never): void; stop(): Promise<void> },
   w: ReturnType<typeof world>,
@@ -51,7 +51,7 @@ async function settle(
   await router.stop();
 }
 
-/** What waits in a queue, taken out. */
+/** Takes all messages out of a queue. */
 async function drain(w: ReturnType<typeof world>, queue: string): Promise<Message[]> {
   const got: Message[] = [];
   const controller = new AbortController();
@@ -97,7 +97,7 @@ describe("transaction and inbox", () => {
         if (attempt === 1) throw new Error("once");
       });
     await w.publisher.publish(Placed, { n: 1 });
-    // Once for the broker, which forgets it, and once for the box.
+    // Acked once when the inbox takes it over from the broker, and once when it is handled from the box.
     await settle(router, w, 2);
     expect(effects).toEqual([2]);
     expect(w.log.of("delivery.skipped")).toEqual([]);
@@ -267,7 +267,7 @@ describe("outputs", () => {
     expect(w.broker.depth("mail")).toBe(1);
   });
 
-  it("with ack: forward, a place is free when the middleware is done, and a publish that fails meanwhile harms nobody", async () => {
+  it("with ack: forward, a running middleware keeps its place, and a failed publish parks its message", async () => {
     const w = world();
     const outside = gate();
     const publisher = createPublisher(w.broker.sender(), {
@@ -437,7 +437,8 @@ describe("wrong order at run time", () => {
     ["transaction() is there already: once is enough, remove this one", [transaction(w.store), transaction(w.store)]],
     ["inbox() works with another store's 'tx' than the one in this context", [transaction(w.store), inbox(other)]],
     [
-      'transaction() cannot stand behind ack: "manual", whose handler could ack before the commit: choose another ack strategy',
+      'transaction() cannot stand behind ack: "manual", whose handler could ack before the commit: ' +
+        "choose another ack strategy",
       ["manual", transaction(w.store)],
     ],
     [

@@ -2,7 +2,7 @@ import { manualRuntime } from "@postbox/testkit";
 import { type BaseContext, PermanentError, type RetryOptions, retry } from "postbox";
 import { describe, expect, it } from "vitest";
 
-/** Runs what always fails, until time no longer helps: how often it was tried, and when. */
+/** Runs a failing handler until advancing the time changes nothing. Records the time of each try and the outcome. */
 async function tries(options: RetryOptions, fails: (attempt: number, stop: () => void) => unknown) {
   const runtime = manualRuntime();
   const controller = new AbortController();

@@ -16,7 +16,7 @@ import { z } from "zod";
 
 const Placed = defineEvent({ type: "shop.Placed", schema: z.object({ n: z.number() }), key: ({ n }) => `k${n % 2}` });
 
-/** A broker with a queue and a router, in a time that the test moves. */
+/** A broker with a queue, a router and a manual clock. */
 function world(options: RouterOptions & { readonly ack?: "on-success" } = {}) {
   const runtime = manualRuntime();
   const broker = memoryBroker({ runtime });
@@ -92,7 +92,7 @@ describe.each([
   ["timeout", timeout(20)],
   ["deadline", deadline()],
 ])("a handler that is deaf to its %s", (_, middleware) => {
-  /** Handlers that run until they are ended by their number; the first two messages run out of time after 20 ms. */
+  /** Handlers run until the test ends them by number. The first two messages time out after 20 ms. */
   async function run(options: RouterOptions & { readonly ack?: "on-success" }, ...numbers: number[]) {
     const w = world({ maxAttempts: 1, ...options });
     const started: number[] = [];
@@ -192,7 +192,7 @@ describe("deadline", () => {
     const router = w.router.use(deadline({ onExpired: expired })).on(Placed, () => {
       throw new Error("was called");
     });
-    // The moment itself is too late, too.
+    // A message expires at the very millisecond of its expirytime.
     const expirytime = new Date(w.runtime.now()).toISOString();
     await w.publisher.publish(Placed, { n: 1 }, { extensions: { expirytime } });
     w.start(router);

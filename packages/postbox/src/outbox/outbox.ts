@@ -107,7 +107,8 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
     throw new PostboxError(
       "transaction-missing",
       `no transaction of ${store.name} is open here to publish in; ` +
-        "call it inside store.transaction(...) or in a handler behind transaction(store), or publish into your own with .in(tx)",
+        "call it inside store.transaction(...) or in a handler behind transaction(store), " +
+        "or publish into your own with .in(tx)",
     );
   };
   return {

@@ -18,7 +18,7 @@ const Placed = defineEvent({
 
 const sent: Outcome = { status: "sent" };
 
-/** A sender that keeps what it is given and answers as told. */
+/** A sender that records its messages and settles each with `answer`. */
 function recordingSender(answer: (message: Message) => Outcome | undefined = () => sent) {
   const messages: Message[] = [];
   const sender: Sender = {
@@ -219,7 +219,7 @@ describe("a publisher", () => {
     const publish = (sender: Sender) =>
       createPublisher(sender, { source: "/shop", publishTimeoutMs: 5 }).publish(Placed, { orderId: "1" });
     await expect(publish(dead)).rejects.toBe(down);
-    // One that does not even listen to the signal.
+    // A sender that ignores even the signal.
     const silent: Sender = { name: "silent", keepsOrder: true, send: () => new Promise(() => {}) };
     await expect(publish(silent)).rejects.toMatchObject({ code: "publish-timeout" });
   });

@@ -7,14 +7,14 @@ import type { Codec } from "../message/codec.js";
 import type { Message } from "../message/message.js";
 import { publisherTo } from "./publisher.js";
 
-/** As a line of text, whatever it was. */
+/** Encodes any value as a line of text. */
 const lineCodec: Codec = {
   contentType: "text/x-line",
   encode: (data) => Buffer.from(String(data)),
   decode: (bytes) => Buffer.from(bytes).toString(),
 };
 
-/** Publishes each of `data` in turn, as a caller without types would; what was sent. */
+/** Publishes each of `data` in turn, as an untyped caller would. Returns what was sent. */
 async function publish(schema: z.ZodType, ...data: unknown[]): Promise<unknown[]> {
   const sent: Message[] = [];
   const publisher = publisherTo("test", { source: "/test" })(async (messages) => void sent.push(...messages));

@@ -12,7 +12,7 @@ const Placed = defineEvent({
   schema: { "~standard": { version: 1, vendor: "test", validate: (value: unknown) => ({ value }) } },
 });
 
-/** A receiver that brings nothing, and says whether it was asked to. */
+/** A receiver that delivers nothing and records whether it was called. */
 function receiver(abilities: Partial<Receiver>) {
   const asked: string[] = [];
   const made: Receiver = {

@@ -20,7 +20,7 @@ const Placed = defineEvent({
 });
 const Other = defineEvent({ type: "shop.Other", schema: z.object({}) });
 
-/** Resolves when so many messages are acked or parked. */
+/** Resolves when `count` messages are acked or parked. */
 async function settlements(log: TelemetryLog, count: number): Promise<void> {
   let settled = 0;
   await log.until(({ name }) => /^delivery\.(acked|parked)$/.test(name) && ++settled === count, `${count} settled`);
@@ -163,7 +163,7 @@ describe("a router", () => {
       () => Number.NaN,
     ];
     const backoff = () => delays.shift()?.() ?? 0;
-    // Its delays are noted down and not waited for.
+    // Delays take no time; the telemetry records them.
     const broker = memoryBroker({
       runtime: {
         schedule(task) {
@@ -334,7 +334,7 @@ describe("a router", () => {
     });
     await log.until("delivery.received");
     await new Promise(setImmediate);
-    // One runs, two wait; the fourth is not asked for.
+    // One runs and two wait; the router does not take a fourth.
     expect(handedOver).toBe(3);
     hold.open();
     await log.until("delivery.acked", 8);

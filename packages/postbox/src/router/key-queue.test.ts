@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 import { createKeyQueue } from "./key-queue.js";
 
 /**
- * A queue whose tasks run until they are ended by name; a name is the task's key and a number, or a number alone, and
- * its stream behind an @.
+ * A queue whose tasks run until the test ends them by name. A name is an optional key, a number, and `@` with the
+ * stream, as in `a1@s`.
  */
 function world(concurrency: number, maxBuffered = 100) {
   interface Named {
@@ -33,7 +33,7 @@ function world(concurrency: number, maxBuffered = 100) {
   };
 }
 
-/** Whether a promise has resolved, to be looked at. */
+/** Tracks whether a promise has resolved. */
 function watched(promise: Promise<void>) {
   const state = { done: false };
   void promise.then(() => {

@@ -37,7 +37,7 @@ function session(handle: Handling, own: Partial<SessionOptions> = {}) {
   return { ...made, log, runtime, told };
 }
 
-/** A broker's stream, which it can take back, and what was settled of it. */
+/** A stream that the broker can revoke. It records how its deliveries were settled. */
 function stream(name: string) {
   const revoking = new AbortController();
   const settled: string[] = [];
@@ -52,7 +52,7 @@ function stream(name: string) {
   return { deliveryOf, settled, revoke, signal: revoking.signal };
 }
 
-/** A keeper that takes over nothing, or what `take` says. */
+/** A keeper with this `take`; by default, it takes over nothing. */
 const keeperOf = (take: Keeper["take"] = async () => undefined): Keeper => ({ over: (receiver) => receiver, take });
 
 describe("a delivery that the broker takes back", () => {
@@ -72,7 +72,7 @@ describe("a delivery that the broker takes back", () => {
     await log.until("delivery.acked");
     await close();
     expect(log.of("delivery.received").map(({ id }) => id)).toEqual(["m1", "m3"]);
-    // Released once its handler has ended: the receiver may wait for that.
+    // m1 is released once its handler has ended, because the receiver may wait for that.
     expect([lost.settled, standing.settled]).toEqual([["release m2", "release m1"], ["ack m3"]]);
     expect(log.of("delivery.revoked").map(({ id }) => id)).toEqual(["m2", "m1"]);
     expect(told("router.failed", "delivery.released")).toEqual([]);

@@ -13,7 +13,7 @@ import { Session, type SessionOptions } from "./session.js";
 
 const Placed = defineEvent({ type: "shop.Placed", schema: z.object({}) });
 
-/** A delivery that says how it was settled, and answers as told. */
+/** A delivery that records its settlements. `answers` replaces single verbs. */
 function delivery(answers: Partial<Delivery> = {}, attempt = 1, id = "m1") {
   const verbs: string[] = [];
   const verb = (name: "ack" | "retry" | "park" | "release") => (argument: never) => {
@@ -35,7 +35,7 @@ function delivery(answers: Partial<Delivery> = {}, attempt = 1, id = "m1") {
 const never = () => new Promise<void>(() => {});
 const refuses = () => Promise.reject(new Error("the connection is gone"));
 
-/** A router on a receiver that does what the test says. */
+/** A router on a receiver whose behaviour the test defines. */
 function world(receive: (subscription: Subscription, signal: AbortSignal) => Promise<void>, handler = async () => {}) {
   const runtime = manualRuntime();
   const log = telemetryLog();
@@ -134,7 +134,7 @@ describe("while it stops", () => {
   });
 });
 
-/** A session whose handling of each message is what the test says. */
+/** A session in which the test defines how each message is handled. */
 function session(
   handle: (context: Omit<BaseContext, "handler"> & Partial<ManualAck>) => Promise<Handled>,
   own: Partial<SessionOptions>,
@@ -272,7 +272,7 @@ describe("attempts", () => {
   it.each([
     [2, 1, ["retry"]],
     [3, 1, ["park"]],
-    // Nothing is parked untried, whatever a header says of earlier attempts.
+    // Never parked without a try, whatever a header claims about earlier attempts.
     [4, 1, ["park"]],
   ])("number %i of 3 is handled %i times if it fails", async (attempt, times, expected) => {
     let calls = 0;
@@ -367,7 +367,7 @@ it("gives a message back when the router itself fails, and tells", async () => {
 
 describe("a store that goes away", () => {
   const away = (code: "store-unavailable" | "transaction-lost") => new PostboxError(code, "the connection is gone");
-  /** Lets as much time pass as the pauses between the tries take. */
+  /** Advances the clock past the pauses between tries until `done`. */
   const until = async (done: () => boolean, runtime: ReturnType<typeof manualRuntime>) => {
     while (!done()) await runtime.advance(1000);
   };
@@ -406,7 +406,7 @@ describe("a store that goes away", () => {
         running.add(message.id);
         try {
           await new Promise(setImmediate);
-          // It takes all others along that are in a transaction at that moment.
+          // The lost store also ends every other transaction that is open at this moment.
           if (running.has("killer")) throw away("transaction-lost");
           return "by-handler";
         } finally {

@@ -40,7 +40,7 @@ it("gives each message its own time, which a backlog does not use up", async () 
   expect(types.retryInMs(old)).toBeUndefined();
   expect(types.retryInMs({ type: "shop.Added" })).toBeUndefined();
   expect(types.retryInMs({ type: "shop.Added", time: published(0) })).toBe(200);
-  // By a clock that is ahead of ours.
+  // The publisher's clock is ahead of ours.
   expect(types.retryInMs({ type: "shop.Added", time: published(-waitMs) })).toBe(200);
 });
 

@@ -13,7 +13,7 @@ const minute = 60_000;
 const hour = 60 * minute;
 const day = 24 * hour;
 
-/** A database, and processes that run a schedule on it, all by one clock. */
+/** A database, and processes that run a schedule on it, all on one clock. */
 function world(options: { readonly now?: number } = {}) {
   const runtime = manualRuntime(options);
   const database = memoryDatabase({ runtime });
@@ -34,7 +34,7 @@ function world(options: { readonly now?: number } = {}) {
     log,
     process,
     messages,
-    /** When the messages of the outbox are due, by their data. */
+    /** The tick times of the outbox's messages, taken from their data. */
     ticks: () => messages().map(({ data }) => JSON.parse(new TextDecoder().decode(data as Uint8Array)).at.slice(0, 16)),
   };
 }
@@ -102,14 +102,14 @@ it("takes the database's clock, not the host's", async () => {
   await runtime.advance(10 * minute);
   database.advance(49.5 * minute);
   expect(ticks()).toEqual([]);
-  // It asks once a minute at least.
+  // The schedule reads the database's clock at least once a minute.
   await runtime.advance(minute);
   expect(ticks()).toEqual(["2026-01-01T01:00"]);
   await schedule.stop();
 });
 
 describe("missed ticks", () => {
-  /** Runs for an hour, and again after a break. */
+  /** Runs the schedule for an hour, pauses for `breakMs`, and runs it again. */
   async function after(breakMs: number, entry: ScheduleEntry) {
     const { runtime, log, process, ticks } = world();
     const first = process({ hourly: entry });

@@ -21,14 +21,14 @@ import { type ChangeBounds, readConfirmToken } from "./confirm-token.js";
 import { type PageCursor, readPageCursor } from "./page-cursor.js";
 
 /*
- * What operators hand over, checked the same way by every store. What these functions return is a copy: no getter and no
- * array of the caller's can change after it was checked.
+ * Validates what operators pass, in the same way for every store. The functions return copies, so no getter or array of
+ * the caller can change after validation.
  */
 
 /** In the order in which they are listed. */
 export const statuses: readonly Status[] = ["pending", "waiting", "scheduled", "parked", "done"];
 
-/** How many failed tries of a message are kept. */
+/** How many failed attempts of a message are stored. */
 export const keptFailures = 20;
 
 const mostIds = 1000;
@@ -38,7 +38,7 @@ const mostPerChange = 1_000_000;
 const mostCharacters = 8192;
 export const centuryMs = 100 * 365 * 24 * 3_600_000;
 
-/** No database takes NUL or half a surrogate pair as text, and no message has them. */
+/** Databases refuse NUL and half of a surrogate pair, and messages never contain them. */
 function isText(value: unknown): value is string {
   return (
     typeof value === "string" &&
@@ -57,7 +57,7 @@ const ids: OptionRule = {
   expected: `an array of at most ${mostIds} ids, each ${text.expected}`,
   test: (value) => Array.isArray(value) && value.length <= mostIds && value.every(isText),
 };
-/** Databases know other first and last days than JavaScript does; all know these. */
+/** The range of dates that every database and JavaScript support. */
 const date: OptionRule = {
   expected: "a valid Date of the years 1 to 9999",
   test(value) {
@@ -95,7 +95,8 @@ const filterRules = {
 const operatorRules = { by: text, reason: text };
 
 /**
- * Checks a copy of the options and returns it. Whatever a hostile object throws while it is read is bad input, too.
+ * Validates a copy of the options and returns it. Anything that a hostile object throws while it is read counts as
+ * invalid input.
  */
 export function checked<T extends object>(
   owner: string,
@@ -124,7 +125,7 @@ function kindOf(value: unknown): string {
 
 function copyOf(value: unknown): unknown {
   if (types.isDate(value)) return new Date(Date.prototype.getTime.call(value));
-  // One more than is allowed is enough to be refused, however long it says it is.
+  // Reads at most one element more than allowed, which is enough to refuse an array of any length.
   if (Array.isArray(value)) return Array.from({ length: Math.min(value.length, mostIds + 1) }, (_, at) => value[at]);
   return value;
 }
@@ -159,7 +160,7 @@ export function checkList(options: ListOptions = {}): CheckedList {
   const rules = { ...filterRules, ...boxRules, status: someStatuses, limit: wholeUpTo(mostPerPage), after: text };
   const given = checked("admin.list", options, rules);
   const { box = defaultBox, limit = 50, after } = given;
-  // Of an inbox, what was handled may be all that was handled for weeks.
+  // In an inbox, `done` is everything handled, possibly for weeks.
   const usual = box === defaultBox ? statuses : statuses.filter((each) => each !== "done");
   const { status = usual } = given;
   const asked = statuses.filter((each) => (typeof status === "string" ? status === each : status.includes(each)));
@@ -174,7 +175,7 @@ export function checkGet(id: string, options: BoxOption = {}): { readonly id: st
 }
 
 export interface CheckedAudit {
-  /** Absent: all of them. */
+  /** Absent for all boxes. */
   readonly box?: string;
   readonly limit: number;
   readonly before?: number;
@@ -185,13 +186,13 @@ export function checkAudit(options: AuditOptions = {}): CheckedAudit {
   return { limit: 50, ...checked("admin.audit", options, rules) };
 }
 
-/** Who and why without control characters: an audit is read on terminals, which would obey them. */
+/** Removes control characters from actor and reason: an audit is read on terminals, which would interpret them. */
 function printable<T extends Operator>({ by, reason, ...rest }: T) {
   const clean = (given: string) => given.replace(/\p{Cc}/gu, " ");
   return { ...rest, by: clean(by), ...(reason !== undefined && { reason: clean(reason) }) };
 }
 
-/** Pause and resume. */
+/** For pause and resume. */
 export function checkOperator(method: "pause" | "resume", options: Operator & BoxOption): CheckedOperator {
   const given = checked(`admin.${method}`, options, { ...operatorRules, ...boxRules }, ["by"]);
   return { box: defaultBox, ...printable(given) };
@@ -205,19 +206,19 @@ export function checkRelease(key: string, options: Operator & BoxOption): Checke
 
 export type ChangeAction = "retry" | "discard" | "replay";
 
-/** What a change, or its dry run, is about. */
+/** The messages that a change, or its dry run, selects. */
 export interface CheckedSelection {
   readonly action: ChangeAction;
   readonly box: string;
-  /** Where from. */
+  /** The status that it selects from. */
   readonly status: Status;
   readonly filter: MessageFilter;
-  /** All of the selection but its box, always spelt the same: for the audit and for the token. */
+  /** The selection without its box, in a canonical form, for the audit and the token. */
   readonly selection: Readonly<Record<string, unknown>>;
 }
 
 export interface CheckedDryRun extends CheckedSelection {
-  /** Counts the first so many, in order of position. */
+  /** The first messages by position, at most this many. */
   readonly limit: number;
 }
 
@@ -225,13 +226,13 @@ export interface CheckedChange extends CheckedSelection {
   readonly by: string;
   readonly reason?: string;
   /**
-   * What it may touch, in order of position. Without a dry run, by ids, everything there is: it is the store's to touch
-   * nothing that appears meanwhile.
+   * What the change may touch, in order of position. Unlimited for ids without a dry run; then the store must not touch
+   * rows that appear meanwhile.
    */
   readonly bounds: ChangeBounds;
-  /** The token that it was confirmed with. */
+  /** The token that confirmed it. */
   readonly confirm?: string;
-  /** Only a replay has them. */
+  /** Only for a replay. */
   readonly perSecond?: number;
   readonly signal?: AbortSignal;
 }
@@ -239,10 +240,10 @@ export interface CheckedChange extends CheckedSelection {
 const unbounded = Number.MAX_SAFE_INTEGER;
 const everything: ChangeBounds = { most: unbounded, upTo: unbounded, until: unbounded };
 
-/** Where a change takes messages from; discarding is asked for it. */
+/** The default status of each change. */
 const origins = { retry: "parked", replay: "done", discard: "parked" } as const;
 
-/** Where from, where that can be said. */
+/** The statuses that can be chosen, for the actions that allow a choice. */
 const changeable: Readonly<Record<ChangeAction, readonly Status[] | undefined>> = {
   retry: ["parked", "waiting", "pending"],
   discard: statuses.filter((each) => each !== "done"),
@@ -314,7 +315,7 @@ export interface CheckedPurge extends PurgeOptions {
   readonly box: string;
 }
 
-/** `own` are the rules of those options that only this store has. */
+/** `own` are the rules of options that only this store has. */
 export function checkPurge<O extends PurgeOptions>(
   options: O,
   own: Readonly<Record<string, OptionRule>> = {},

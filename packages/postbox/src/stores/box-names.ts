@@ -1,7 +1,7 @@
 import { ConfigError } from "../errors.js";
 import { inboxOf } from "../store.js";
 
-/** The consumer whose inbox this box is; undefined for the outbox. Throws for what is no box at all. */
+/** The consumer of an inbox; undefined for the outbox. Throws for any other name. */
 export function consumerOf(box: string): string | undefined {
   requireBox(box);
   return box === outbox ? undefined : box.slice(inbox.length);
@@ -10,7 +10,7 @@ export function consumerOf(box: string): string | undefined {
 const outbox = "outbox";
 const inbox = inboxOf("");
 
-/** Throws unless it can be the name of a box: a statement on tables that do not exist would abort the caller's transaction. */
+/** Throws unless this can be the name of a box. A statement on missing tables would abort the caller's transaction. */
 export function requireBox(box: string): void {
   if (box === outbox || (box.startsWith(inbox) && box.length > inbox.length)) return;
   throw new ConfigError(

@@ -4,7 +4,7 @@ import { type ChangeStep, changeInBatches } from "./change-batches.js";
 
 const upTo = 10_000;
 
-/** Changes the rows with positions 1 to `rows`, and notes its steps. */
+/** Changes the rows with positions 1 to `rows` and records its steps. */
 function changing(rows: number) {
   const steps: ChangeStep[] = [];
   const step = async (next: ChangeStep) => {

@@ -5,26 +5,26 @@ import type { CheckedChange } from "./admin-options.js";
 /** How many messages one transaction of a change touches at most. */
 export const changeBatch = 500;
 
-/** The next rows of a change: the first `limit` that fit and lie beyond `after` and not beyond `upTo`. */
+/** The next rows of a change: the first `limit` matching rows beyond position `after`, up to `upTo`. */
 export interface ChangeStep {
   readonly after: number;
   readonly upTo: number;
   readonly limit: number;
 }
 
-/** What one step has changed. */
+/** The result of one step. */
 export interface ChangedStep {
-  /** How many it found. Fewer than its limit: there are no more. */
+  /** How many rows it found. Fewer than its limit means that there are no more. */
   readonly found: number;
-  /** How many of these it changed: somebody else may have been faster with some. */
+  /** How many of them it changed. Others may have changed concurrently. */
   readonly count: number;
   /** The highest position that it found. */
   readonly last: number;
 }
 
 /**
- * Makes a change step by step, in order of position, within its bounds. `step` is one transaction, with its entry in the
- * audit if it changed anything. Positions only grow from step to step, so what comes back meanwhile is not changed twice.
+ * Runs a change step by step, in order of position, within its bounds. `step` is one transaction, with an audit entry
+ * if it changed anything. Positions only grow from step to step, so rows that return meanwhile are not changed twice.
  */
 export async function changeInBatches(
   { bounds, perSecond = Number.POSITIVE_INFINITY, signal }: Pick<CheckedChange, "bounds" | "perSecond" | "signal">,
@@ -32,7 +32,7 @@ export async function changeInBatches(
   step: (step: ChangeStep) => Promise<ChangedStep>,
 ): Promise<Changed> {
   const start = runtime.monotonic();
-  // Slow ones go in smaller steps, about one a second: all at once and then a long pause would be no pace.
+  // A slow change takes smaller steps, about one per second, instead of a burst and a long pause.
   const most = Math.max(1, Math.min(changeBatch, Math.floor(perSecond)));
   let count = 0;
   let after = 0;
@@ -45,7 +45,7 @@ export async function changeInBatches(
     if (changed.found < limit) break;
     after = changed.last;
     const aheadMs = (count / perSecond) * 1000 - (runtime.monotonic() - start);
-    // It rests as long as it worked: whoever sends and settles goes on in between.
+    // Rests for as long as it worked, so that relays can send and settle in between.
     const restMs = Math.max(aheadMs, tookMs);
     if (restMs > 1 && count < bounds.most) await sleep(runtime, restMs, signal);
   }

@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import { ConfigError } from "../errors.js";
 
 /**
- * What a dry run has counted: a change touches at most `most` rows, none of them beyond position `upTo`, nor one that came to
- * where it is after `until`, by what the store counts time with.
+ * What a dry run has counted. The change touches at most `most` rows, none beyond position `upTo`, and none that
+ * reached its status after `until`, in the store's own unit.
  */
 export interface ChangeBounds {
   readonly most: number;
@@ -11,7 +11,7 @@ export interface ChangeBounds {
   readonly until: number;
 }
 
-/** What a token is for. `selection` is always spelt the same for the same selection. */
+/** What a token confirms. Equal selections have equal texts. */
 export interface ConfirmedChange {
   readonly action: string;
   readonly box: string;
@@ -19,15 +19,15 @@ export interface ConfirmedChange {
 }
 
 /**
- * The `confirm` of a dry run. Nothing is kept of it anywhere: it carries the bounds, and a hash that ties them to this change.
- * It guards against mistakes and not against its holder, who may make changes anyway.
+ * Creates the `confirm` of a dry run. Nothing is stored: the token carries the bounds and a hash that ties them to this
+ * change. It guards against mistakes, not against its holder, who may make changes anyway.
  */
 export function writeConfirmToken(change: ConfirmedChange, bounds: ChangeBounds): string {
   const { most, upTo, until } = bounds;
   return Buffer.from(JSON.stringify([most, upTo, until, hashOf(change, bounds)])).toString("base64url");
 }
 
-/** The bounds in a token. One that was made for anything but this change is `option-invalid`. */
+/** Reads the bounds from a token. Throws `option-invalid` if the token belongs to another change. */
 export function readConfirmToken(token: string, change: ConfirmedChange): ChangeBounds {
   const [most, upTo, until] = partsOf(token);
   const bounds = { most: most as number, upTo: upTo as number, until: until as number };

@@ -27,7 +27,7 @@ import { type ChangedStep, type ChangeStep, changeInBatches } from "./change-bat
 import { writeConfirmToken } from "./confirm-token.js";
 import { writePageCursor } from "./page-cursor.js";
 
-/** What of a status to list. */
+/** Which messages of a status to list. */
 export interface PageOf {
   readonly status: Status;
   readonly filter: MessageFilter;
@@ -36,57 +36,57 @@ export interface PageOf {
   readonly limit: number;
 }
 
-/** Reads a box. */
+/** Reads of one box. */
 export interface BoxView {
-  /** Those that fit, the highest positions first. */
+  /** The matching messages, highest positions first. */
   page(of: PageOf): Promise<readonly StoredMessage[]>;
-  /** Those with this id, up to a thousand, the highest positions first. */
+  /** Messages with this id, up to a thousand, highest positions first. */
   details(status: Status, id: string): Promise<readonly StoredMessageDetails[]>;
 }
 
 /** How far a selection reaches at this moment. */
 export interface Reach {
-  /** How many fit, at most one more than was asked for. */
+  /** How many match, at most one more than the limit. */
   readonly count: number;
-  /** The position of the last one that was asked for; 0 if none fits. */
+  /** The position of the last match within the limit; 0 if there is none. */
   readonly upTo: number;
-  /** Stands for this moment: given back with a change, it leaves out what has come to the status since. */
+  /** Identifies this moment. Passed to a change, it excludes rows that reached the status later. */
   readonly until: number;
 }
 
-/** What a change is to touch in one step. */
+/** What one step of a change may touch. */
 export type BoundedStep = ChangeStep & Pick<CheckedChange["bounds"], "until">;
 
 /**
- * What a store does for its operators. Each verb is one transaction on a box. A box exists once it has been used: a verb that
- * names another one throws a `ConfigError` and makes none.
+ * The administration that each store implements. Each verb is one transaction on a box. A box exists once it has been
+ * used; for any other name, a verb throws a `ConfigError` and creates no box.
  */
 export interface AdminPrimitives {
   readonly runtime: Runtime;
   boxes(): Promise<readonly string[]>;
   stats(box: string, withDone: boolean): Promise<BoxStats>;
-  /** Everything that `work` reads, in one transaction. */
+  /** Runs all reads of `work` in one transaction. */
   look<R>(box: string, work: (view: BoxView) => Promise<R>): Promise<R>;
-  /** The latest entries, the latest first. */
+  /** The latest entries, newest first. */
   audit(asked: CheckedAudit): Promise<readonly AuditEntry[]>;
-  /** Of the first `limit` of a selection, in order of position. A replay counts each id once. */
+  /** The reach of the first `limit` rows of a selection, by position. A replay counts each id once. */
   reach(selection: CheckedSelection, limit: number): Promise<Reach>;
-  /** Changes the first rows of a selection within the step's bounds, with one entry in the audit if there are any. */
+  /** Changes the first rows of a selection within the step's bounds, with one audit entry if there are any. */
   change(change: CheckedChange, step: BoundedStep): Promise<ChangedStep>;
-  /** With an entry in the audit, unless it is so already. */
+  /** Writes an audit entry, unless nothing changes. */
   setPaused(paused: boolean, operator: CheckedOperator): Promise<void>;
-  /** With an entry in the audit. False: the key is not held. */
+  /** Writes an audit entry. Returns false if the key is not held. */
   release(key: string, operator: CheckedOperator): Promise<boolean>;
 }
 
-/** More than a box has. */
+/** More messages than a box has. */
 const all = 0x7ffffffe;
 
-/** The operator's side of a store, over what the store does itself: options, pages, dry runs and batches are the same for all. */
+/** Builds `Store.admin` on the store's own verbs. Options, pages, dry runs and batches are the same for all stores. */
 export function createAdmin(store: AdminPrimitives): Admin {
   async function change(checked: CheckedChange) {
     const { filter, bounds } = checked;
-    // A message that gets one of these ids later, by a replay, is not meant.
+    // Excludes messages that get one of these ids later, by a replay.
     const upTo = filter.ids === undefined ? bounds.upTo : Math.min(bounds.upTo, (await store.reach(checked, all)).upTo);
     return changeInBatches({ ...checked, bounds: { ...bounds, upTo } }, store.runtime, (step) =>
       store.change(checked, { ...step, until: bounds.until }),
@@ -106,7 +106,7 @@ export function createAdmin(store: AdminPrimitives): Admin {
         const listed: StoredMessage[] = [];
         for (const status of asked.statuses.slice(from)) {
           const before = after?.status === status ? { before: after.position } : {};
-          // One more tells whether there is another page.
+          // One more message shows whether there is another page.
           listed.push(...(await view.page({ status, filter, ...before, limit: limit - listed.length + 1 })));
           if (listed.length > limit) break;
         }

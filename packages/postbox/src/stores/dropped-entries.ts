@@ -1,8 +1,11 @@
 /**
- * How long the audit keeps what relays have dropped. Dropping is routine, so without a limit these entries would grow with the traffic;
- * what operators have changed stays.
+ * How long the audit keeps what relays have dropped. Drops are routine, so without a limit these entries would grow
+ * with the traffic. Changes by operators are kept.
  */
 export const dropsKeptMs = 30 * 24 * 60 * 60 * 1000;
 
-/** How many entries of a box one that is added may clear away: more than one, so that they become fewer, and few, so that a relay goes on. */
+/**
+ * How many old entries of a box a new one removes at most: more than one, so that their number shrinks, but few, so
+ * that the relay is not delayed.
+ */
 export const dropsCleared = 10;

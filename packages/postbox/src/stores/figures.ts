@@ -1,6 +1,4 @@
-/*
- * Figures as an operator reads them.
- */
+/* Figures in the form that operators read. */
 
 const units = [
   ["d", 86_400_000],
@@ -10,7 +8,7 @@ const units = [
   ["ms", 1],
 ] as const;
 
-/** `3 min 20 s`: two units at most. */
+/** `3 min 20 s`: at most two units. */
 export function duration(ms: number): string {
   const whole = Math.max(0, Math.floor(ms));
   const first = units.findIndex(([, unit]) => whole >= unit);

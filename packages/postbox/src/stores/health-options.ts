@@ -5,7 +5,7 @@ import { boxRules, centuryMs, checked, wholeUpTo } from "./admin-options.js";
 
 export type CheckedHealth = Required<Omit<HealthOptions, "box">> & Pick<HealthOptions, "box">;
 
-/** Of a limit in time. */
+/** The rule of a time limit. */
 export const age: OptionRule = {
   expected: "a number of milliseconds from 0 to a hundred years",
   test: (value) => typeof value === "number" && value >= 0 && value <= centuryMs,
@@ -19,7 +19,7 @@ const rules = {
   timeoutMs: wholeUpTo(longestTimerMs),
 };
 
-/** `own` are the rules of those limits that only this store has. */
+/** `own` are the rules of limits that only this store has. */
 export function checkHealth<O extends HealthOptions>(
   options: O = {} as O,
   own: Readonly<Record<string, OptionRule>> = {},

@@ -1,9 +1,7 @@
 import { laneOf } from "../internal/lane.js";
 import type { Extensions, Message } from "../message/message.js";
 
-/*
- * A message as a row of any database that has columns of text and bytes: what its columns hold, and what is made of them again.
- */
+/* A message as a row, for any database with columns of text and bytes: how columns are written and read. */
 
 /** The columns that hold a message, the same in every table of a box. */
 export const messageColumnNames = [
@@ -24,7 +22,7 @@ export const messageColumnNames = [
 
 export type MessageColumn = (typeof messageColumnNames)[number];
 
-/** One message as the values of its columns, and its lane; what it does not have is undefined. */
+/** The values of a message's columns, and its lane. Values that it does not have are undefined. */
 export function messageValues(message: Message): { readonly lane: number } & Readonly<Record<MessageColumn, unknown>> {
   const { data, extensions } = message;
   const { dataversion } = extensions;
@@ -42,18 +40,18 @@ export function messageValues(message: Message): { readonly lane: number } & Rea
     key: message.key,
     extensions,
     headers: message.headers,
-    // The same bytes, in the form that every library passes on as bytes.
+    // The same bytes as a Buffer, which every library passes on as bytes.
     data: Buffer.from(data.buffer, data.byteOffset, data.byteLength),
   };
 }
 
 /**
- * More data than this is not stored, nor read. A driver reads bytes as a text of two characters each, and a longer text than JavaScript
- * can have would end the process before anybody could tell which message it was.
+ * Data larger than this is neither stored nor read. A driver reads bytes as a text of two characters each. A text
+ * longer than JavaScript's limit would end the process before the message could be identified.
  */
 export const mostDataBytes = 128 * 1024 * 1024;
 
-/** A message as it is read back: JSON as text, so that no parser the user set for `jsonb` comes in between. */
+/** A message as it is read back. JSON columns are text, so that the user's parser for `jsonb` does not apply. */
 export interface MessageRecord {
   readonly id: string;
   readonly source: string;
@@ -66,30 +64,33 @@ export interface MessageRecord {
   readonly key: string | null;
   readonly extensions: string;
   readonly headers: string;
-  /** NULL if there is too much of it to be read. */
+  /** NULL if it is too large to be read. */
   readonly data: Uint8Array | null;
 }
 
-/** What nearly every message holds. */
+/** The content type of nearly every message. */
 export const usualContentType = "application/json";
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** Most messages have none: one object for all of them, and no parsing. */
+/** Most messages have none, so they share one object and need no parsing. */
 const nothing = Object.freeze({});
 
-/** What a row holds. */
+/** What a row contains. */
 export interface ReadMessage {
-  /** The message that was appended, exactly: what was absent is absent. If it is unreadable, what could be read of it. */
+  /**
+   * Exactly the message that was appended; absent fields stay absent. If it is unreadable, the parts that could be
+   * read.
+   */
   readonly message: Message;
   /**
-   * What is wrong with the row, such as "headers is not an object of strings". Such a row was not written by this library, and
-   * the table's checks were not in force: it must not be sent, and can be parked and discarded as it is. Absent otherwise.
+   * What is wrong with the row, such as "headers is not an object of strings". Absent if nothing is. Another program
+   * wrote such a row while the table's checks were off. It must not be sent, but can be parked and discarded.
    */
   readonly unreadable?: string;
 }
 
-/** Reads a row. Never throws over what the columns hold. */
+/** Reads a row. Never throws, whatever the columns contain. */
 export function messageFrom(record: MessageRecord): ReadMessage {
   const extensions = objectIn<Extensions>(record.extensions, isScalar);
   const headers = objectIn<Record<string, string>>(record.headers, isText);
@@ -110,7 +111,7 @@ export function messageFrom(record: MessageRecord): ReadMessage {
   if (record.data_schema !== null) message.dataschema = record.data_schema;
   if (key !== null) message.key = key;
   Object.freeze(message);
-  // Nearly always all is there, and this is done for every row.
+  // A fast path, because this runs for every row and nearly always all fields are there.
   const { id, source, type, topic } = record;
   if (data && extensions && headers && id && source && type && topic && isKey(key)) return { message };
   const faults = required.filter((name) => !record[name]).map((name) => `${name} is empty`);
@@ -124,12 +125,12 @@ export function messageFrom(record: MessageRecord): ReadMessage {
 const noBytes = new Uint8Array();
 const required = ["id", "source", "type", "topic"] as const;
 
-/** Also an empty text is none: it has no first character, and NaN is not above anything. */
+/** False for an empty text, too: its first character code is NaN, which compares false. */
 const isKey = (key: string | null) => key === null || key.charCodeAt(0) >= 0x20;
 const isText = (value: unknown) => typeof value === "string";
 const isScalar = (value: unknown) => isText(value) || typeof value === "number" || typeof value === "boolean";
 
-/** The object in a text of JSON, or undefined if it is something else, or has other members than these. */
+/** Parses an object from JSON. Undefined if it is something else, or a member does not fit. */
 function objectIn<T extends object>(json: string, fits: (value: unknown) => boolean): T | undefined {
   if (json === "{}") return nothing as T;
   const value = JSON.parse(json);
@@ -137,7 +138,7 @@ function objectIn<T extends object>(json: string, fits: (value: unknown) => bool
   return isObject && Object.values(value).every(fits) ? Object.freeze(value as T) : undefined;
 }
 
-/** What there is of such an object. */
+/** The members of such an object that fit; none if it is something else. */
 function readable<T extends object>(json: string, fits: (value: unknown) => boolean): T {
   const value = JSON.parse(json);
   const isObject = typeof value === "object" && value !== null && !Array.isArray(value);

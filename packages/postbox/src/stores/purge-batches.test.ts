@@ -5,13 +5,13 @@ import { type PurgeBatch, purgeBatches } from "./purge-batches.js";
 
 const message = (position: number) => ({ position }) as ArchivedMessage;
 
-/** Three batches, and what happens to them, in order. */
+/** Three batches, and a log of what happens to them. */
 function purging({ goOn = Number.POSITIVE_INFINITY, fails = false } = {}) {
   const steps: string[] = [];
   let asked = 0;
   let found = 0;
   const { removeAll } = purgeBatches({
-    // No time passes, so that it rests for none.
+    // No time passes, so it never rests.
     runtime: runtimeWith({ monotonic: () => 0 }),
     mayGoOn: async () => asked++ < goOn,
     archive: async (messages) => {

@@ -2,35 +2,38 @@ import type { ArchivedMessage, PurgeOptions } from "../admin.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 
 /*
- * Purging by small deletes, for any store: a step at a time, each of which may be the last. A crash leaves what was not deleted yet,
- * and the next purge goes on. An archive may get a batch again whose delete had not committed.
+ * Purges with small deletes, for any store. It may stop after any step. A crash leaves rows that were not deleted yet,
+ * and the next purge continues with them. An archive may receive a batch again if its delete had not committed.
  */
 
 /** How often the lease is renewed while an archive works. */
 const renewMs = 20_000;
-/** So much longer a purge rests after a batch than the database has worked for it: relays that send and settle go first. */
+/** How much longer than a batch took the purge rests after it. Relays that send and settle come first. */
 const rest = 9;
 
 export interface PurgeBatchesOptions extends Pick<PurgeOptions, "archive" | "signal"> {
   readonly runtime: Runtime;
-  /** Takes or renews the right to purge, for a minute at least. False: another one has it, or this purge is to end. */
+  /**
+   * Takes or renews the right to purge, for at least a minute. Returns false if another purge has it or this one has to
+   * stop.
+   */
   mayGoOn(): Promise<boolean>;
 }
 
-/** The rows to be deleted next. */
+/** The rows to delete next. */
 export interface PurgeBatch {
-  /** What an archive gets before. Absent: nothing is archived. */
+  /** What the archive receives before. Absent if nothing is archived. */
   readonly messages?: readonly ArchivedMessage[];
-  /** Whether there are no more behind it. Defaults to false. */
+  /** Whether no batch follows. Defaults to false. */
   readonly isLast?: boolean;
-  /** Deletes them. Answers with how many it has found. */
+  /** Deletes them. Returns how many it has found. */
   remove(): Promise<number>;
 }
 
 export interface PurgeBatches {
-  /** Removes batch after batch, until there is none, or it is to end. Answers with how many rows were removed. */
+  /** Removes batch after batch until there is none or the purge has to stop. Returns how many rows were removed. */
   removeAll(next: () => Promise<PurgeBatch | undefined>): Promise<number>;
-  /** Hands messages to the archive, in order of position. Nobody else may archive the same ones meanwhile. */
+  /** Passes messages to the archive, in order of position. No other purge may archive the same messages meanwhile. */
   archived(messages: readonly ArchivedMessage[]): Promise<void>;
 }
 

@@ -5,8 +5,8 @@ import { keptFailures } from "./admin-options.js";
 import { type SettledRow, type SettleState, settlePlan } from "./settle-plan.js";
 
 /*
- * The plan beside a model that shares nothing with it: a box as one list of rows and one of holds, in which each settlement takes effect
- * by itself, one after the other.
+ * Compares the plan with an independent model: a box as one list of rows and one of holds, where each settlement takes
+ * effect by itself, one after another.
  */
 
 const now = 1_000_000;
@@ -84,7 +84,7 @@ function settleModel({ rows, holds, drops }: Model, settlements: readonly Settle
   }
 }
 
-/** A box, and settlements of its rows; some of them read before the row was another, or had another turn, or left. */
+/** A box and settlements of its rows. Some were read when the row had another message or turn, or have left since. */
 interface Scene {
   readonly rows: readonly SettledRow[];
   readonly holds: ReadonlyMap<string, number>;
@@ -191,7 +191,7 @@ function modelOf({ rows, holds }: Pick<Scene, "rows" | "holds">): Model {
   };
 }
 
-/** As a store loads it: only what is named, and of what waits no more than it must count. */
+/** What a store loads: only rows that are named, and no more waiting rows than it must count. */
 function loaded({ rows, holds, settlements }: Scene): SettleState<SettledRow> {
   const named = ({ position, hold }: SettledRow) =>
     settlements.some(({ row }) => row.position === position && row.waiting === (hold !== undefined));
@@ -251,7 +251,7 @@ describe("a settle plan", () => {
           expect(after).toMatchObject({ lane: before.lane, position: before.position, message: before.message });
           if (to === "wait") expect(holds.has(`${after.lane} ${after.hold}`)).toBe(true);
         }
-        // What an operator has to release, no settle does.
+        // No settle releases what an operator has to release.
         for (const [name, dueAt] of given.holds) {
           if (dueAt === Number.POSITIVE_INFINITY) expect(holds.get(name)).toBe(dueAt);
         }

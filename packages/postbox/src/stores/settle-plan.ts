@@ -3,20 +3,21 @@ import type { Aside, Row, Settlement, SettleOptions } from "../store.js";
 import { keptFailures } from "./admin-options.js";
 
 /*
- * What a settle means, for every store. In one transaction, a store locks the lanes' epochs, loads what the settlements name, asks
- * for the plan, and writes it. The plan is data: it needs no procedure in the database, and no particular way to store a row.
+ * What a settle means, for every store. In one transaction, a store locks the lanes' epochs, loads the rows that the
+ * settlements name, computes the plan and writes it. The plan is plain data, so it requires neither stored procedures
+ * nor a particular way to store a row.
  */
 
 type MessageIdentity = Pick<Message, "id" | "key">;
 
-/** A try that failed. */
+/** A failed attempt. */
 interface StoredFailure {
   readonly attempt: number;
   readonly at: number;
   readonly error: string;
 }
 
-/** A row that is still to be sent, as far as a settle looks at it. Whatever else a store keeps of a row stays as it is. */
+/** The part of an unsent row that a settle needs. Other data that a store keeps of a row stays unchanged. */
 export interface SettledRow {
   readonly lane: number;
   readonly position: number;
@@ -24,78 +25,82 @@ export interface SettledRow {
   readonly attempts: number;
   readonly crashes: number;
   readonly error?: string;
-  /** The last tries that failed, oldest first. */
+  /** The last failed attempts, oldest first. */
   readonly failures: readonly StoredFailure[];
-  /** The name of the hold that it waits under. Absent: it is in `pending`. */
+  /** The name of the hold that it waits under. Absent if it is in `pending`. */
   readonly hold?: string;
-  /** How often an operator has put it back to its place. Defaults to never. */
+  /** How often an operator has put it back to its place. Defaults to 0. */
   readonly turn?: number;
-  /** Of a parked one: whether it holds its key. */
+  /** For a parked row: whether it holds its key. */
   readonly holds?: boolean;
 }
 
-/** What keeps the rows of a key, or one row alone, from being sent before a moment. */
+/** Identifies a hold, which keeps the rows of a key, or a single row, from being sent before it is due. */
 interface HoldName {
   readonly lane: number;
   readonly name: string;
 }
 
 export interface SettledHold extends HoldName {
-  /** In ms, by the database's clock; Infinity: an operator has to release it. */
+  /** In ms, by the database's clock. Infinity if an operator has to release it. */
   readonly dueAt: number;
-  /** How many rows wait under it. Beyond one more than those that are loaded, a store need not count. */
+  /** How many rows wait under it. A store may stop counting at one more than the rows that it loads. */
   readonly waiting: number;
 }
 
-/** What a store loads before it asks for the plan. */
+/** What a store loads before it computes the plan. */
 export interface SettleState<R extends SettledRow> {
-  /** The rows at the places that the settlements name, whichever messages they have. One that was sent already is not among them. */
+  /**
+   * The rows at the places that the settlements name, whatever their messages are. Rows that are gone are not included.
+   */
   readonly rows: readonly R[];
-  /** The holds that these rows, and those that the settlements name, may be under: `holdNames`. */
+  /** The holds that these rows, and those of the settlements, may be under; see `holdNames`. */
   readonly holds: readonly SettledHold[];
   /** The database's clock, in ms. */
   readonly now: number;
 }
 
-/** What becomes of one row. A store that keeps what was sent keeps `after`. */
+/** The outcome of one row. A store that keeps sent rows stores `after`. */
 export interface RowWrite<R extends SettledRow> {
   readonly before: R;
-  /** `pending`: it stays there. Behind `sent` and `dropped`, the row is to be read no more. */
+  /** `pending` leaves it there. After `sent` and `dropped`, the row must not be read again. */
   readonly to: Settlement["to"];
   readonly after: R;
 }
 
-/** What a store writes. Each list names a row, or a hold, once at most. */
+/** What a store writes. Each list names a row, or a hold, at most once. */
 export interface SettlePlan<R extends SettledRow> {
   readonly rows: readonly RowWrite<R>[];
-  /** Holds that are made, or due at another time. */
+  /** Holds that are created or become due at another time. */
   readonly held: readonly Omit<SettledHold, "waiting">[];
   /** Holds that end. */
   readonly freed: readonly HoldName[];
-  /** Entries of the audit, one for each reason. */
+  /** Audit entries, one per reason. */
   readonly drops: readonly { readonly reason: string; readonly ids: readonly string[] }[];
 }
 
-/** The name of the hold that a row without a key waits under, or one that waits alone. No key begins with U+0001. */
+/** The name of the hold of a row without a key, or of one that waits alone. No key starts with U+0001. */
 export function holdOfId({ id }: MessageIdentity): string {
   return `\u0001${id}`;
 }
 
-/** The name of the hold of the message's key; without a key, of itself. */
+/** The name of the hold of the message's key; without a key, of the message itself. */
 export function holdOfKey(message: MessageIdentity): string {
   return message.key ?? holdOfId(message);
 }
 
-/** All names that a row of this message may be held under. */
+/** All names that a row with this message may be held under. */
 export function holdNames(message: MessageIdentity): readonly string[] {
   return message.key === undefined ? [holdOfId(message)] : [holdOfId(message), message.key];
 }
 
 /**
- * What is to be written for these settlements, whose lanes stand. A row is the one that was read only if its message has the same id, and, if
- * it waits, if it is of the same turn. Any other is passed over, so a settle whose answer was lost can be repeated.
+ * Computes what to write for these settlements, whose lanes' epochs are current. A row matches only if its message has
+ * the same id and, if it waits, its turn is the same. Any other row is skipped, so a settle whose answer was lost can
+ * be repeated.
  *
- * What was sent from `pending` concerns no other row and no hold: a store may settle those by a statement of their own instead.
+ * A row that was sent from `pending` affects no other row and no hold, so a store may settle those with a separate
+ * statement.
  */
 export function settlePlan<R extends SettledRow>(
   { rows, holds, now }: SettleState<R>,
@@ -111,7 +116,7 @@ export function settlePlan<R extends SettledRow>(
     const place = placeOf(row, row.waiting);
     const before = stored.get(place);
     if (before === undefined || !isSame(before, row)) {
-      // Its handler may have taken it out already, and not the hold of its key.
+      // Its handler may have removed the row already, but not the hold of its key.
       if (to === "sent" && row.waiting) planned.leave({ lane: row.lane, name: holdOfKey(row.message) }, 0);
       continue;
     }
@@ -127,7 +132,7 @@ export function settlePlan<R extends SettledRow>(
     }
     written.push({ before, to, after: to === "pending" ? after : withoutHold(after) });
     if (isWaiting) planned.leave({ lane, name });
-    // Its key, whatever it has waited under itself.
+    // A parked row holds its key, whatever hold it waited under.
     if (to === "parked" && after.holds && message.key !== undefined) planned.keep({ lane, name: message.key });
     if (to === "dropped") dropped.set(settlement.reason, [...(dropped.get(settlement.reason) ?? []), row.message.id]);
   }
@@ -135,8 +140,9 @@ export function settlePlan<R extends SettledRow>(
 }
 
 /**
- * What `Inbox.setAside` settles of a row that it has just appended. A failure moves no hold that is there already: the message waits
- * behind those of its key, and the key stays due when it was. `holds` are those of the row's lane, or at least the ones of `holdNames`.
+ * The settlement with which `Inbox.setAside` settles a row that it has just appended. A failure does not postpone an
+ * existing hold: the message waits behind the others of its key, and the key stays due when it was. `holds` are those
+ * of the row's lane, or at least those of `holdNames`.
  */
 export function asideSettlement(row: Row, aside: Aside, holds: Iterable<HoldName>): Settlement {
   const name = holdOfKey(row.message);
@@ -154,7 +160,7 @@ function isSame(stored: SettledRow, { message, waiting, turn = 0 }: Row): boolea
   return stored.message.id === message.id && (!waiting || (stored.turn ?? 0) === turn);
 }
 
-/** The row itself, as its outcome leaves it. Whatever that is, its crashes are forgotten. */
+/** The row after its outcome. Every outcome clears its crashes. */
 function afterOf<R extends SettledRow>(before: R, settlement: Settlement, now: number): R {
   if (settlement.to === "sent") return { ...before, attempts: before.attempts + 1, crashes: 0 };
   if (settlement.to === "dropped") return before;
@@ -175,11 +181,14 @@ function withoutHold<R extends SettledRow>({ hold: _, ...row }: R): R {
 }
 
 interface PlannedHold extends HoldName {
-  /** Absent where there is no such hold. */
+  /** Absent if there is no such hold. */
   dueAt?: number;
   waiting: number;
   isChanged: boolean;
-  /** A row has left it: it ends with the settle, if no other one waits there then. Not before: another row may come behind. */
+  /**
+   * A row has left it. It ends with the settle if no other row waits under it by then; another settlement may still add
+   * one.
+   */
   isLeft: boolean;
 }
 
@@ -193,14 +202,17 @@ function plannedHolds(holds: readonly SettledHold[], rows: readonly SettledRow[]
   };
   const due = (hold: PlannedHold, dueAt: number) => Object.assign(hold, { dueAt, isChanged: true });
   for (const { dueAt, waiting, ...name } of holds) Object.assign(named(name), { dueAt, waiting });
-  // Rows may wait without their hold, if it was deleted by hand: those that are known count.
+  // A hold may have been deleted by hand while rows wait. The loaded rows are counted.
   for (const { lane, hold: name } of rows) {
     const hold = name === undefined ? undefined : named({ lane, name });
     if (hold !== undefined && hold.dueAt === undefined) hold.waiting += 1;
   }
 
   return {
-    /** A row waits under it, or stays there. Without a hold it would never be read. One that an operator has to release stays so. */
+    /**
+     * A row waits under it or stays there; without a hold it would never be read. A hold that an operator has to
+     * release stays one.
+     */
     wait(name: HoldName, more: 0 | 1, retryInMs: number | undefined): void {
       const hold = named(name);
       hold.waiting += more;
@@ -212,7 +224,7 @@ function plannedHolds(holds: readonly SettledHold[], rows: readonly SettledRow[]
       hold.waiting -= fewer;
       hold.isLeft = true;
     },
-    /** Until an operator releases it. */
+    /** Held until an operator releases it. */
     keep(name: HoldName): void {
       due(named(name), Number.POSITIVE_INFINITY);
     },

@@ -4,7 +4,7 @@ import { type WriterRange, WriterRanges } from "./writer-ranges.js";
 
 const numbers = fc.uniqueArray(fc.integer({ min: 0, max: 30 }));
 
-/** As few ranges as these numbers need, or one for each. */
+/** The numbers as ranges: as few as possible, or one for each. */
 function rangesOf(given: readonly number[], joined: boolean): WriterRanges {
   const ranges: { from: number; to: number }[] = [];
   for (const number of [...given].sort((a, b) => a - b)) {

@@ -1,14 +1,14 @@
 import type { Writers } from "../store.js";
 
-/** The numbers of transactions from `from` on, up to `to`, which is not one of them. */
+/** Transaction numbers from `from` up to, but not including, `to`. */
 export interface WriterRange {
   readonly from: number;
   readonly to: number;
 }
 
 /**
- * Writers in progress where transactions have numbers, as ascending ranges that do not overlap: a bulk load may have hundreds of
- * thousands, which a list of numbers would not bear.
+ * Writers in progress, for stores whose transactions have numbers, as ascending ranges that do not overlap. A bulk load
+ * may have hundreds of thousands of transactions, too many for a list.
  */
 export class WriterRanges implements Writers {
   readonly ranges: readonly WriterRange[];
@@ -17,7 +17,7 @@ export class WriterRanges implements Writers {
     this.ranges = ranges;
   }
 
-  /** The transaction of this number. */
+  /** The transaction with this number. */
   static one(number: number): WriterRanges {
     return new WriterRanges([{ from: number, to: number + 1 }]);
   }
@@ -33,7 +33,7 @@ export class WriterRanges implements Writers {
   }
 }
 
-/** What of `ranges` is not in `others`. Walks through the two lists once. */
+/** The parts of `ranges` that are not in `others`, in one pass over both lists. */
 function difference(ranges: readonly WriterRange[], others: readonly WriterRange[]): WriterRange[] {
   const left: WriterRange[] = [];
   let next = 0;

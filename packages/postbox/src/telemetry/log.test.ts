@@ -84,7 +84,7 @@ it("writes once what a handler fails with, though its row in the consumer's box 
   telemetry({ name: "message.failed", box, id: "1", attempt: 1, retryInMs: 5, error });
   telemetry({ name: "delivery.parked", consumer: "billing", id: "1", error });
   telemetry({ name: "message.parked", box, id: "1", error });
-  // Of this one, no handler tells.
+  // This message was parked without a handler, so no delivery event reports it.
   telemetry({ name: "message.parked", box, id: "2", error: new PostboxError("message-suspect", "it ended processes") });
   expect(lines).toEqual(["warn: delivery.retried", "error: delivery.parked", "error: message.parked"]);
 });

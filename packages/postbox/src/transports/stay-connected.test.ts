@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 import { ConfigError, PostboxError } from "../errors.js";
 import { stayConnected } from "./stay-connected.js";
 
-/** Runs one connection after the other, each as `runs` says, and notes the pauses between them. */
+/** Runs one connection after the other, each as `runs` defines, and records the pauses between them. */
 async function connections(runs: readonly ((attempt: { ready(): void; lost(error: Error): void }) => void)[]) {
   const runtime = manualRuntime();
   const stop = new AbortController();
@@ -25,7 +25,7 @@ async function connections(runs: readonly ((attempt: { ready(): void; lost(error
   return { staying, told, runtime };
 }
 
-/** No pause takes any time. */
+/** Runs the task without a pause. */
 function afterThis(task: () => void): () => void {
   setImmediate(task);
   return () => {};

@@ -1,21 +1,21 @@
 import type { Telemetry, TelemetryEvent } from "postbox";
 
-/** What happens, as far as it is told: who waits for something to happen waits here. */
+/** Counts everything that telemetry reports, so that `settled()` can wait for the next event. */
 export interface Activity {
   readonly telemetry: Telemetry;
-  /** Something happened that no event tells. */
+  /** Counts something that telemetry does not report. */
   changed(): void;
-  /** How much has happened. */
+  /** The number of events so far. */
   readonly count: number;
-  /** The handlers that run, in words. */
+  /** The running handlers, as text. */
   readonly handling: readonly string[];
-  /** Resolves as soon as `count` is another one than this. */
+  /** Resolves as soon as `count` differs from this number. */
   since(count: number): Promise<void>;
-  /** What a consumer, or without one the relay, last failed with over this message. */
+  /** The last error of a consumer, or without one of the relay, for this message. */
   errorOf(id: string, consumer?: string): Error | undefined;
 }
 
-/** After these, nobody handles the delivery any more. */
+/** After these events, no handler works on the delivery any more. */
 const ends: ReadonlySet<TelemetryEvent["name"]> = new Set([
   "delivery.acked",
   "delivery.retried",
@@ -26,7 +26,7 @@ const ends: ReadonlySet<TelemetryEvent["name"]> = new Set([
   "delivery.ignored",
 ] as const);
 
-/** `also` hears of every event, too. */
+/** Passes every event on to `also`. */
 export function createActivity(also: Telemetry): Activity {
   const errors = new Map<string, Error>();
   const handling = new Map<string, string>();

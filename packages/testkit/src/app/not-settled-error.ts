@@ -1,23 +1,25 @@
 import { PostboxError } from "postbox";
 
-/** A message that was published and that no handler has finished. */
+/** A published message that no handler has finished. */
 export interface UnhandledMessage {
   /**
-   * `retrying`: it failed and has another attempt later. `parked`: it failed for good. `waiting`: it stands behind an
-   * earlier message of its key.
+   * `retrying`: it failed and will be tried again. `parked`: it failed for good. `waiting`: it is behind an earlier
+   * message of its key.
    */
   readonly status: "retrying" | "parked" | "waiting";
-  /** The consumer that failed; absent if the relay could not send it, which is so when no consumer handles its type. */
+  /**
+   * The consumer that failed. Absent if the relay could not send it, for example because no consumer handles its type.
+   */
   readonly consumer?: string;
   readonly type: string;
   readonly id: string;
-  /** The last error's text, if there is one. */
+  /** The text of the last error, if there is one. */
   readonly error?: string;
-  /** In how many ms of the store's clock the next attempt is due; absent if there is none. */
+  /** When the next attempt is due, in ms of the store's clock; absent if there is none. */
   readonly retryInMs?: number;
 }
 
-/** What `settled()` rejects with. Its `cause` is what the first of these handlers threw, if that is known. */
+/** The error with which `settled()` rejects. Its `cause` is the error of the first failed handler, if it is known. */
 export class NotSettledError extends PostboxError {
   override readonly name = "NotSettledError";
   readonly messages: readonly UnhandledMessage[];

@@ -1,7 +1,7 @@
 import { type Codec, type DataOut, dataOf, type EventDefinition, type Message, type Store } from "postbox";
 import type { StoredMessage } from "postbox/admin";
 
-/** Reads what was published, in the order in which it was stored. Only what is committed is there to read. */
+/** Reads the published messages, in the order in which they were stored. Only committed messages are included. */
 export interface ReadPublished {
   /** The data of the messages of one event, as its handlers get them. */
   <E extends EventDefinition>(event: E): Promise<DataOut<E>[]>;
@@ -9,20 +9,20 @@ export interface ReadPublished {
   (): Promise<Message[]>;
 }
 
-/** Of a store, whatever its transactions are. */
+/** A store with any type of transaction. */
 type StoreAdmin = Pick<Store, "admin">;
 
 export interface PublishedBy<R> {
   /** What `work` returned. */
   readonly result: R;
-  /** What its transactions have published and committed. */
+  /** The messages that its transactions have published and committed. */
   readonly published: ReadPublished;
 }
 
 /**
- * Runs `work` and tells what it published into the outbox of `store`, through any number of transactions of its own.
- * Messages of a transaction that rolled back are not among them. Rejects if `work` does. Nothing else may publish
- * meanwhile, and no relay may run that deletes what it sent: `testMessaging` runs none outside of `settled()`.
+ * Runs `work` and returns what it published into the outbox of `store`, in any number of its own transactions. Messages
+ * of transactions that rolled back are not included. Rejects if `work` does. Meanwhile, nothing else may publish, and
+ * no relay may run that deletes what it sent: `testMessaging` runs none outside of `settled()`.
  */
 export async function publishedBy<R>(store: StoreAdmin, work: () => Promise<R>): Promise<PublishedBy<R>> {
   const before = new Set((await outboxRows(store)).map(placeOf));
@@ -32,7 +32,7 @@ export async function publishedBy<R>(store: StoreAdmin, work: () => Promise<R>):
   return { result, published: reader(async () => messages) };
 }
 
-/** Everything that the outbox of the store has, sent or not. */
+/** All messages in the outbox of the store, sent or not. */
 export function publishedTo(store: StoreAdmin, codecs: readonly Codec[]): ReadPublished {
   return reader(async () => messagesOf(store, await outboxRows(store)), codecs);
 }
@@ -57,7 +57,7 @@ async function outboxRows({ admin }: StoreAdmin): Promise<StoredMessage[]> {
   return rows.sort((a, b) => a.createdAt.getTime() - b.createdAt.getTime() || a.position - b.position);
 }
 
-/** What is scheduled is numbered by itself. */
+/** Scheduled messages have positions of their own. */
 function placeOf({ status, position }: StoredMessage): string {
   return `${status === "scheduled" ? "scheduled" : "stored"} ${position}`;
 }

@@ -4,44 +4,43 @@ import { within } from "./within.js";
 
 export interface SettledOptions {
   /**
-   * How many deliveries it waits for at most: handlers that publish for each other without an end are an error.
-   * Defaults to 1,000.
+   * The most deliveries to wait for. Handlers that publish to each other without end are an error. Defaults to 1,000.
    */
   readonly maxDeliveries?: number;
-  /** How long a handler, or the store, may do nothing at all, in real time. Defaults to 5,000. */
+  /** How long a handler, or the store, may make no progress, in real time. Defaults to 5,000. */
   readonly timeoutMs?: number;
 }
 
-/** Where all messages stand at one moment. */
+/** The state of all messages at one moment. */
 export interface Standing {
-  /** What can go on without any time passing, in words; empty when nothing can. */
+  /** What can continue without any time passing, as text; empty if nothing can. */
   readonly busy: readonly string[];
   readonly unhandled: readonly UnhandledMessage[];
-  /** These were reported: what is parked among them is left out from now on. */
+  /** Called once these messages were reported. The parked ones are omitted from now on. */
   reported(): void;
 }
 
 export interface Settling {
   readonly activity: Activity;
-  /** How many deliveries there were so far. */
+  /** The number of deliveries so far. */
   deliveries(): number;
-  /** Whether a handler runs: then nothing but its end is waited for. */
+  /** Whether a handler is running. Then `settle` only waits for its end. */
   isHandling(): boolean;
   /** Asks the store and the broker. */
   standing(): Promise<Standing>;
-  /** Lets relay and consumers poll at once; absent where they do so in real time. */
+  /** Makes the relay and the consumers poll at once; absent if they poll in real time. */
   poll?(): Promise<void>;
 }
 
-/** So many polls in a row must find something: each of them looks at everything. */
+/** If something is busy, but this many polls in a row find nothing, it is stuck: each poll reads everything. */
 const fruitlessPolls = 5;
 /**
- * In real time, a router of the user's own may handle a message without telling: the store and the broker are asked
- * again after this.
+ * In real time, a user's own router may handle a message without telemetry. So the store and the broker are asked again
+ * after this delay.
  */
 const askAgainMs = 25;
 
-/** Waits until nothing can go on without time passing; rejects if a message is not handled then. */
+/** Waits until nothing can continue without time passing. Rejects if a message is not handled then. */
 export async function settle(settling: Settling, options: SettledOptions = {}): Promise<void> {
   const { activity } = settling;
   const { maxDeliveries = 1_000, timeoutMs = 5_000 } = options;
@@ -53,7 +52,7 @@ export async function settle(settling: Settling, options: SettledOptions = {}): 
     const standing = await within(timeoutMs, settling.standing(), () => storeSilent(timeoutMs));
     const { busy, unhandled } = standing;
     const isQuiet = busy.length === 0 && !settling.isHandling();
-    // A handler may have published after the outbox was looked at, and ended before its queue was.
+    // A handler may have published after the outbox was read, and ended before its queue was.
     if (isQuiet && activity.count !== seen) continue;
     if (isQuiet) {
       if (unhandled.length === 0) return;
@@ -77,7 +76,7 @@ export async function settle(settling: Settling, options: SettledOptions = {}): 
         `nothing happened for ${timeoutMs} ms`,
         "let the handler end, or call clock.advance(ms) meanwhile if it waits for time to pass",
       );
-    // Not asked again meanwhile: the handler may have the store's only connection.
+    // Does not ask the store meanwhile, since the handler may use its only connection.
     if (settling.isHandling()) {
       await within(timeoutMs, activity.since(seen), silent);
       continue;
@@ -95,10 +94,10 @@ export async function settle(settling: Settling, options: SettledOptions = {}): 
   }
 }
 
-/** Kept, since a test may replace the timers of its process. */
+/** Captured early, since a test may replace the timers of its process. */
 const { setTimeout, clearTimeout } = globalThis;
 
-/** Waits for an event, but not for longer than `ms`. */
+/** Waits for an event, but at most `ms`. */
 async function sooner(event: Promise<void>, ms: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const time = new Promise<void>((resolve) => {
@@ -108,13 +107,15 @@ async function sooner(event: Promise<void>, ms: number): Promise<void> {
   clearTimeout(timer);
 }
 
-/** What was thrown says more than its text. */
+/** The error itself, which says more than its stored text. */
 function causeOf({ activity }: Settling, [first]: readonly UnhandledMessage[]): Error | undefined {
   return first && activity.errorOf(first.id, first.consumer);
 }
 
-/** That the store does not answer, most likely because a transaction has its only connection. */
+/** The store does not answer, probably because a transaction occupies its only connection. */
 export function storeSilent(timeoutMs: number): NotSettledError {
-  const text = `the store did not answer within ${timeoutMs} ms; end open transactions before settled(), or check the database`;
+  const text =
+    `the store did not answer within ${timeoutMs} ms; ` +
+    "end open transactions before settled(), or check the database";
   return new NotSettledError(text, []);
 }

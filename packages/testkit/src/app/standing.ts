@@ -13,13 +13,13 @@ export interface Places {
   now(): number;
 }
 
-/** Of one box, or one queue. */
+/** The part of one box or queue. */
 interface Part extends Omit<Standing, "reported"> {
-  /** What marks each of its parked messages. */
+  /** Identifies each of its parked messages. */
   readonly parked: readonly unknown[];
 }
 
-/** Looks at the outbox, all queues and all inboxes. What is parked is reported once: it has come to its end. */
+/** Reads the outbox, all queues and all inboxes. A parked message is reported once, since it will not continue. */
 export function standingOf({ store, broker, receiver, now }: Places): () => Promise<Standing> {
   const reported = new Set<unknown>();
 
@@ -67,7 +67,7 @@ export function standingOf({ store, broker, receiver, now }: Places): () => Prom
     const consumers = [...receiver.consumers];
     const parts = [await inBox("outbox")];
     for (const consumer of consumers) parts.push(await inBox(inboxOf(consumer), consumer));
-    // Last, since a message goes from a box to a queue: else it might be seen in neither.
+    // Read last: messages move from boxes to queues, and could otherwise be missed in both.
     for (const consumer of consumers) parts.push(inQueue(consumer));
     return {
       busy: parts.flatMap(({ busy }) => busy),
@@ -79,7 +79,7 @@ export function standingOf({ store, broker, receiver, now }: Places): () => Prom
   };
 }
 
-/** What is in the box and not done. A consumer without an inbox has no box. */
+/** The messages in the box that are not done. A consumer without an inbox has no box. */
 async function unfinished({ admin }: Places["store"], box: string): Promise<readonly StoredMessage[]> {
   const status = ["pending", "waiting", "scheduled", "parked"] as const;
   try {

@@ -33,69 +33,73 @@ export interface TestMessagingOptions<Inbox extends InboxMode = InboxMode>
   extends Omit<MessagingOptions<AnyStore, true, Inbox>, Fixed> {
   /** The name of the service. Defaults to "app". */
   readonly service?: string;
-  /** Events that other services handle: `settled()` does not report that no consumer here does. Defaults to none. */
+  /**
+   * Events that other services handle. `settled()` does not report that no consumer here handles them. Defaults to
+   * none.
+   */
   readonly handledElsewhere?: readonly Binding[];
 }
 
 /**
- * The messaging of a service under test, over a broker in memory. Nothing is relayed or handled before `settled()` or
- * `deliver()`.
+ * The messaging of a service under test, on a broker in memory. Messages are relayed and handled only in `settled()`
+ * and `deliver()`.
  */
 export interface TestMessaging<S extends AnyStore = AnyStore, Inbox extends InboxMode = InboxMode> {
-  /** What your own code is given: register consumers and publish with it. */
+  /** Give it to your own code, which registers consumers and publishes with it. */
   readonly messaging: Messaging<S, true, Inbox>;
   readonly store: S;
   readonly broker: MemoryBroker;
   /** For a router of your own, which `settled()` then waits for: `await router.start(app.receiver)`. */
   readonly receiver: Receiver;
   /**
-   * Resolves when everything that was published is relayed, delivered and handled, and what its handlers published in
-   * turn, too. What is not due yet stays where it is. Rejects with a `NotSettledError` if a message failed, was parked,
-   * or no consumer handles it; it names each of these with the error. A message that waits for a retry is named each
-   * time, a parked one once.
+   * Resolves when every published message is relayed, delivered and handled, including those that handlers publish.
+   * Messages that are not due yet stay where they are.
+   *
+   * Rejects with a `NotSettledError` if a message failed, was parked, or is handled by no consumer. It names each of
+   * these with its error: a message that waits for a retry every time, a parked one only once.
    */
   settled(options?: SettledOptions): Promise<void>;
-  /** What was published and committed so far. */
+  /** All messages that were published and committed so far. */
   readonly published: ReadPublished;
-  /** What `work` publishes and commits: see the function of this name. */
+  /** Runs `work` and returns what it published and committed: see the function of this name. */
   publishedBy<R>(work: () => Promise<R>): Promise<PublishedBy<R>>;
   /**
    * Puts a message into the queues of the consumers that handle it, as if another service had sent it; `settled()`
-   * waits for its handlers. Rejects with `publish-failed` if no consumer handles it. The same `id` again is a
+   * waits for its handlers. Rejects with `publish-failed` if no consumer handles it. Repeat an `id` to deliver a
    * duplicate.
    */
   deliver<E extends EventDefinition>(event: E, data: DataIn<E>, options?: MessageOptions): Promise<Published>;
-  /** Stops everything. What you opened yourself, such as the store, is yours to close, after this. */
+  /** Stops everything. Then close what you opened yourself, such as the store. */
   close(): Promise<void>;
   /** The same as `close`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** With a store in memory, whose time only the test moves. */
+/** With a store in memory, whose clock only the test advances. */
 export interface InMemoryMessaging<Inbox extends InboxMode = InboxMode> extends TestMessaging<MemoryStore, Inbox> {
   readonly clock: TestClock;
   /**
-   * The time of the test, for what else lives by it: `createSchedule(app.messaging.outbox, entries, { runtime:
+   * The clock of the test, for other parts of your service: `createSchedule(app.messaging.outbox, entries, { runtime:
    * app.runtime })`.
    */
   readonly runtime: Partial<Runtime>;
 }
 
 /**
- * In memory, of the loops' own time: no pause of relay and consumers is longer, so that after it each of them has
- * looked.
+ * For stores in memory, by the clock of the loops. No pause of the relay or a consumer is longer, so each of them has
+ * polled after this time.
  */
 const pollMs = 300;
-/** With a store of the user's, in real time. */
+/** For a store of the user, in real time. */
 const realPollMs = 10;
-/** Longer than any test moves the clock, so that no lane is ever lost to it. */
+/** Longer than any test advances the clock, so that no lease expires. */
 const leaseMs = 365 * 24 * 3_600_000;
 
 /**
- * Makes the messaging of a service for its own tests, with the outbox on, and the inbox too unless told otherwise.
+ * Makes the messaging of a service for its own tests, with the outbox on, and by default also the inbox.
  *
- * Without a store, everything is in memory and time stands still until `clock.advance(ms)`. With a store of yours, such
- * as one on PGlite, time is the system's; migrate it first.
+ * Without a store, everything is in memory and time stands still until `clock.advance(ms)`. With a store of your own,
+ * such as one on PGlite, time is the system's; migrate it first.
  */
 export function testMessaging<Inbox extends InboxMode = true>(
   options?: TestMessagingOptions<Inbox> & { readonly store?: never },
@@ -126,7 +130,7 @@ export function testMessaging(
     sender: broker.sender(),
     receiver,
     telemetry: activity.telemetry,
-    // What was sent stays in the outbox: it is the record of what was published.
+    // Sent messages stay in the outbox: they are the record of what was published.
     relayOptions: { ...more.relayOptions, ...polling, onSent: "keep" },
     inboxOptions: { ...more.inboxOptions, ...polling },
     ...(time && { runtime: time.loops }),
@@ -137,7 +141,7 @@ export function testMessaging(
   const isHandling = () => receiver.unsettled > 0 || activity.handling.length > 0;
   const poll = time && (() => time.poll(pollMs));
 
-  /** Lets virtual time pass until it has ended: a stop waits for handlers that hang, but not for ever. */
+  /** Advances virtual time until `work` has ended: a stop waits only so long for handlers that hang. */
   async function whilePolling<R>(work: Promise<R>): Promise<R> {
     let over = false;
     const ended = work.finally(() => {
@@ -189,7 +193,7 @@ export function testMessaging(
       await within(timeoutMs, start(), () => storeSilent(timeoutMs));
       await settle({ activity, standing, deliveries, isHandling, ...(poll && { poll }) }, settledOptions).finally(
         async () => {
-          // A handler that still runs keeps everything running: to stop would be to wait for it.
+          // Stopping would wait for a handler that is still running.
           if (!isHandling()) await stop();
         },
       );
@@ -199,20 +203,20 @@ export function testMessaging(
   };
 }
 
-/** Kept, since a test may replace the timers of its process. */
+/** Captured early, since a test may replace the timers of its process. */
 const { setImmediate } = globalThis;
 
-/** An append may wait for a transaction that waits for time to pass. */
+/** An append may wait for a transaction that itself waits for time to pass. */
 const mostTurns = 100;
 
-/** The appends to a store in memory that have not been answered. */
+/** Tracks unanswered appends to a store in memory. */
 function createAppends() {
   const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
   let underWay = 0;
   return {
     /**
-     * As a database does, it answers in a later turn of the event loop: a publish that a handler does not wait for
-     * fails here, too.
+     * Answers in a later turn of the event loop, like a database. So a publish that a handler does not await fails
+     * here, too.
      */
     answeredLater: (store: MemoryStore): MemoryStore => ({
       ...store,
@@ -226,7 +230,7 @@ function createAppends() {
         }
       },
     }),
-    /** Resolves when each of them has been answered. */
+    /** Resolves when all of them have been answered. */
     async idle(): Promise<void> {
       await turn();
       for (let turns = 0; underWay > 0 && turns < mostTurns; turns++) await turn();

@@ -2,25 +2,25 @@ import type { Message, Receiver } from "postbox";
 import type { MemoryBroker } from "postbox/memory";
 import type { Delivery } from "postbox/transport";
 
-/** A delivery that failed and that the broker brings again. */
+/** A failed delivery that the broker will redeliver. */
 interface Retry {
   readonly message: Message;
   readonly dueAt: number;
   readonly reason: Error | undefined;
 }
 
-/** A receiver of the memory broker that knows what it has handed over. */
+/** A receiver of the memory broker that tracks its deliveries. */
 export interface WatchedReceiver extends Receiver {
-  /** The consumers that have received. Each has a queue of its name. */
+  /** The consumers that have received. The queue of each has its name. */
   readonly consumers: ReadonlySet<string>;
-  /** How many deliveries were handed over so far; and how many of them are not settled. */
+  /** The number of deliveries so far, and of those that are not settled. */
   readonly deliveries: number;
   readonly unsettled: number;
-  /** What the broker holds back for a retry. */
+  /** The deliveries that the broker holds back for a retry. */
   retries(consumer: string): readonly Retry[];
 }
 
-/** `changed` is called whenever a delivery begins or ends. */
+/** Calls `changed` whenever a delivery begins or ends. */
 export function watchedReceiver(broker: MemoryBroker, now: () => number, changed: () => void): WatchedReceiver {
   const inner = broker.receiver();
   const consumers = new Set<string>();
@@ -32,7 +32,7 @@ export function watchedReceiver(broker: MemoryBroker, now: () => number, changed
     deliveries++;
     unsettled++;
     const waiting = retries.get(consumer);
-    // One that is not due is still there: this is a duplicate of it.
+    // If the retry is not due yet, it is still in the broker, and this delivery is a duplicate of it.
     const again = [...(waiting ?? [])].find((retry) => retry.message.id === message.id && retry.dueAt <= now());
     if (again !== undefined) waiting?.delete(again);
     changed();

@@ -42,7 +42,7 @@ const Handled = orderEvent("crash.Handled");
 const orders = Array.from({ length: 12 }, (_, n) => `order-${"i".repeat(n + 1)}`);
 const timing = { leaseMs: 3_000, pollIntervalMs: 20, publishTimeoutMs: 900, batchSize: 4, backoff: constant(1) };
 
-/** How the consumer remembers. */
+/** Which middleware the consumer uses. */
 export type InboxMode = "inbox" | "durableInbox";
 const inboxTiming = { leaseMs: timing.leaseMs, pollIntervalMs: timing.pollIntervalMs };
 
@@ -50,11 +50,11 @@ export interface CrashRun {
   readonly orders: readonly string[];
   readonly effects: readonly string[];
   readonly contents: StoreHarnessContents;
-  /** Failpoints at which nobody died, since they were not hit that often. */
+  /** Failpoints at which no process crashed, since they were not hit that often. */
   readonly unreached: readonly Failpoint[];
 }
 
-/** Where somebody dies: at this hit of this failpoint. */
+/** Where a process crashes: at this hit of this failpoint. */
 export interface Crash {
   readonly failpoint: Failpoint;
   readonly times: number;
@@ -68,8 +68,8 @@ export function roleOf(failpoint: Failpoint): Role {
 }
 
 /**
- * Orders are placed, relayed, handled and audited, with one step written down in the user's own table at each place.
- * Those whose failpoints these are die there, one of each role at most; others take their places and finish.
+ * Places, relays, handles and audits orders, and records each step in a table of the user. Processes crash at the given
+ * failpoints, at most one of each role; replacements finish their work.
  */
 export async function crashRun<Tx>(
   harness: StoreHarness<Tx>,
@@ -97,7 +97,7 @@ export async function crashRun<Tx>(
   const heirs: Record<Role, () => Promise<Running>> = {
     producer: async () => {
       const heir = await flow.producer({});
-      // What the dead one had committed is there; only the rest is placed again, as a retrying client would.
+      // Places only the orders that the crashed producer has not committed, as a retrying client would.
       const placed = new Set(await harness.effects());
       await heir.place(orders.filter((order) => !placed.has(`placed ${order}`)));
       return heir;
@@ -108,7 +108,7 @@ export async function crashRun<Tx>(
   const living: Record<Role, Running> = { producer, relay, consumer };
   const unreached = new Set(crashes.map(({ failpoint }) => failpoint));
   const succession = deaths.map(async ({ role, failpoint, reached }) => {
-    // Whoever gets through everything unharmed dies in the end.
+    // A process that never reaches its failpoint is killed in the end.
     await Promise.race([reached.then(() => unreached.delete(failpoint)), flow.audited]);
     await living[role].kill();
     if (role !== "producer") await harness.advance(timing.leaseMs);
@@ -130,7 +130,7 @@ export async function crashRun<Tx>(
   return { orders, effects, contents, unreached: [...unreached] };
 }
 
-/** Resolves when the heirs have settled, or sent again, what the dead had not settled. */
+/** Resolves when the replacements have settled, or sent again, what the crashed processes had not settled. */
 async function emptied<Tx>(harness: StoreHarness<Tx>): Promise<void> {
   for (let left = 1; left > 0; await new Promise((resolve) => setTimeout(resolve, 10))) {
     left = 0;
@@ -141,14 +141,14 @@ async function emptied<Tx>(harness: StoreHarness<Tx>): Promise<void> {
   }
 }
 
-/** Every order was placed, handled and audited once, and nothing is left in the outbox. */
+/** Every order was placed, handled and audited once, and the outbox is empty. */
 export function expectNothingLost({ orders, effects, contents }: CrashRun): void {
   const expected = orders.flatMap((order) => [`placed ${order}`, `handled ${order}`, `audited ${order}`]);
   expect([...effects].sort()).toEqual(expected.sort());
   expect(contents).toEqual(emptyBox);
 }
 
-/** Something that runs in a process of its own: `end` stops it as it should, `kill` does not. */
+/** A part that runs in a process of its own: `end` stops it in good order, `kill` crashes it. */
 interface Running {
   end(): Promise<void>;
   kill(): Promise<void>;

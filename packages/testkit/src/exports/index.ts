@@ -1,4 +1,4 @@
-// What tests of anything that Postbox carries are made of.
+// Building blocks for tests of anything that Postbox connects to.
 export { arbitraryMessage } from "../arbitrary-message.js";
 export { type FaultPlan, faultySender, type SendFault } from "../faulty-sender.js";
 export { type Freeze, type FreezeOptions, freezeAt } from "../freeze-at.js";

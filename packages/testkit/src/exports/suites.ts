@@ -1,4 +1,4 @@
-// Conformance suites, for Vitest: what a store, a transport, a transaction library or a notifier has to keep.
+// Conformance suites, for Vitest, of what a store, a transport, a transaction library or a notifier promises.
 export { crashSuite } from "../crash-suite.js";
 export { inboxSuite } from "../inbox-suite.js";
 export type { LibrarySuiteOptions } from "../library-suite/library-harness.js";

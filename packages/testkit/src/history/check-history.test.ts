@@ -5,7 +5,7 @@ import type { BoxPromise, HistoryEvent, Promises, RestedBox, Sighting } from "./
 const box = "orders";
 const consumer = "billing";
 
-/** `a1` is of key `a`; what begins with a dash has none. */
+/** `a1` has the key `a`; ids that begin with a dash have no key. */
 const message = (id: string): Sighting => ({
   id,
   digest: `of ${id}`,
@@ -1129,6 +1129,6 @@ it("takes a long history of one key, all in the wrong order, in its stride", () 
   for (const id of ids.toReversed()) steps.push(accepted(id));
   for (const id of ids) steps.push(...handled(id));
   steps.push(rested());
-  // Comparing each with each would take longer than a test may.
+  // Comparing each pair would exceed the test's time limit.
   expect(checkHistory(steps, promised(inOrder))).toHaveLength(10);
 });

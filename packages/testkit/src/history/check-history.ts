@@ -29,8 +29,8 @@ const checks: readonly ((traced: TracedHistory) => Iterable<Violation>)[] = [
 const maxPerRule = 10;
 
 /**
- * Whether a history keeps what was promised: the violations, the earliest first, at most ten of each rule. Empty for a
- * sound history.
+ * Checks a history against the promises. Returns the violations, the earliest first, at most ten of each rule; none for
+ * a sound history.
  */
 export function checkHistory(history: readonly HistoryEvent[], promises: Promises): readonly Violation[] {
   const traced = traceHistory(history, promises);

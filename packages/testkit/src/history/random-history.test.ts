@@ -27,7 +27,7 @@ interface Letter {
   isDiscarded: boolean;
 }
 
-/** A world where all goes as promised, driven by numbers: each step takes what it needs of them. */
+/** A world that keeps every promise, driven by random numbers: each step takes as many as it needs. */
 class SoundWorld {
   readonly history: HistoryEvent[] = [];
   readonly letters = new Map<string, Letter>();
@@ -263,7 +263,7 @@ function any({ draw, letters }: SoundWorld, test: (letter: Letter) => boolean): 
   return fitting[draw(fitting.length)];
 }
 
-/** Two of which one is before the other, and neither was ever set aside. */
+/** Two messages in order, of which neither was ever set aside. */
 function anyPair({ promise, letters, draw }: SoundWorld): readonly [Letter, Letter] | undefined {
   const sent = [...letters.values()].filter(({ isAccepted, wasParked }) => isAccepted && !wasParked);
   const pairs = sent.flatMap((one) =>
@@ -406,7 +406,7 @@ const sabotages: Record<Rule, Sabotage> = {
   },
 };
 
-/** A world at rest, and what its checker is to be told. */
+/** A world at rest, and the promises for its checker. */
 const worlds = fc
   .tuple(fc.constantFrom(...flavours), fc.array(fc.nat(0x7fffffff), { minLength: 50, maxLength: 600, size: "max" }))
   .map(([flavour, numbers]) => {

@@ -1,6 +1,6 @@
 import type { BoxPromise, HistoryEvent, Promises, RestedBox, Sighting } from "./history.js";
 
-/** A message, at the event where it was seen. */
+/** A message, and the event where it was seen. */
 export interface Seen {
   readonly at: number;
   readonly message: Sighting;
@@ -21,11 +21,11 @@ interface Append extends Seen {
   readonly trace: MessageTrace;
 }
 
-/** What became of an id in one box. Lists of numbers are indexes of events, and ascend. */
+/** What happened to an id in one box. Lists of numbers are indexes of events, ascending. */
 export interface MessageTrace {
   readonly id: string;
   readonly appends: Append[];
-  /** Those of `appends` that count, in the order of their commits. Empty for what should not exist. */
+  /** The committed `appends`, in the order of their commits. Empty for a message that should not exist. */
   readonly committed: Append[];
   readonly accepted: Seen[];
   readonly parked: number[];
@@ -38,7 +38,7 @@ export interface BoxTrace {
   readonly box: string;
   readonly promise: BoxPromise | undefined;
   readonly messages: Map<string, MessageTrace>;
-  /** When an operator let a key go on. */
+  /** When an operator released a key. */
   readonly released: Map<string, number[]>;
   rested: { readonly at: number; readonly contents: RestedBox } | undefined;
 }
@@ -47,26 +47,26 @@ export interface BoxTrace {
 interface Handling {
   readonly id: string;
   readonly delivered: Seen[];
-  /** Where the transactions of its effects committed. */
+  /** When the transactions of its effects committed. */
   readonly effects: number[];
   readonly refused: number[];
 }
 
 export interface ConsumerTrace {
   readonly consumer: string;
-  /** Where its messages come from: the boxes that promise it, or any box when none does. */
+  /** The boxes that its messages come from: those that name it, or all boxes if none does. */
   readonly boxes: readonly BoxTrace[];
   readonly handled: Map<string, Handling>;
 }
 
-/** A history, sorted by what it is about. */
+/** A history, sorted by box and consumer. */
 export interface TracedHistory {
   readonly history: readonly HistoryEvent[];
   readonly boxes: readonly BoxTrace[];
   readonly consumers: ReadonlyMap<string, ConsumerTrace>;
   /** Transactions that never ended. */
   readonly open: readonly Transaction[];
-  /** The first fault; infinite when there was none. */
+  /** The first fault; infinite if there was none. */
   readonly faultAt: number;
 }
 
@@ -106,7 +106,7 @@ export function traceHistory(history: readonly HistoryEvent[], promises: Promise
         handlingOf(event.consumer, event.message.id).delivered.push({ at, message: event.message });
         break;
       case "refused":
-        // What is refused outright was never in anybody's way.
+        // A message that is refused outright never blocks another one.
         handlingOf(event.consumer, event.id).refused.push(event.outright ? 0 : at);
         break;
       case "parked":
@@ -135,7 +135,7 @@ export function traceHistory(history: readonly HistoryEvent[], promises: Promise
   };
 }
 
-/** The trace of a message that a consumer has seen; a committed one before any other. */
+/** The trace of a message that a consumer has seen; preferably a committed one. */
 export function originOf({ boxes }: ConsumerTrace, id: string): MessageTrace | undefined {
   let origin: MessageTrace | undefined;
   for (const { messages } of boxes) {

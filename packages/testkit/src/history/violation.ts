@@ -1,4 +1,4 @@
-/** What can be wrong with a history. The names are stable. */
+/** The rules that a history can violate. The names are stable. */
 export type Rule =
   | "lost"
   | "undrained"
@@ -18,6 +18,6 @@ export interface Violation {
   readonly rule: Rule;
   readonly text: string;
   readonly ids: readonly string[];
-  /** Index of the event where it shows; the history's length for what is missing at its end. */
+  /** The index of the event where it shows; the history's length for something missing at its end. */
   readonly at: number;
 }

@@ -12,7 +12,7 @@ import { anything, box, consumer, consuming, Keyed, orders, Placed, untilEffects
 
 const mode = "durableInbox";
 
-/** What only an inbox that stores first can promise. */
+/** What only an inbox that stores messages before they are handled can promise. */
 export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("only a durable inbox", () => {
     fact("keeps the order of effects of a key, whatever fails", async (harness) => {
@@ -37,7 +37,7 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(effects).toHaveLength(placed.length);
     });
 
-    fact("hands over every message exactly as it came", async (harness) => {
+    fact("delivers every message exactly as it was received", async (harness) => {
       const store = harness.store as Store;
       const Anything = anything("inbox.Anything");
       const broker = memoryBroker();
@@ -50,7 +50,7 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       onTestFinished(() => router.stop());
       router.start(broker.receiver());
       let count = 0;
-      // What was handled once is not handled again, and what is too old is not either.
+      // A message that was handled, or is too old, is not handled again.
       const one = arbitraryMessage().map((message) => {
         const id = `${count++} ${[...message.id].slice(0, 30).join("")}`;
         const time = new Date().toISOString().replace("Z", "123456+00:00");
@@ -68,7 +68,7 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       );
     });
 
-    fact("lets the broker forget what is not handled yet", async (harness) => {
+    fact("acknowledges messages that are not handled yet", async (harness) => {
       const { broker, publisher } = orders();
       const go = gate();
       const { log, start, stop } = consuming(harness, { mode, concurrency: 1, handle: () => go.opened });
@@ -83,33 +83,37 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       await stop();
     });
 
-    fact("stuck, listed, retried: handled by another, once", "concurrentTransactions", async (harness) => {
-      const { broker, publisher } = orders();
-      const [begun, stuck] = [gate(), gate()];
-      const hanging = consuming(harness, {
-        mode,
-        handle: () => {
-          begun.open();
-          return stuck.opened;
-        },
-      });
-      const { id } = await publisher.publish(Keyed, { order: "1", key: "k" });
-      hanging.start(broker.receiver());
-      await begun.opened;
-      const healthy = consuming(harness, { mode, store: harness.another() });
-      healthy.start(broker.receiver());
-      const selection = { box, status: "pending" as const, createdBefore: new Date(Date.now() + 1_000) };
-      const { messages } = await harness.store.admin.list(selection);
-      expect(messages.map((message) => message.id)).toEqual([id]);
-      await harness.store.admin.retry({ box, ids: [id], status: "pending" }, { by: "ann" });
-      await untilEffects(harness, 1);
-      expect(healthy.begun).toEqual(["1"]);
-      stuck.open();
-      await Promise.all([hanging.stop(), healthy.stop()]);
-      expect(await harness.effects()).toEqual(["1"]);
-    });
+    fact(
+      "a stuck message is listed, retried, and handled once by another instance",
+      "concurrentTransactions",
+      async (harness) => {
+        const { broker, publisher } = orders();
+        const [begun, stuck] = [gate(), gate()];
+        const hanging = consuming(harness, {
+          mode,
+          handle: () => {
+            begun.open();
+            return stuck.opened;
+          },
+        });
+        const { id } = await publisher.publish(Keyed, { order: "1", key: "k" });
+        hanging.start(broker.receiver());
+        await begun.opened;
+        const healthy = consuming(harness, { mode, store: harness.another() });
+        healthy.start(broker.receiver());
+        const selection = { box, status: "pending" as const, createdBefore: new Date(Date.now() + 1_000) };
+        const { messages } = await harness.store.admin.list(selection);
+        expect(messages.map((message) => message.id)).toEqual([id]);
+        await harness.store.admin.retry({ box, ids: [id], status: "pending" }, { by: "ann" });
+        await untilEffects(harness, 1);
+        expect(healthy.begun).toEqual(["1"]);
+        stuck.open();
+        await Promise.all([hanging.stop(), healthy.stop()]);
+        expect(await harness.effects()).toEqual(["1"]);
+      },
+    );
 
-    fact("goes on with the other keys of a lane where one is stuck", "concurrentTransactions", async (harness) => {
+    fact("continues with the other keys of a lane if one is stuck", "concurrentTransactions", async (harness) => {
       const { broker, publisher } = orders();
       const [begun, stuck] = [gate(), gate()];
       let hangs = true;
@@ -127,7 +131,7 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       await begun.opened;
       await harness.store.admin.retry({ box, ids: [id], status: "pending" }, { by: "ann" });
       await run.log.until("relay.lost");
-      // All keys, and so all lanes, in the end.
+      // Enough keys to cover all lanes in the end.
       const others = Array.from({ length: 100 }, (_, n) => `other-${n}`);
       for (const key of others) await publisher.publish(Keyed, { order: key, key });
       await untilEffects(harness, others.length);

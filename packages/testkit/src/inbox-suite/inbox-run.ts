@@ -38,10 +38,10 @@ const schema = trusted<Order>();
 export const Placed = defineEvent({ type: "inbox.Placed", schema });
 export const Keyed = defineEvent({ type: "inbox.Keyed", schema: trusted<KeyedOrder>(), key: ({ key }) => key });
 const Invoiced = defineEvent({ type: "inbox.Invoiced", schema });
-/** Has a handler only where `handlesUnknown` says so. */
+/** Only consumers with `handlesUnknown` have a handler for it. */
 export const Unknown = defineEvent({ type: "inbox.Unknown", schema });
 
-/** An event of any bytes, whatever their content type says of them. */
+/** An event with arbitrary bytes, whatever their content type declares. */
 export function anything(type: string) {
   const contentTypes = ["application/octet-stream", "application/json", "application/cloudevents+json", "text/plain"];
   const asTheyAre = (contentType: string): Codec<Uint8Array> => ({
@@ -55,7 +55,7 @@ export function anything(type: string) {
 export const consumer = "billing";
 export const box = inboxOf(consumer);
 
-/** A broker with the consumer's queue, and who publishes to it. */
+/** A broker with the consumer's queue, and a publisher to it. */
 export function orders() {
   const broker = memoryBroker();
   const bind = (name: string) => broker.bind(name, [Placed, Keyed, Unknown]);
@@ -76,11 +76,11 @@ export interface ConsumingOptions<Tx> extends RouterOptions {
   readonly store?: Store<Tx>;
   readonly name?: string;
   readonly options?: InboxOptions;
-  /** Stands outside of the transaction. Defaults to nothing. */
+  /** A middleware outside of the transaction. Defaults to none. */
   readonly outside?: Middleware<string>;
-  /** Whether it is an instance that also handles `Unknown`. Defaults to false. */
+  /** Whether this instance also handles `Unknown`. Defaults to false. */
   readonly handlesUnknown?: boolean;
-  /** After the effect was written. Defaults to nothing. */
+  /** Called after the effect was written. Defaults to nothing. */
   handle?(handling: Handling<Tx>): Promise<void> | void;
 }
 
@@ -95,7 +95,7 @@ export interface Consuming {
 
 const passing = defineMiddleware({ name: "passing", run: (_, next: Next) => next() });
 
-/** A consumer that writes down each order that it has handled, and answers with an invoice. */
+/** A consumer that records each order that it has handled, and returns an invoice. */
 export function consuming<Tx>(
   harness: StoreHarness<Tx>,
   {
@@ -132,12 +132,12 @@ export function consuming<Tx>(
     .on(Placed, ({ order }, context) => answer(order, context))
     .on(Keyed, ({ order }, context) => answer(order, context));
   if (handlesUnknown) router.on(Unknown, ({ order }, context) => answer(order, context));
-  // Also where a fact fails, nothing goes on beside the next one.
+  // If a fact fails, its router must not run beside the next fact.
   onTestFinished(() => router.stop().catch(() => {}));
   return { router, log, begun, start: (receiver) => router.start(receiver), stop: () => router.stop() };
 }
 
-/** Resolves when so much has an effect; the test's own time limit is the limit. */
+/** Resolves when this many orders have an effect; only the test's time limit ends it. */
 export async function untilEffects<Tx>({ effects }: StoreHarness<Tx>, count: number): Promise<readonly string[]> {
   for (;;) {
     const found = await effects();

@@ -23,19 +23,19 @@ import { unawaitedFacts, unawaitedTransactionFacts } from "./unawaited-facts.js"
 
 const consumer = "billing";
 
-/** A consumer that runs, and how to publish to it. */
+/** A running consumer, and how to publish to it. */
 export interface StartedHandler {
   readonly publisher: Publisher;
   readonly log: TelemetryLog;
 }
 
-/** Handling: the inbox, the user's writes and what the handler returns share the library's own transaction. */
+/** In a handler, the inbox, the user's writes and the handler's outputs share the library's own transaction. */
 export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptions<Tx>, schema: string): void {
   const { run, client } = library;
   type Handle = (order: string, tx: Tx, attempt: number) => Promise<void> | void;
 
   function start(mode: "inbox" | "durableInbox", store: Store<Tx>, handle: Handle, limitMs = 60_000): StartedHandler {
-    // The compiler cannot compare handles whose type it does not know yet.
+    // The compiler cannot compare handles of unknown types.
     const untyped = store as Store<unknown>;
     const broker = memoryBroker();
     broker.bind(consumer, [Placed]);
@@ -84,12 +84,12 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptio
       expect((await harness.contents("outbox")).pending).toEqual(["invoice of o1"]);
     });
 
-    // In its statement it hangs in the database; behind it, on this side.
+    // The handler hangs in its statement, in the database; or after it, on this side.
     for (const [where, statement] of [
       ["in a statement", "SELECT pg_sleep(60)"],
       ["between two statements", "SELECT 1"],
     ] as const) {
-      fact(`that hangs ${where} loses its transaction, and is tried again`, async (harness) => {
+      fact(`that hangs ${where} loses its transaction, and is retried`, async (harness) => {
         const wakes = gate();
         const late: Promise<unknown>[] = [];
         const { publisher, log } = start(
@@ -123,10 +123,10 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptio
       });
     }
 
-    // Another database that goes away, is full, or takes no writes; as its driver tells, and as a caller's own error
-    // wraps it.
+    // Another database is unreachable, full, or read-only; as its driver reports it, and wrapped in an error of the
+    // caller.
     for (const code of ["57P01", "08006", "53300", "25006"]) {
-      fact(`that fails since another database answers ${code} spends its attempts, and no more`, async (harness) => {
+      fact(`that fails because another database answers ${code} spends its attempts`, async (harness) => {
         const attempts: number[] = [];
         const { publisher, log } = start(mode, harness.store, (_, __, attempt) => {
           attempts.push(attempt);
@@ -154,13 +154,13 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptio
           expect(error).toMatchObject({ code: "transaction-ended" });
           expect((await harness.contents(inboxOf(consumer))).parked).toMatchObject([{ id: "m1" }]);
           expect((await harness.contents("outbox")).pending).toEqual([]);
-          // What it has committed itself, it has committed.
+          // What the handler has committed itself stays committed.
           expect(await harness.effects()).toEqual(ending.startsWith("COMMIT") ? ["o1"] : []);
         },
       );
     }
 
-    fact("that fails after a COMMIT of its own is parked, and not taken for handled", async (harness) => {
+    fact("that fails after a COMMIT of its own is parked, not marked as handled", async (harness) => {
       const { publisher, log } = start(mode, harness.store, async (_, tx) => {
         await run(tx, "COMMIT");
         throw new Error("no stock");
@@ -173,7 +173,7 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptio
 
     if (client !== undefined) unawaitedFacts(fact, { ...library, client }, schema, (...args) => start(mode, ...args));
 
-    fact("that goes back to a savepoint goes on", async (harness) => {
+    fact("that rolls back to a savepoint continues", async (harness) => {
       const { publisher, log } = start(mode, harness.store, async (_, tx) => {
         for (const statement of ["SAVEPOINT s", "SELECT 1", "ROLLBACK TO SAVEPOINT s", "RELEASE SAVEPOINT s"]) {
           await run(tx, statement);

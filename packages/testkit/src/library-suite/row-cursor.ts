@@ -1,14 +1,14 @@
 import type { Connection, Submittable } from "pg";
 import { gate } from "../gate.js";
 
-/** What a connection of `pg` has beside its types. */
+/** Members of a `pg` connection that its types omit. */
 interface Portals extends Connection {
   close(target: { readonly type: "P"; readonly name: string }): void;
 }
 
-/** A portal as `pg-cursor` opens one: it holds back everything behind it on its connection until it is closed. */
+/** A portal as `pg-cursor` opens one: it blocks everything behind it on its connection until it is closed. */
 export class RowCursor implements Submittable {
-  /** "done" once it was told to close, as `pg-cursor` tells. */
+  /** "done" once it was asked to close, as in `pg-cursor`. */
   state = "busy";
   readonly #text: string;
   readonly #read = gate();
@@ -31,7 +31,7 @@ export class RowCursor implements Submittable {
     connection.flush();
   }
 
-  /** Starts to close it. It is closed when the client has nothing to do. */
+  /** Starts to close it. It is closed when the client is idle. */
   close(): void {
     this.state = "done";
     this.#connection?.close({ type: "P", name: "rows" });

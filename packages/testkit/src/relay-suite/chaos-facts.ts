@@ -15,14 +15,17 @@ const keys = 200;
 const perKey = 3;
 const deadly: readonly Failpoint[] = ["relay.owned", "relay.read", "relay.sent", "relay.settled"];
 
-/** Many relays at once, of which some die at random places, on a sender that refuses at random. The seed is in the name. */
+/**
+ * Runs many relays at once on a sender that fails at random; some of them crash at random places. The seed is in the
+ * title.
+ */
 export function chaosFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("everything at once", () => {
     for (const [seed, keepsOrder] of [
       [1, true],
       [2, false],
     ] as const) {
-      const name = `relays that die and messages that are refused, seed ${seed}: nothing lost, every key in order`;
+      const name = `crashing relays and failing messages, seed ${seed}: nothing lost, every key in order`;
       fact(name, "processes", async (harness) => {
         const { delivered, deaths } = await chaos(harness, seed, keepsOrder);
         expect(deaths).toBeGreaterThan(0);
@@ -50,10 +53,10 @@ async function chaos<Tx>(
   const start = async (mortal: boolean): Promise<void> => {
     const process = await harness.process?.();
     if (process === undefined) throw new Error("the feature 'processes' needs harness.process()");
-    // The first one dies for certain; the others may never come so far.
+    // The first relay crashes for certain; the others may never reach the failpoint.
     const isFirst = living.size === 0;
     const failpoint = isFirst ? "relay.sent" : (deadly[Math.floor(random() * deadly.length)] as Failpoint);
-    // Not at once: a message that is on its way at one death after the other is taken for the cause of them, and parked.
+    // Not at once: a message that is in flight in one crash after the other counts as their cause, and is parked.
     const times = isFirst || failpoint === "relay.owned" ? 1 : 5 + Math.floor(random() * 10);
     const { runtime, reached } = freezeAt(failpoint, { times });
     const options = { maxAttempts: 1000, batchSize: 16, backoff: constant(5), ...(mortal ? { runtime } : {}) };
@@ -66,7 +69,7 @@ async function chaos<Tx>(
       deaths++;
       living.delete(relay);
       await process.kill();
-      // The leases of the living run out with the dead one's: lanes change hands while rows are on their way.
+      // All leases expire, of crashed and running relays: lanes change hands while rows are in flight.
       await harness.advance(timing.leaseMs);
     });
   };

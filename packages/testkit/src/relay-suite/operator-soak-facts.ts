@@ -9,10 +9,10 @@ import { commit, relayOn } from "./relay-run.js";
 const operator = { by: "fact" };
 const keys = ["a", "b", "c", "d", "e"];
 const rounds = 60;
-/** Each plays other actions at other moments; what a run does within them is up to the relays. */
+/** Each seed plays other actions at other moments; what a run does in between depends on the relays. */
 const seeds = [1, 2, 3];
 
-/** A sequence of numbers below 1 that depends on nothing but its seed. */
+/** A sequence of numbers below 1 that depends only on its seed. */
 function numbers(seed: number): () => number {
   let state = seed * 2_654_435_761;
   return () => {
@@ -27,7 +27,7 @@ export function operatorSoakFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("operators and relays at once", () => {
     for (const mode of modes) {
       for (const seed of seeds) {
-        fact(`leave no key held that nothing waits for, ${mode.onPark}, seed ${seed}`, async (harness) => {
+        fact(`leave no key held without a reason, ${mode.onPark}, seed ${seed}`, async (harness) => {
           const random = numbers(seed);
           const pick = <T>(of: readonly T[]): T => of[Math.floor(random() * of.length)] as T;
           const sent = recordingSender();

@@ -2,15 +2,14 @@ import { createRelay, type Message, type Relay, type RelayOptions, type Sender, 
 import type { StoreHarness } from "../store-suite/store-harness.js";
 import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
 
-/** Short, but never so short that a slow machine loses a lease. */
-/** Of those that handle without a broker. */
+/** For receivers without a broker. Short, but long enough that no lease expires on a slow machine. */
 export const receiverTiming = { leaseMs: 3_000, pollIntervalMs: 20 } as const;
 export const timing = { ...receiverTiming, publishTimeoutMs: 900 } as const;
 
 /** Long enough that nothing happens without `harness.advance`. */
 export const anHourMs = 3_600_000;
 
-/** A relay with a log of what it does. */
+/** A relay with a log of its events. */
 export interface RelayRun extends Relay {
   readonly log: TelemetryLog;
 }
@@ -20,7 +19,7 @@ export function relayOn<Tx>(store: Store<Tx>, sender: Sender, options: RelayOpti
   return { ...createRelay(store, sender, { ...timing, ...options, telemetry: log.telemetry }), log };
 }
 
-/** Runs `work` while the relay runs, and stops it in any case. */
+/** Runs `work` while the relay runs, and stops the relay in any case. */
 export async function whileRunning(relay: Relay, work: () => Promise<void>): Promise<void> {
   relay.start();
   try {

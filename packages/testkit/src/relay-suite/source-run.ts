@@ -7,19 +7,19 @@ import { patiently } from "../patience.js";
 import { type TelemetryLog, telemetryLog } from "../telemetry-log.js";
 import { receiverTiming } from "./relay-run.js";
 
-/** A consumer that takes what a source hands over, and leaves the settling to the test. */
+/** A consumer of a source that lets the test settle the deliveries. */
 export interface SourceRun {
   readonly log: TelemetryLog;
   readonly deliveries: readonly Delivery[];
   ids(): string[];
   /** The delivery number `count`, once it is handed over. */
   until(count: number): Promise<Delivery>;
-  /** Asks it to stop, and resolves when it has. */
+  /** Stops it, and resolves when it has stopped. */
   stop(): Promise<void>;
 }
 
 export interface SourceRunOptions extends OutboxReceiverOptions {
-  /** What it does with each delivery at once; the next one is handed over after that. Defaults to nothing. */
+  /** Called with each delivery; the next one is handed over after it. Defaults to nothing. */
   readonly take?: (delivery: Delivery) => Promise<void> | void;
 }
 
@@ -40,9 +40,9 @@ export function consumeFrom<Tx>(store: Store<Tx>, { take, ...options }: SourceRu
     },
   };
   const received = source.receive(subscription, controller.signal);
-  // Whoever stops it hears of it.
+  // The caller of `stop` gets the error.
   received.catch(() => {});
-  // A fact that fails leaves the box to the next one.
+  // A fact that fails must leave the box to the next one.
   onTestFinished(() => {
     controller.abort();
     for (const delivery of deliveries) delivery.release().catch(() => {});
@@ -71,7 +71,7 @@ export function consumeFrom<Tx>(store: Store<Tx>, { take, ...options }: SourceRu
   };
 }
 
-/** A process that can end from one moment to the next: its timers fire no more, and nothing passes a failpoint. */
+/** A process that can crash at any moment: then its timers no longer fire, and nothing passes a failpoint. */
 export function mortalRuntime(): { readonly runtime: Partial<Runtime>; die(): void } {
   let dead = false;
   return {

@@ -3,12 +3,12 @@ import { pgbouncer } from "./services/pgbouncer.js";
 import { postgres } from "./services/postgres.js";
 import { rabbitmq } from "./services/rabbitmq.js";
 
-/** Every service that tests may ask for, in the order in which tables show them. */
+/** Every service that tests may use, in the order in which tables list them. */
 export const catalogue: readonly Service[] = [postgres, pgbouncer, rabbitmq];
 
 /**
- * The services without which a run fails: `POSTBOX_TEST_REQUIRE` is `all` or a list of names with commas.
- * Empty when it is not set. Throws on a name that the catalogue does not have.
+ * The services without which a run fails: `POSTBOX_TEST_REQUIRE` is `all` or a list of names, separated by commas.
+ * Empty if it is not set. Throws for a name that the catalogue does not have.
  */
 export function requiredServices(environment: NodeJS.ProcessEnv): readonly Service[] {
   const value = environment.POSTBOX_TEST_REQUIRE?.trim() ?? "";

@@ -1,16 +1,15 @@
 import { connect, createServer, type Socket } from "node:net";
 
-/** A way to a server, for tests, that can be cut as when a process or a network dies. */
+/** A proxy to a server whose connections tests can break, as a crash or a network failure does. */
 export interface Cuttable {
   readonly url: string;
   /**
-   * From now on nothing that is sent arrives, and nobody is told: on the connections there are for ever, on others
-   * until `mend`.
+   * Silently discards everything that is sent from now on: on existing connections for ever, on new ones until `mend`.
    */
   swallow(): void;
-  /** Resets all connections, as a firewall does that forgot about them. */
+  /** Resets all connections, like a firewall that has lost its state. */
   reset(): void;
-  /** Cuts all connections, and lets no other one be made until `mend`. */
+  /** Cuts all connections, and refuses new ones until `mend`. */
   cut(): void;
   mend(): void;
   close(): void;
@@ -19,7 +18,7 @@ export interface Cuttable {
 export async function cuttable(url: string): Promise<Cuttable> {
   const target = new URL(url);
   const sockets = new Set<Socket>();
-  /** A connection that has lost some of what was said on it is of no use any more. */
+  /** Connections that have lost data. They stay silent even after `mend`. */
   const deaf = new WeakSet<Socket>();
   let state: "open" | "deaf" | "cut" = "open";
   const server = createServer((client) => {

@@ -11,9 +11,9 @@ export interface DebianRoot extends AsyncDisposable {
 }
 
 /**
- * Installs a Debian of this release with one package into a temporary folder, for servers of another version than this
- * machine has. Takes a minute or two. Rejects with the reason if this machine cannot do it: only the superuser can, on
- * a Debian with debootstrap. It is removed when it is disposed of, or when this process ends.
+ * Installs a Debian of this release with one package into a temporary folder, for server versions that this machine
+ * does not have. Takes a minute or two. Rejects with the reason if this machine cannot do it: it needs root, on a
+ * Debian with debootstrap. The folder is removed on disposal, or when this process ends.
  */
 export async function debianRoot(release: string, packageName: string): Promise<DebianRoot> {
   if (process.getuid?.() !== 0) throw new Error("only the superuser can install another system");
@@ -23,12 +23,12 @@ export async function debianRoot(release: string, packageName: string): Promise<
   try {
     await mkdir(path);
     await runCommand("debootstrap", ["--variant=minbase", release, path, mirror], timeoutMs);
-    // Servers look for localhost.
+    // Servers resolve localhost.
     await copyFile("/etc/hosts", join(path, "etc/hosts"));
-    // What is installed must not start by itself.
+    // Installed services must not start by themselves.
     await writeFile(join(path, "usr/sbin/policy-rc.d"), "#!/bin/sh\nexit 101\n");
     await chmod(join(path, "usr/sbin/policy-rc.d"), 0o755);
-    // A mirror that is a snapshot has lists that have expired.
+    // A snapshot mirror has expired package lists.
     const apt = ["apt-get", "-o", "Acquire::Check-Valid-Until=false"];
     await runCommand("chroot", [path, ...apt, "update"], timeoutMs);
     await runCommand("chroot", [path, ...apt, "install", "--yes", "--no-install-recommends", packageName], timeoutMs);

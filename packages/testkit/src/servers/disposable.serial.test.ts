@@ -3,7 +3,7 @@ import pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type DisposableServer, disposable } from "./disposable.js";
 
-/** Every query on a connection of its own: connections do not outlive the server. */
+/** Runs each query on a new connection, since connections do not outlive the server. */
 async function query<Row extends object>(text: string): Promise<Row[]> {
   const client = new pg.Client(server.url);
   await client.connect();

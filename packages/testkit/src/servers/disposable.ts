@@ -14,41 +14,41 @@ const recipes = { postgres: () => postgres, pgbouncer, rabbitmq } satisfies Reco
 const startTimeoutMs = 30_000;
 const stopTimeoutMs = 15_000;
 
-/** A real server that belongs to one test: it may be killed, paused by its process id, and restarted. */
+/** A real server that belongs to one test, which may kill it, pause it by its process id, and restart it. */
 export interface DisposableServer extends AsyncDisposable {
-  /** Stays the same through restarts, like the port and the data. */
+  /** Stays the same across restarts, like the port and the data. */
   readonly url: string;
   readonly port: number;
-  /** Of the server itself; another one after a restart. */
+  /** The process id of the server itself; changes with a restart. */
   readonly pid: number;
-  /** Kills it with SIGKILL, as a crash would. Resolves when it has ended. */
+  /** Kills it with SIGKILL, as in a crash. Resolves when it has ended. */
   kill(): Promise<void>;
-  /** Stops it in good order, or by this signal; `restart` brings it back. Resolves when it has ended. */
+  /** Stops it in good order, or with this signal; `restart` starts it again. Resolves when it has ended. */
   halt(signal?: NodeJS.Signals): Promise<void>;
-  /** Stops it in good order if it runs, then starts it. Resolves when it takes connections again. */
+  /** Stops it in good order if it is running, then starts it. Resolves when it accepts connections again. */
   restart(): Promise<void>;
-  /** Ends it for good and removes its folder. Harmless when repeated. */
+  /** Ends it for good and removes its folder. Idempotent. */
   stop(): Promise<void>;
 }
 
 /** A RabbitMQ that belongs to one test. */
 export interface DisposableRabbitmq extends DisposableServer {
-  /** Runs `rabbitmqctl` on it, and answers what that printed. */
+  /** Runs `rabbitmqctl` on it and returns the output. */
   control(...args: readonly string[]): Promise<string>;
   /**
-   * To be called before a kill: a quorum queue that was made just before is of no use afterwards, since its name is not
-   * on the disk yet.
+   * Call it before a kill. A quorum queue that was declared just before does not work afterwards, since its name is not
+   * on disk yet.
    */
   keepQueues(): Promise<void>;
 }
 
 /**
- * Starts a server of its own process, port and temporary folder, on 127.0.0.1 only. Resolves when it takes connections.
- * Nothing of it is left behind, whether `stop` is called, starting fails, or this process is killed.
+ * Starts a server with its own process, port and temporary folder, on 127.0.0.1 only. Resolves when it accepts
+ * connections. Leaves nothing behind, whether `stop` is called, the start fails, or this process is killed.
  *
- * The PostgreSQL comes with npm. A PgBouncer must be installed; it stands in front of the PostgreSQL at `upstream`. So
- * must a RabbitMQ; it may be given lines of configuration beside its own. `POSTBOX_TEST_RABBITMQ_ROOT` names the root
- * of another system whose RabbitMQ is run instead, by `chroot`.
+ * PostgreSQL comes with npm. PgBouncer must be installed; it connects to the PostgreSQL at `upstream`. RabbitMQ must be
+ * installed, too, and accepts additional lines of configuration. `POSTBOX_TEST_RABBITMQ_ROOT` names the root of another
+ * system whose RabbitMQ is run instead, with `chroot`.
  */
 export function disposable(name: "rabbitmq", configuration?: string): Promise<DisposableRabbitmq>;
 export function disposable(name: "postgres"): Promise<DisposableServer>;
@@ -69,7 +69,7 @@ export async function disposable(name: keyof typeof recipes, given = ""): Promis
       try {
         process.kill(pid, signal);
       } catch {
-        // It has just ended by itself, and we are about to hear of it.
+        // It has just ended by itself; the exit event follows.
       }
       await within(stopTimeoutMs, ended, () => `${name} (process ${pid}) did not end on ${signal}`);
     };
@@ -110,7 +110,7 @@ export async function disposable(name: keyof typeof recipes, given = ""): Promis
       halt: (signal = orderly) => end(signal),
       restart: async () => {
         await end(orderly);
-        // A killed server's children hold its data for a moment longer; until then the next one ends at once.
+        // The children of a killed server hold its data for a moment longer, and until then a new server ends at once.
         await start(10_000);
       },
       control,
@@ -131,7 +131,7 @@ export async function disposable(name: keyof typeof recipes, given = ""): Promis
   }
 }
 
-/** Whether the server answers before it ends, and in time. */
+/** Whether the server answers in time, and before it ends. */
 async function answers(probe: () => Promise<unknown>, server: Running): Promise<boolean> {
   const deadline = Date.now() + startTimeoutMs;
   let ended = false;

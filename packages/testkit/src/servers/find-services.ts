@@ -1,7 +1,7 @@
 import { catalogue } from "./catalogue.js";
 import { addressOf, type Service } from "./service.js";
 
-/** What a look at a service's address found. */
+/** The result of looking for a service at its address. */
 export type Finding = FoundService | MissingService;
 
 export interface FoundService {
@@ -13,11 +13,11 @@ export interface FoundService {
 export interface MissingService {
   readonly service: Service;
   readonly url: string;
-  /** Why it cannot be used, for a person. */
+  /** Why it cannot be used, as text. */
   readonly missing: string;
 }
 
-/** Looks which services of the catalogue answer. Starts nothing, never rejects, takes a few seconds at most. */
+/** Finds the services of the catalogue that answer. Starts nothing, never rejects, and takes a few seconds at most. */
 export function findServices(environment: NodeJS.ProcessEnv = process.env): Promise<Finding[]> {
   return Promise.all(catalogue.map((service) => findService(service, environment)));
 }
@@ -33,7 +33,7 @@ export async function findService(service: Service, environment: NodeJS.ProcessE
 }
 
 function textOf(error: unknown): string {
-  // A host name with two addresses fails with one error for each and no text of its own.
+  // A host name with two addresses fails with one error for each, and without a text of its own.
   if (error instanceof AggregateError && error.errors.length > 0) return textOf(error.errors[0]);
   return error instanceof Error ? error.message : String(error);
 }

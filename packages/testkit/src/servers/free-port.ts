@@ -2,8 +2,8 @@ import { randomInt } from "node:crypto";
 import { createServer } from "node:net";
 
 /**
- * A TCP port of 127.0.0.1 that nothing listens on. It lies below the ports that systems lend to outgoing connections:
- * one of those could be lent out while its server is down, and the server could not come back to it.
+ * A TCP port of 127.0.0.1 that nothing listens on. It lies below the ephemeral ports of outgoing connections: one of
+ * those could be taken while its server is down, and the server could not return to it.
  */
 export async function freePort(): Promise<number> {
   for (let attempt = 0; attempt < 100; attempt++) {

@@ -25,7 +25,7 @@ test("a command that fails says what it printed", async () => {
   await folder.release();
 });
 
-// A process that is killed closes its pipes and nothing more; so the guard must do with that.
+// A killed process closes its pipes and does nothing more, so that must be enough for the guard.
 test("the guard cleans up when its owner has died", async () => {
   const path = mkdtempSync(join(tmpdir(), "postbox-guard-"));
   const guard = spawn(process.execPath, [join(import.meta.dirname, "guard.js"), path], { stdio: "pipe" });

@@ -7,15 +7,15 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { within } from "./within.js";
 
-/** What a guard is asked to run. */
+/** A command for a guard to run. */
 export interface Command {
   readonly file: string;
   readonly args: readonly string[];
-  /** Beside our own environment. */
+  /** Variables besides those of this process. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Whom to run it as. Defaults to whoever we are. */
+  /** The account to run it as. Defaults to that of this process. */
   readonly account?: Account;
-  /** What makes it end by itself. Defaults to SIGTERM. */
+  /** The signal that makes it end by itself. Defaults to SIGTERM. */
   readonly stopSignal?: NodeJS.Signals;
 }
 
@@ -24,7 +24,7 @@ export interface Account {
   readonly gid: number;
 }
 
-/** A command that runs. */
+/** A running command. */
 export interface Running {
   readonly pid: number;
   /** Resolves when it has ended, with its exit code, its signal, or why it could not run. */
@@ -32,30 +32,30 @@ export interface Running {
 }
 
 /**
- * A temporary folder in `parent` with a process of its own that removes it, and whatever runs in it, when `release` is
- * called or this process ends in whatever way (see `guard.js`).
+ * A temporary folder in `parent`, with a guard process that removes it, and whatever runs in it, when `release` is
+ * called or this process ends in any way (see `guard.js`).
  */
 export interface GuardedFolder {
   readonly path: string;
   /** Starts a command; one at a time. */
   start(command: Command): Promise<Running>;
-  /** Runs a command to its end. Rejects, with what it printed, unless it ends with 0 within a minute. */
+  /** Runs a command to its end. Rejects with its output unless it exits with 0 within a minute. */
   run(command: Command): Promise<void>;
-  /** The end of what the commands have printed. */
+  /** The last output of the commands. */
   log(): Promise<string>;
-  /** Resolves when the command has ended and the folder is gone. Harmless when repeated. */
+  /** Resolves when the command has ended and the folder is removed. Idempotent. */
   release(): Promise<void>;
 }
 
 export function createGuardedFolder(parent = tmpdir()): GuardedFolder {
   const path = mkdtempSync(join(parent, "postbox-"));
   const guard = spawn(process.execPath, [fileURLToPath(new URL("./guard.js", import.meta.url)), path], {
-    // In a process group of its own: a Ctrl-C meant for us must not reach the guard while it has work to do.
+    // In its own process group: a Ctrl-C for this process must not reach the guard while it still has to clean up.
     detached: true,
     stdio: ["pipe", "pipe", "inherit"],
   });
   const gone = new Promise<void>((resolve) => guard.once("exit", () => resolve()));
-  // A write to a guard that has gone fails here; that it has gone shows in its answers, which then end.
+  // A write to an ended guard fails here. Its end also shows in its answers, which stop then.
   guard.stdin.on("error", () => {});
   const answers = createInterface({ input: guard.stdout })[Symbol.asyncIterator]();
   const nextAnswer = async (): Promise<Answer> => {

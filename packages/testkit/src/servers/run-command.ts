@@ -1,12 +1,12 @@
 import { spawn } from "node:child_process";
 
 /**
- * Runs a command to its end and resolves with what it printed. Rejects, with the last of it, when the command fails or
- * takes longer than `timeoutMs`; then the command and its own children are killed.
+ * Runs a command to its end and resolves with its output. Rejects with the end of its output if the command fails or
+ * takes longer than `timeoutMs`. On a timeout, it kills the command and its children.
  */
 export function runCommand(command: string, args: readonly string[], timeoutMs: number): Promise<string> {
   return new Promise((resolve, reject) => {
-    // A process group of its own, so that the timeout also reaches what a shell or apt has started.
+    // A process group of its own, so that the timeout also ends what a shell or apt has started.
     const child = spawn(command, args, {
       detached: true,
       stdio: ["ignore", "pipe", "pipe"],
@@ -27,7 +27,7 @@ export function runCommand(command: string, args: readonly string[], timeoutMs: 
 
     const settle = (failure?: string) => {
       clearTimeout(timer);
-      // A daemon that the command left running keeps these pipes open; they must not keep us.
+      // A daemon that the command has started may keep these pipes open, which must not block this process.
       child.stdout.destroy();
       child.stderr.destroy();
       if (failure === undefined) resolve(output);
@@ -37,7 +37,7 @@ export function runCommand(command: string, args: readonly string[], timeoutMs: 
     child.once("exit", (code, signal) => {
       const failure = late ? `not done within ${timeoutMs / 1000} s` : `ended with ${signal ?? code}`;
       const done = () => settle(code === 0 ? undefined : failure);
-      // What it printed last may still be on its way, unless a daemon holds the pipe.
+      // The last output may still arrive, unless a daemon keeps the pipe open.
       child.once("close", done);
       setTimeout(done, 500).unref();
     });

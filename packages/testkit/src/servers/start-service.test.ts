@@ -11,8 +11,8 @@ let folder: string;
 let running: string;
 let service: Service;
 
-// A service that runs as soon as a file exists, and a Docker whose `compose up` makes that file and writes down how it
-// was called. The real thing is `npm run services`.
+// A service that runs as soon as a file exists, and a Docker whose `compose up` creates that file and records how it
+// was called. The real one is `npm run services`.
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), "postbox-start-"));
   running = join(folder, "running");

@@ -9,17 +9,17 @@ import type { DebianPackage, Service } from "./service.js";
 const installTimeoutMs = 5 * 60_000;
 const startTimeoutMs = 90_000;
 
-/** A service after the attempt to have it. */
+/** A service, after an attempt to find or start it. */
 export interface Attempt {
   readonly finding: Finding;
-  /** How it came to run, or what could not be done. */
+  /** How it was found or started, or what failed. */
   readonly how: string;
 }
 
 /**
- * Uses `service` if it answers, else starts it with Docker, else from Debian's packages. Idempotent, bounded in time,
- * never rejects. It touches no server that it did not install: an address given by the environment, or a port where
- * something refuses us, is reported and left alone.
+ * Uses `service` if it answers. Otherwise starts it with Docker, or else from Debian's packages. Idempotent, bounded in
+ * time, never rejects. It changes no server that it did not install: an address from the environment, or a port where
+ * something refuses the connection, is only reported.
  */
 export async function startService(
   service: Service,
@@ -50,7 +50,7 @@ interface Starter {
   run(): Promise<void>;
 }
 
-/** The first way of starting `service` that this machine allows. */
+/** The first way of starting `service` that this machine supports. */
 async function starterHere(service: Service): Promise<Starter | undefined> {
   if ((await succeeds("docker", ["info"])) && (await succeeds("docker", ["compose", "version"]))) {
     return {
@@ -73,7 +73,7 @@ async function startFromDebian(debian: DebianPackage): Promise<void> {
       mkdirSync(dirname(path), { recursive: true });
       writeFileSync(path, text);
     }
-    // Where it fails, older lists may do; if not, the installation says what is wrong.
+    // If it fails, older package lists may do; if not, the installation reports what is wrong.
     await runCommand("apt-get", ["update"], installTimeoutMs).catch(() => {});
     await runCommand("apt-get", ["install", "--yes", "--no-install-recommends", debian.package], installTimeoutMs);
   }

@@ -1,4 +1,4 @@
-/** Lines up `rows` under `header`, two spaces between the columns. */
+/** Aligns `rows` under `header`, with two spaces between the columns. */
 export function table(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const lines = [header, ...rows];
   const widths = header.map((_, column) => Math.max(...lines.map((line) => (line[column] ?? "").length)));

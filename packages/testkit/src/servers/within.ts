@@ -1,4 +1,4 @@
-/** Resolves as `promise` does, or rejects with `late()` after `timeoutMs`. */
+/** Resolves with `promise`, or rejects with `late()` after `timeoutMs`. */
 export async function within<T>(timeoutMs: number, promise: Promise<T>, late: () => string): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<never>((_, reject) => {

@@ -26,7 +26,7 @@ export function afterCommitFacts<Tx>(fact: StoreFact<Tx>): void {
         throw new Error("no stock");
       });
       await expect(failing).rejects.toThrow("no stock");
-      // What had waited for that transaction would have run before the end of the next one.
+      // A task for the first transaction would have run before the end of this one.
       await store.transaction(async (tx) => void afterCommit(store, tx, () => seen.push("the next")));
       expect(seen).toEqual(["the next"]);
     });

@@ -11,10 +11,10 @@ import {
 } from "postbox/store";
 import type { StoreHarness } from "./store-harness.js";
 
-/** The box that facts about one box use. */
+/** The box of facts that need only one. */
 export const outbox = "outbox";
 
-/** A lease that no fact outlives unless it calls `advance`. */
+/** A lease that outlasts every fact that does not call `advance`. */
 export const leaseMs = 60_000;
 
 /** Commits messages to the outbox in a transaction of their own. */
@@ -23,8 +23,8 @@ export async function commit<Tx>({ store }: StoreHarness<Tx>, ...messages: reado
 }
 
 /**
- * Reads every lane, in order of position. The order across lanes, and of waiting among pending rows, is a store's own
- * choice, so only the promised one is checked: by position among the pending, and among the waiting, of each lane.
+ * Reads every lane. A store may choose the order across lanes, and of waiting rows among pending ones. So only the
+ * promised order is checked: by position, among the pending and among the waiting rows of each lane.
  */
 export async function readAll(box: Box, limit = 1000): Promise<readonly Row[]> {
   const every = Array.from({ length: laneCount }, (_, lane) => ({ lane, limit }));
@@ -43,25 +43,25 @@ export function ids(rows: readonly Row[]): string[] {
   return rows.map((row) => row.message.id);
 }
 
-/** The one row of this message among `rows`. */
+/** The single row of this message in `rows`. */
 export function rowOf(rows: readonly Row[], id: string): Row {
   const found = rows.filter((row) => row.message.id === id);
   if (found.length !== 1) throw new Error(`${found.length} rows of ${id} among [${ids(rows).join(", ")}]; expected 1`);
   return found[0] as Row;
 }
 
-/** Becomes a member, and takes every lane that is to be had. */
+/** Becomes a member and takes every available lane. */
 export async function join(box: Box, owner: string, forMs = leaseMs): Promise<readonly TakenLane[]> {
   await box.renew(owner, forMs, "key");
   return box.own(owner, laneCount);
 }
 
-/** A box that is owned, as a relay sees it. */
+/** A box with an owner, as a relay uses it. */
 export interface OwnedBox {
   readonly box: Box;
   readonly lanes: readonly Lane[];
   read(limit?: number): Promise<readonly Row[]>;
-  /** Reads, and settles the row of one message. */
+  /** Reads the box and settles the row of one message. */
   settle(id: string, what: What, options?: SettleOptions): Promise<Settled>;
 }
 

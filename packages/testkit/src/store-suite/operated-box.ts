@@ -4,18 +4,18 @@ import { testMessage } from "../messages.js";
 import { commit, type OwnedBox, ownBox, type What } from "./box-access.js";
 import type { StoreHarness } from "./store-harness.js";
 
-/** Who does what operators do in these facts. */
+/** The operator in these facts. */
 export const ann = { by: "ann", reason: "a fact" } as const;
 
 const inAnHour = 3_600_000;
 
-/** A box that is owned by a relay, and the means to bring messages to where an operator finds them. */
+/** A box that a relay owns, with ways to put messages where an operator finds them. */
 export interface OperatedBox extends OwnedBox {
-  /** Appends them, and parks them with this error. */
+  /** Appends messages and parks them with this error. */
   park(error: string, ...messages: readonly Message[]): Promise<void>;
-  /** Appends them, and lets each fail, to be tried again in an hour. */
+  /** Appends messages and lets each fail, with a retry in an hour. */
   fail(error: string, ...messages: readonly Message[]): Promise<void>;
-  /** Appends them, and keeps them as sent. */
+  /** Appends messages and keeps them as sent. */
   finish(...messages: readonly Message[]): Promise<void>;
 }
 
@@ -54,7 +54,7 @@ export function scheduledMessage(id: string, ms: number, key?: string): Message 
   return testMessage(id, key === undefined ? { deliverAt } : { deliverAt, key });
 }
 
-/** As it is sent and stored. */
+/** The message as it is sent and stored. */
 export function withoutSchedule({ deliverAt: _, scheduleKey: __, ...message }: Message): Message {
   return message;
 }

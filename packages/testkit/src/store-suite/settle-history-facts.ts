@@ -8,7 +8,7 @@ import { commit, join, outbox, readAll, type What } from "./box-access.js";
 import type { StoreFact } from "./store-facts.js";
 import type { StoreHarness } from "./store-harness.js";
 
-/** What happens to a box: each `of` picks rows from those that were read so far, also long ago. */
+/** A step in the history of a box. Each `of` picks rows from all that were read so far, even long ago. */
 type Step =
   | { readonly step: "append"; readonly keys: readonly (string | undefined)[] }
   | {
@@ -75,8 +75,8 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 );
 
 /**
- * Every store settles as the one plan says that the memory store goes by: the same history, with rows that were read long ago among
- * it, leaves the same in both.
+ * Every store settles by the same plan as the memory store: the same history, including rows that were read long ago,
+ * leaves the same state in both.
  */
 export function settleHistoryFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("a settle", () => {
@@ -87,13 +87,13 @@ export function settleHistoryFacts<Tx>(fact: StoreFact<Tx>): void {
         const prefix = `h${run++}`;
         expect(await play(harness, prefix, steps)).toEqual(await play(planned, prefix, steps));
       });
-      // Each history begins with what the one before has left: a shorter one would be another one.
+      // Each history begins with what the last one left, so shrinking it would test something else.
       await fc.assert(history, { numRuns: 20, endOnFailure: true });
     });
   });
 }
 
-/** Plays a history on one store, and tells what there was after each step. Whatever is left is discarded. */
+/** Plays a history on one store and returns the state after each step. Discards what is left. */
 async function play<Tx>(
   harness: StoreHarness<Tx>,
   prefix: string,
@@ -117,7 +117,7 @@ async function play<Tx>(
       }
       case "settle": {
         const rows = new Set(given.of.flatMap((index) => known[index % known.length] ?? []));
-        // A place is named once.
+        // A settle names each place once.
         const places = new Map([...rows].map((row) => [`${row.waiting} ${row.position}`, row]));
         const settlements = [...places.values()].map((row, index) => ({ ...given.whats[index], row }) as Settlement);
         const { standing } = await box.settle(lanes, settlements, { keep: true, alone: given.alone });
@@ -149,7 +149,10 @@ async function play<Tx>(
   return seen;
 }
 
-/** What is in which place, in order of position, what is held, and the last entries of the audit; moments as whether they are to come. */
+/**
+ * The rows in each place by position, the held keys, and the last entries of the audit. Times are reduced to whether
+ * they lie ahead.
+ */
 async function everything<Tx>({ store, contents }: StoreHarness<Tx>, ids: readonly string[]): Promise<unknown> {
   const status = ["pending", "waiting", "parked", "done"] as const;
   const { messages } = await store.admin.list({ status, ids, limit: 100 });
@@ -170,7 +173,7 @@ async function failuresOf<Tx>({ admin }: Store<Tx>, ids: readonly string[]): Pro
   return found.map((rows) => rows.map(({ failures }) => failures.map(({ attempt, error }) => [attempt, error])));
 }
 
-/** For the next history; its keys are released, too. */
+/** Empties the box for the next history, and releases its keys. */
 async function clear<Tx>({ admin }: Store<Tx>, ids: readonly string[]): Promise<void> {
   for (const status of ["pending", "waiting", "parked"] as const) await admin.discard({ status, ids }, { by: "ann" });
   for (const key of keys) await admin.release(key, { by: "ann" });

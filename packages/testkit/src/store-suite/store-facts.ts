@@ -3,13 +3,15 @@ import type { StoreFeatures, StoreHarness, StoreSuiteOptions } from "./store-har
 
 type Proof<Tx> = (harness: StoreHarness<Tx>) => Promise<void>;
 
-/** Registers one fact, run on a fresh harness; one that needs an unclaimed feature is skipped, and says why. */
+/**
+ * Registers one fact, which runs on a fresh harness. A fact that needs an unclaimed feature is skipped, and says why.
+ */
 export interface StoreFact<Tx> {
   (name: string, prove: Proof<Tx>): void;
   (name: string, needs: keyof StoreFeatures, prove: Proof<Tx>): void;
 }
 
-/** Slow machines and cold databases; a fact itself takes milliseconds. */
+/** For slow machines and cold databases; a fact itself takes milliseconds. */
 const timeoutMs = 60_000;
 
 export function storeFacts<Tx>(options: StoreSuiteOptions<Tx>): StoreFact<Tx> {

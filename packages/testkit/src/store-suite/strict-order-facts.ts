@@ -9,7 +9,9 @@ import type { StoreHarness } from "./store-harness.js";
 
 const strict = { strictKeyOrder: true };
 
-/** `strictKeyOrder`: those who append to a key take turns, and positions are given in turn. */
+/**
+ * `strictKeyOrder`: transactions that append to the same key wait for each other, so positions follow their commits.
+ */
 export function strictOrderFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("append with strictKeyOrder", () => {
     for (const count of [1, 3]) {
@@ -18,22 +20,26 @@ export function strictOrderFacts<Tx>(fact: StoreFact<Tx>): void {
       const named = (...names: readonly string[]) =>
         names.flatMap((name) => testMessages(name, count).map(({ id }) => id));
 
-      fact(`of ${count} waits for another of the key, and is placed after it`, "lateCommits", async (harness) => {
-        const { store } = harness;
-        await whileOpen(harness, first(), async (end) => {
-          const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
-          // Placed meanwhile: the append that waits must not have its position yet.
-          const others = testMessages("other", count, { key: "another key" });
-          const later = store.transaction((tx) => store.append(tx, outbox, others, strict));
-          expect(await settlesBefore(waiting, later)).toBe(false);
-          await commit(harness, ...testMessages("lax", count, { key: "k" }));
-          await end();
-          await waiting;
-        });
-        expect(ids(await readAll(store.box(outbox)))).toEqual(named("first", "other", "lax", "second"));
-      });
+      fact(
+        `of ${count} waits for another append to the key, and is placed after it`,
+        "lateCommits",
+        async (harness) => {
+          const { store } = harness;
+          await whileOpen(harness, first(), async (end) => {
+            const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
+            // Appended meanwhile: the waiting append must not have its position yet.
+            const others = testMessages("other", count, { key: "another key" });
+            const later = store.transaction((tx) => store.append(tx, outbox, others, strict));
+            expect(await settlesBefore(waiting, later)).toBe(false);
+            await commit(harness, ...testMessages("lax", count, { key: "k" }));
+            await end();
+            await waiting;
+          });
+          expect(ids(await readAll(store.box(outbox)))).toEqual(named("first", "other", "lax", "second"));
+        },
+      );
 
-      fact(`of ${count} waits no longer when the other has rolled back`, "concurrentTransactions", async (harness) => {
+      fact(`of ${count} continues when the other has rolled back`, "concurrentTransactions", async (harness) => {
         const { store } = harness;
         await whileOpen(harness, first(), async (end) => {
           const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
@@ -89,7 +95,7 @@ export function strictOrderFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 }
 
-/** Runs `work` while a transaction is open that has appended; `end` ends it, by rolling it back where an error is given. */
+/** Runs `work` while a transaction is open that has appended. `end` ends it; with an error, it rolls back. */
 async function whileOpen<Tx>(
   { store }: StoreHarness<Tx>,
   messages: readonly Message[],
@@ -112,7 +118,7 @@ async function whileOpen<Tx>(
   try {
     await work(end);
   } finally {
-    // A fact that fails must not leave anybody waiting.
+    // A fact that fails must leave no transaction open.
     await Promise.allSettled([end()]);
   }
 }

@@ -11,7 +11,7 @@ import type { StoreHarness } from "./store-harness.js";
 
 const hour = 3_600_000;
 
-/** Without a library of schemas, which the testkit has none of. */
+/** Written by hand, since the testkit depends on no schema library. */
 const Beat = defineEvent({
   type: "test.clock.v1.Beat",
   schema: {
@@ -19,7 +19,7 @@ const Beat = defineEvent({
   },
 });
 
-/** A tick of a schedule is claimed once, in a transaction. */
+/** Each tick of a schedule is claimed once, in a transaction. */
 export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
   const tick = ({ store }: Pick<StoreHarness<Tx>, "store">, name: string, claim?: TickClaim) =>
     store.transaction((tx) => store.tick(tx, name, claim));
@@ -32,7 +32,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
   };
 
   describe("the ticks of a schedule", () => {
-    fact("count from when it is first asked for, by the database's clock", async (harness) => {
+    fact("count from its first call, by the database's clock", async (harness) => {
       const first = await tick(harness, "nightly");
       expect(first.claimed).toBe(false);
       expect(Number.isInteger(first.lastTick)).toBe(true);
@@ -45,7 +45,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await tick(harness, "hourly")).id).not.toBe(first.id);
     });
 
-    fact("are claimed once, from where it stands", async (harness) => {
+    fact("are claimed once, from the last tick", async (harness) => {
       const claim = await begun(harness);
       const { id } = await tick(harness, "nightly");
       expect(await tick(harness, "nightly", { ...claim, after: claim.after - 1 })).toMatchObject({ claimed: false });
@@ -67,7 +67,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await tick(harness, "nightly", { after, tick: at })).toMatchObject({ claimed: true });
     });
 
-    fact("are not claimed if the transaction rolls back, and neither has the schedule begun", async (harness) => {
+    fact("are not claimed if the transaction rolls back, and the schedule does not begin", async (harness) => {
       const { store } = harness;
       const claim = await begun(harness);
       const before = await harness.fingerprint();
@@ -84,13 +84,13 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await tick(harness, "nightly", claim)).toMatchObject({ claimed: true });
     });
 
-    fact("refuse what is no transaction", async ({ store, impostors }) => {
+    fact("reject values that are not a transaction", async ({ store, impostors }) => {
       for (const impostor of impostors?.() ?? []) {
         await expect(store.tick(impostor as Tx, "nightly")).rejects.toMatchObject({ code: "not-a-transaction" });
       }
     });
 
-    fact("are claimed by one of many at once", "concurrentTransactions", async (harness) => {
+    fact("are claimed by one of many concurrent calls", "concurrentTransactions", async (harness) => {
       const claim = await begun(harness);
       const all = Array.from({ length: 10 }, () => tick({ store: harness.another() }, "nightly", claim));
       const claimed = (await Promise.all(all)).filter((state) => state.claimed);
@@ -123,7 +123,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("are published once each, whoever of several runs the schedule", "concurrentTransactions", async (harness) => {
+    fact("are published once each, by any number of processes", "concurrentTransactions", async (harness) => {
       const log = telemetryLog();
       const everyMs = 20;
       const run = (store: Store<Tx>) => {
@@ -136,7 +136,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
         return createSchedule(outbox, { beat: entry }, { telemetry: log.telemetry });
       };
       const dying = await harness.process?.();
-      // Killing it ends its pool, without which its schedule cannot go on.
+      // Killing it ends its pool, and its schedule cannot continue without that.
       const unlessKilled = (error: { readonly code?: unknown }) => {
         if (dying === undefined || error.code !== "store-closed") throw error;
       };
@@ -164,7 +164,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(new Set(published.map((id) => id.split("/")[2])).size).toBe(1);
     });
 
-    fact("are free again when the process that claims one dies", "processes", async (harness) => {
+    fact("are free again when the claiming process crashes", "processes", async (harness) => {
       const claim = await begun(harness);
       const dying = await harness.process?.();
       if (dying === undefined) throw new Error("a harness with processes starts one");

@@ -3,25 +3,25 @@ import type { Delivery, Subscription } from "postbox/transport";
 import { gate } from "../gate.js";
 import { patiently } from "../patience.js";
 
-/** A consumer in a test's hands: it settles nothing by itself. */
+/** A consumer that the test controls: it settles nothing by itself. */
 export interface Consumer {
   readonly receiver: Receiver;
   /** Every delivery so far. */
   readonly deliveries: readonly Delivery[];
   /** Resolves when it receives: its queue is bound by then. */
   readonly ready: Promise<void>;
-  /** Ends when `receive` has returned. */
+  /** Resolves when `receive` has returned. */
   readonly running: Promise<void>;
-  /** The next delivery that was not asked for yet; fails when patience is at its end. */
+  /** The next delivery that `next` has not returned yet; fails after `patienceMs`. */
   next(): Promise<Delivery>;
   take(count: number): Promise<Delivery[]>;
-  /** Aborts and does not wait. */
+  /** Aborts it without waiting. */
   abort(): void;
-  /** With `reconnects`: its connection dies, and it makes another one. */
+  /** With `reconnects`: its connection is lost, and it opens another one. */
   interrupt(): Promise<void>;
-  /** As when its process dies. */
+  /** Acts like a crash of its process. */
   crash(): Promise<void>;
-  /** Ends it whatever state it is in, so that one failed fact does not hold up the next. */
+  /** Ends it in whatever state it is, so that a failed fact does not hold up the next one. */
   abandon(): Promise<void>;
 }
 
@@ -51,7 +51,7 @@ export function consume(
     },
     stopping.signal,
   );
-  // A failure is seen by who awaits `running`; until then it must not end the test run.
+  // The caller that awaits `running` gets the error; until then it must not end the test run.
   running.catch(() => {});
 
   const seen = () => deliveries.map(({ message, attempt }) => `${message.id} (attempt ${attempt})`).join(", ");

@@ -12,13 +12,13 @@ export interface DividedTopic {
   /** Starts a member of the group. */
   consume(options?: ConsumeOptions): Consumer;
   /**
-   * The stream of each message, by id, as another group sees them: of all that were sent so far, whose number is
-   * `count`.
+   * The stream of each message, by id, as another group receives them. `count` is the number of messages that were sent
+   * so far.
    */
   streamsById(count: number): Promise<ReadonlyMap<string, string>>;
 }
 
-/** Makes one of its own for a fact; `name` tells several of one fact apart. */
+/** Makes a new topic for a fact; `name` distinguishes several of one fact. */
 export async function dividedTopic(stage: Stage, streams: number, name = "divided"): Promise<DividedTopic> {
   const event = testEvent(`${stage.event.topic}.${name}`, "Happened");
   const queue = `${name}-${stage.queue}`;
@@ -43,12 +43,12 @@ export async function dividedTopic(stage: Stage, streams: number, name = "divide
   };
 }
 
-/** Messages of so many keys that each stream gets some, to be sent behind everything else. */
+/** Messages with enough keys to reach each stream, to be sent after all others. */
 export function lastOfEachStream({ message }: Pick<DividedTopic, "message">): Message[] {
   return Array.from({ length: 20 }, (_, n) => message(`last-${n}`, { key: `k${n}` }));
 }
 
-/** `count` messages of so many keys, each named after its key and its place in it, in turns. */
+/** `count` messages with this many keys in turn, each named after its key and its number in the key. */
 export function keyedMessages({ message }: Pick<DividedTopic, "message">, count: number, keys: number): Message[] {
   return Array.from({ length: count }, (_, n) => {
     const key = `k${n % keys}`;

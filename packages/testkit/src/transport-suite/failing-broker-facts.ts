@@ -9,10 +9,10 @@ import type { Stage, TransportFact } from "./transport-facts.js";
 const never = new AbortController().signal;
 const patience = { timeout: patienceMs };
 
-/** What is left of messages and connections when the broker, or the way to it, fails. */
+/** What happens to messages and connections when the broker, or the network, fails. */
 export function failingBrokerFacts(fact: TransportFact): void {
   describe("when the broker fails", () => {
-    fact("everything on its way gets its end, and what was reported as sent is there", "outage", async (stage) => {
+    fact("all messages in flight get an outcome, and those reported as sent are stored", "outage", async (stage) => {
       const { harness, message, consume } = stage;
       const sender = harness.sender();
       await sender.send([message("first")], () => {}, never);
@@ -37,7 +37,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       expect([...sent].filter((id) => !received.has(id))).toEqual([]);
     });
 
-    fact("a sender takes up again a hundred times, and leaves nothing behind", "outage", async (stage) => {
+    fact("a sender reconnects a hundred times, and leaks nothing", "outage", async (stage) => {
       const { harness, message } = stage;
       const sender = harness.sender();
       const { signal } = new AbortController();
@@ -48,18 +48,18 @@ export function failingBrokerFacts(fact: TransportFact): void {
       });
     });
 
-    fact("a receiver takes up again a hundred times, and leaves nothing behind", "reconnects", async (stage) => {
+    fact("a receiver reconnects a hundred times, and leaks nothing", "reconnects", async (stage) => {
       const { harness, queue, message } = stage;
       const [sender, receiver] = [harness.sender(), harness.receiver({ queue })];
       const handled = new Set<string>();
-      // Some of them take what it needs to try again.
+      // Asks for another attempt of some of them.
       const settle = async ({ message: { id }, attempt, ack, retry }: Delivery) => {
         if (attempt === 1 && id.endsWith("5")) return retry(0);
         await ack();
         handled.add(id);
       };
       const deliver = (delivery: Delivery) => settle(delivery).catch(() => {});
-      // Not by `consume`: whoever keeps a delivery keeps what it came by.
+      // Not with `consume`, which keeps its deliveries, and with them the connections that they came by.
       await receiving(stage, receiver, deliver, (signal) =>
         leavesNothingBehind(signal, async (turn) => {
           await harness.interrupt?.(receiver);
@@ -69,32 +69,36 @@ export function failingBrokerFacts(fact: TransportFact): void {
       );
     });
 
-    fact("deliveries of a lost connection cannot be settled any more, and come again", "reconnects", async (stage) => {
-      const { harness, queue, features, send, message, consume } = stage;
-      await send(message("m1"), message("m2"), message("m3"));
-      const consumer = consume();
-      const [early, late, poison] = await consumer.take(3);
-      await consumer.interrupt();
-      const isDown = (error: unknown) => expect(error).toBeInstanceOf(TransportDownError);
-      // It may have heard of that by now, or not.
-      await early?.ack().catch(isDown);
-      if (features.health) {
-        await expect.poll(() => consumer.receiver.health?.().status, patience).toBe("down");
-        await expect(late?.ack()).rejects.toBeInstanceOf(TransportDownError);
-        // It will come again: parked as well, it would be there twice.
-        await expect(poison?.park(new Error("never"))).rejects.toBeInstanceOf(TransportDownError);
-        expect(await harness.parked(queue)).toEqual([]);
-      } else for (const delivery of [late, poison]) await delivery?.ack().catch(isDown);
-      const again = await consumer.take(3);
-      expect(again.map(({ message: { id }, attempt, redelivered }) => [id, attempt, redelivered])).toEqual([
-        ["m1", 1, true],
-        ["m2", 1, true],
-        ["m3", 1, true],
-      ]);
-      await Promise.all(again.map((delivery) => delivery.ack()));
-    });
+    fact(
+      "deliveries of a lost connection can no longer be settled, and are redelivered",
+      "reconnects",
+      async (stage) => {
+        const { harness, queue, features, send, message, consume } = stage;
+        await send(message("m1"), message("m2"), message("m3"));
+        const consumer = consume();
+        const [early, late, poison] = await consumer.take(3);
+        await consumer.interrupt();
+        const isDown = (error: unknown) => expect(error).toBeInstanceOf(TransportDownError);
+        // The transport may have noticed the loss by now, or not.
+        await early?.ack().catch(isDown);
+        if (features.health) {
+          await expect.poll(() => consumer.receiver.health?.().status, patience).toBe("down");
+          await expect(late?.ack()).rejects.toBeInstanceOf(TransportDownError);
+          // It will be redelivered. If it were parked as well, it would exist twice.
+          await expect(poison?.park(new Error("never"))).rejects.toBeInstanceOf(TransportDownError);
+          expect(await harness.parked(queue)).toEqual([]);
+        } else for (const delivery of [late, poison]) await delivery?.ack().catch(isDown);
+        const again = await consumer.take(3);
+        expect(again.map(({ message: { id }, attempt, redelivered }) => [id, attempt, redelivered])).toEqual([
+          ["m1", 1, true],
+          ["m2", 1, true],
+          ["m3", 1, true],
+        ]);
+        await Promise.all(again.map((delivery) => delivery.ack()));
+      },
+    );
 
-    fact("health says so, of senders and receivers, and that it is well again", "health", async (stage) => {
+    fact("health reports it, for senders and receivers, and the recovery", "health", async (stage) => {
       const { harness, queue, message } = stage;
       const [sender, receiver] = [harness.sender(), harness.receiver({ queue })];
       const status = (of: Sender | Receiver) => expect.poll(() => of.health?.().status, patience);
@@ -123,7 +127,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       await status(receiver).toBe("idle");
     });
 
-    fact("one that takes nothing says so, holds up no receiver, and loses nothing", "blocks", async (stage) => {
+    fact("a blocked broker is reported, holds up no receiver, and loses nothing", "blocks", async (stage) => {
       const { harness, message, consume, send } = stage;
       await send(message("m1"), message("m2"));
       const consumer = consume({ prefetch: 1 });
@@ -131,7 +135,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       const sender = harness.sender();
       await sendAll(sender, [message("m3")]);
       await harness.block?.();
-      // It may say so only to who sends; what was sent by then waits there.
+      // Only a sender may get the error; messages that were sent by then wait in the broker.
       const waiting: Promise<void>[] = [];
       const sendOn = () => {
         const status = sender.health?.().status;
@@ -152,7 +156,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       expect([...(await idsUpTo(consumer, "last"))].sort()).toEqual(expected.sort());
     });
 
-    fact("what it has confirmed is there when it comes back", "restarts", async (stage) => {
+    fact("confirmed messages are there after a restart", "restarts", async (stage) => {
       const { harness, send, message, consume } = stage;
       const messages = Array.from({ length: 20 }, (_, index) => message(`m${index}`, { key: "k" }));
       await send(...messages);
@@ -161,7 +165,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id)).toEqual(messages.map(({ id }) => id));
     });
 
-    fact("nothing is lost that is on its way when it dies", "restarts", async (stage) => {
+    fact("no message in flight is lost in a crash", "restarts", async (stage) => {
       const { harness, message, consume } = stage;
       const sender = harness.sender();
       const handled = new Set<string>();
@@ -190,7 +194,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
   });
 }
 
-/** Receives until the proof is over. */
+/** Receives until `proof` has ended. */
 async function receiving(
   { queue, event }: Stage,
   receiver: Receiver,
@@ -207,7 +211,7 @@ async function receiving(
   }
 }
 
-/** As a relay does: what was not sent is sent again, until everything is. */
+/** Acts like a relay: sends messages again until all are sent. */
 async function sendAll(sender: Sender, messages: readonly Message[], signal = never): Promise<void> {
   const giveUp = Date.now() + 60_000;
   let open = messages;
@@ -226,7 +230,7 @@ async function sendAll(sender: Sender, messages: readonly Message[], signal = ne
   }
 }
 
-/** Acks what comes until `last` does; what it could not ack comes again. */
+/** Acknowledges deliveries up to `last`. Those that it cannot acknowledge are redelivered. */
 async function idsUpTo(consumer: Consumer, last: string): Promise<Set<string>> {
   const ids = new Set<string>();
   while (!ids.has(last)) {
@@ -239,13 +243,13 @@ async function idsUpTo(consumer: Consumer, last: string): Promise<Set<string>> {
   return ids;
 }
 
-/** Takes a few turns for what is made once, and a hundred more. */
+/** Takes a few turns for what is made only once, and then a hundred more. */
 async function leavesNothingBehind(signal: AbortSignal, take: (turn: number) => Promise<void>): Promise<void> {
   let turn = 0;
   while (turn < 5) await take(turn++);
   const before = leftBehind(signal);
   while (turn < 105) await take(turn++);
-  // Less than one thing in four turns: what is just being ended, or not yet, comes and goes.
+  // Less than one object in four turns: objects that are just being opened or closed come and go.
   const more = () => {
     const now = leftBehind(signal);
     return Math.max(now.open - before.open, now.remembered - before.remembered, now.listening - before.listening);

@@ -12,7 +12,7 @@ const patience = { timeout: patienceMs };
 const Effect = testEvent("testkit.effects", "Written");
 const timing = { leaseMs: 1_500, pollIntervalMs: 20 };
 
-/** What routers with an inbox make of streams and groups. */
+/** Routers with an inbox, on streams and groups. */
 export function groupRouterFacts(fact: TransportFact): void {
   describe("routers on a topic with streams", () => {
     fact("do not let a hot key of one stream hold up the others", "streams", async (stage) => {
@@ -43,7 +43,7 @@ export function groupRouterFacts(fact: TransportFact): void {
       }
     });
 
-    fact("park poison in the inbox, and what is behind it is handled and committed", "streams", async (stage) => {
+    fact("park a poison message in the inbox; those behind it are handled and committed", "streams", async (stage) => {
       const topic = await dividedTopic(stage, 2);
       await stage.send(...keyedMessages(topic, 40, 10));
       const store = memoryStore();
@@ -96,7 +96,7 @@ export function groupRouterFacts(fact: TransportFact): void {
 
     for (const mode of ["inbox", "durableInbox"] as const) {
       const order = mode === "durableInbox" ? ", and in order per key" : "";
-      fact(`write every effect once${order} while members come and go, behind ${mode}`, "streams", async (stage) => {
+      fact(`write every effect once${order} while members join and leave, with ${mode}`, "streams", async (stage) => {
         const topic = await dividedTopic(stage, 4);
         const database = memoryDatabase();
         const members = [groupMember(stage, topic, database, mode)];
@@ -128,9 +128,7 @@ export function groupRouterFacts(fact: TransportFact): void {
   });
 }
 
-/**
- * A process of its own, as far as a test can have one: it leaves in good order, or crashes with all that it has open.
- */
+/** Simulates a process of its own: it stops in good order, or crashes with everything that it has open. */
 function groupMember(
   { harness }: Stage,
   { queue, event }: DividedTopic,

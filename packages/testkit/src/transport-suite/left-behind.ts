@@ -1,17 +1,17 @@
 import { EventEmitter, getEventListeners } from "node:events";
 import v8 from "node:v8";
 
-/** What a transport could leave behind of a connection that is gone. */
+/** What a transport could leak of a connection that has ended. */
 export interface LeftBehind {
-  /** Sockets, timers and the like that keep this process busy. */
+  /** Sockets, timers and the like that keep this process running. */
   readonly open: number;
-  /** What somebody still remembers: connections and channels emit events, the dead ones, too. */
+  /** Live event emitters. Connections and channels are such, even after they have ended. */
   readonly remembered: number;
-  /** What listens to the signal. */
+  /** Listeners of the signal. */
   readonly listening: number;
 }
 
-/** As of now, without what the next collection of garbage would take. */
+/** The current figures, after a garbage collection. */
 export function leftBehind(signal: AbortSignal): LeftBehind {
   return {
     open: process.getActiveResourcesInfo().length,
@@ -20,7 +20,7 @@ export function leftBehind(signal: AbortSignal): LeftBehind {
   };
 }
 
-/** Of Node.js since 20.13, and not among its types yet. */
+/** In Node.js since 20.13, but not in its types yet. */
 const liveObjects = (
   v8 as { queryObjects?: (ofClass: typeof EventEmitter, options: { readonly format: "count" }) => number }
 ).queryObjects;

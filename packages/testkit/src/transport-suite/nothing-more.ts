@@ -4,9 +4,8 @@ import type { Consumer } from "./consume.js";
 import type { Stage } from "./transport-facts.js";
 
 /**
- * Fails if a consumer that has room gets anything more. The messages of `last` go through the same queue, behind
- * everything that is in it: they must be what the consumer gets next. Where a topic is divided, send one to each of its
- * streams.
+ * Fails if a consumer with room gets another message. The messages of `last` go through the same queue, behind
+ * everything that is in it, so the consumer must get them next. If a topic is divided, send one to each of its streams.
  */
 export async function expectNothingMore(stage: Stage, consumer: Consumer, last?: readonly Message[]): Promise<void> {
   const sent = last ?? [stage.message("last")];
@@ -16,8 +15,8 @@ export async function expectNothingMore(stage: Stage, consumer: Consumer, last?:
 }
 
 /**
- * Resolves when a message that is sent now has reached the consumer of another queue. By then the broker has handed
- * over what it would hand over to a consumer without room, or one that is stopping. The message is left in the queue of
+ * Resolves when a message that is sent now has reached the consumer of another queue. By then the broker has delivered
+ * whatever it would deliver to a consumer without room, or to one that is stopping. The message stays in the queue of
  * the stage.
  */
 export async function anotherQueueIsServed(stage: Stage): Promise<void> {

@@ -4,13 +4,13 @@ import { describe, expect } from "vitest";
 import { patiently } from "../patience.js";
 import type { Stage, TransportFact } from "./transport-facts.js";
 
-/** What happens to who comes with a wrong password, and who learns of it. */
+/** What happens with a wrong password, and how it is reported. */
 export function passwordFacts(fact: TransportFact): void {
-  /** Everything in it, also what an error hides. */
+  /** Everything in a value, including the hidden properties of an error. */
   const shown = (...all: readonly unknown[]) => inspect(all, { depth: null, showHidden: true, maxStringLength: null });
 
   describe("with a wrong password", () => {
-    fact("a sender is refused for good, and tells nobody the password", "passwords", async (stage) => {
+    fact("a sender is refused permanently, and never reveals the password", "passwords", async (stage) => {
       const told: TelemetryEvent[] = [];
       const { password, sender } = intrudersOf(stage, told);
       const { signal } = new AbortController();
@@ -24,13 +24,13 @@ export function passwordFacts(fact: TransportFact): void {
       expect(error).toBeInstanceOf(ConfigError);
       expect(error).toMatchObject({ code: "transport-refused" });
       expect(outcomes).toEqual([]);
-      // Once, and not again before somebody asks.
+      // Only once, until another call is made.
       expect(told).toMatchObject([{ name: "transport.lost", error: { code: "transport-refused" } }]);
       if (sender.health !== undefined) expect(sender.health()).toMatchObject(refusedHealth);
       expect(shown(error, told, sender.health?.())).not.toContain(password);
     });
 
-    fact("a receiver is refused for good, and tells nobody the password", "passwords", async (stage) => {
+    fact("a receiver is refused permanently, and never reveals the password", "passwords", async (stage) => {
       const told: TelemetryEvent[] = [];
       const { password, receiver } = intrudersOf(stage, told);
       const { queue, event } = stage;

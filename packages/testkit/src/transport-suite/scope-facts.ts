@@ -2,10 +2,10 @@ import { describe, expect } from "vitest";
 import { dividedTopic, keyedMessages } from "./divided-topic.js";
 import type { TransportFact } from "./transport-facts.js";
 
-/** A stream that senders do not reach, while they reach the others. */
+/** A stream that is unavailable to senders, while the others are available. */
 export function scopeFacts(fact: TransportFact): void {
-  describe("a stream that is unavailable to senders", () => {
-    fact("is told for what goes there, and everything else is sent", ["streams", "scopes"], async (stage) => {
+  describe("a stream unavailable to senders", () => {
+    fact("is reported for its messages, and all others are sent", ["streams", "scopes"], async (stage) => {
       const topic = await dividedTopic(stage, 4);
       const first = keyedMessages(topic, 20, 20);
       await stage.send(...first);
@@ -20,7 +20,7 @@ export function scopeFacts(fact: TransportFact): void {
       for (const [index, { key }] of [...again, ...behind].entries()) {
         const isLost = streamOf(key) === lost;
         if (!isLost) expect(outcomes[index]).toEqual({ status: "sent" });
-        // A sender that keeps order may hold back what is behind one of its key.
+        // A sender that keeps order may hold back messages behind one of their key.
         else expect(outcomes[index]?.status).toMatch(index < again.length ? /^unavailable$/ : /^(unavailable|failed)$/);
       }
 
@@ -29,7 +29,7 @@ export function scopeFacts(fact: TransportFact): void {
       expect(await stage.send(...late)).toEqual(late.map(() => ({ status: "sent" })));
     });
 
-    fact("is the scope of just the keys that go there", ["streams", "scopes"], async (stage) => {
+    fact("is the scope of exactly its keys", ["streams", "scopes"], async (stage) => {
       const topic = await dividedTopic(stage, 4);
       const messages = keyedMessages(topic, 20, 20);
       await stage.send(...messages);
@@ -45,7 +45,7 @@ export function scopeFacts(fact: TransportFact): void {
       }
     });
 
-    fact("takes no message without a key that can go elsewhere", ["streams", "scopes"], async (stage) => {
+    fact("gets no message without a key, which can go elsewhere", ["streams", "scopes"], async (stage) => {
       const topic = await dividedTopic(stage, 2);
       await stage.send(...keyedMessages(topic, 20, 20));
       const [lost] = new Set((await topic.streamsById(20)).values());

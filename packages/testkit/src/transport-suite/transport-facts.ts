@@ -19,9 +19,9 @@ export interface Stage {
   readonly event: EventDefinition;
   /** A message of `event`. */
   message(id: string, more?: Partial<MessageInput>): Message;
-  /** Sends with a sender of its own, and answers with the outcomes by index. Throws when one is reported twice. */
+  /** Sends with a new sender and returns the outcomes by index. Throws if one is reported twice. */
   send(...messages: readonly Message[]): Promise<readonly (Outcome | undefined)[]>;
-  /** Starts a receiver of `queue`, by default for `event`; stopped when the fact ends. */
+  /** Starts a receiver of `queue`, by default for `event`. It stops when the fact ends. */
   consume(options?: ConsumeOptions): Consumer;
 }
 
@@ -34,15 +34,18 @@ type Proof = (stage: Stage) => Promise<void>;
 
 type Needs = keyof TransportFeatures | readonly (keyof TransportFeatures)[];
 
-/** Registers one fact, run on a stage of its own; one that needs an unclaimed feature is skipped, and says why. */
+/**
+ * Registers one fact, which runs on a stage of its own. A fact that needs an unclaimed feature is skipped, and says
+ * why.
+ */
 export interface TransportFact {
   (name: string, prove: Proof): void;
   (name: string, needs: Needs, prove: Proof): void;
 }
 
 /**
- * Of a hundred things one after the other, and of brokers that take a moment to start; what is waited for by itself has
- * its own patience.
+ * For facts that repeat something a hundred times, and for brokers that start slowly. Single waits have a limit of
+ * their own.
  */
 const timeoutMs = 120_000;
 
@@ -67,7 +70,7 @@ export function transportFacts(options: TransportSuiteOptions): TransportFact {
   };
 }
 
-/** An event that takes any data. */
+/** An event that accepts any data. */
 export function testEvent(topic: string, name: string, upcast: readonly Upcaster[] = []): EventDefinition {
   return defineEvent({
     type: `${topic}.${name}`,

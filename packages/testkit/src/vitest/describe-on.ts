@@ -1,14 +1,14 @@
 import { describe, inject, test } from "vitest";
 import type { FoundServer, TestServer } from "./test-server.js";
 
-/** A `describe` whose tests the report at the end of the run counts for `server`. */
+/** A `describe` whose tests the final report of the run counts for `server`. */
 export function describeOn(server: TestServer, tests: () => void): void {
   describe(server.title, { meta: { server } }, tests);
 }
 
 /**
- * Runs `tests` on every server of that service that this run has: for `postgres`, the embedded one and the one found.
- * Without any, one skipped test says so.
+ * Runs `tests` on every server of that service in this run: for `postgres`, on the embedded one and the one found.
+ * Without any, a skipped test says so.
  */
 export function describeOnEach(
   service: "postgres" | "pgbouncer" | "rabbitmq",

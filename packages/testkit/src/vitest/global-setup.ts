@@ -7,10 +7,10 @@ import { rabbitmqVersion } from "../servers/services/rabbitmq.js";
 import type { FoundServer, MissingServer } from "./test-server.js";
 
 /**
- * Before the first test of a run: starts one embedded PostgreSQL for all of them, unless `POSTBOX_TEST_EMBEDDED` is
- * `off` (it may also be the folder of another version), and one RabbitMQ if `POSTBOX_TEST_RABBITMQ_ROOT` names the root
- * of a system that has one, looks which services answer, and tells the tests. What is missing fails no setup:
- * `required-servers.test.ts` decides about it, so that it counts as a failed test.
+ * Runs before the first test. It finds out which services answer, and tells the tests. It starts one embedded
+ * PostgreSQL for all of them, unless `POSTBOX_TEST_EMBEDDED` is `off` (it may also be the folder of another version).
+ * It starts one RabbitMQ if `POSTBOX_TEST_RABBITMQ_ROOT` names the root of a system that has one. A missing service
+ * does not fail the setup: `required-servers.test.ts` decides about it, so that it counts as a failed test.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const found: FoundServer[] = [];

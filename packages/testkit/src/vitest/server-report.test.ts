@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 
-/** Runs another Vitest on these files, with the report only. */
+/** Runs another Vitest on these files, with only this reporter. */
 async function reportOn(files: Record<string, string>): Promise<{ lines: string[]; exitCode: number | null }> {
   const folder = mkdtempSync(join(tmpdir(), "postbox-report-"));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
@@ -29,7 +29,7 @@ test("the last line counts what passed, failed and was skipped", async () => {
   expect(exitCode).toBe(0);
 });
 
-test("what fails is named, also what fails outside of a test", async () => {
+test("lists failures, including those outside of a test", async () => {
   const { lines, exitCode } = await reportOn({
     "does-not-load.test.js": 'import "./nowhere.js"; test("a", () => {});',
     "hook.test.js": 'describe("x", () => { beforeAll(() => { throw new Error("no"); }); test("a", () => {}); });',

@@ -10,9 +10,9 @@ const wholeTakes =
   "no server and takes one minute.";
 
 /**
- * The first words of a run: what it will take. Meanwhile, how far it is. And its last words: which servers its tests
- * ran against, which were not found, `failed: …` for whatever failed, and, alone on a line, `N passed, N failed, N
- * skipped`.
+ * Prints at the start of a run how long it will take, and later its progress. At the end, it prints which servers the
+ * tests ran against, which were not found, `failed: …` for each failure, and, on a line of its own, `N passed, N
+ * failed, N skipped`.
  */
 export default class ServerReport implements Reporter {
   #vitest: Vitest | undefined;
@@ -29,7 +29,7 @@ export default class ServerReport implements Reporter {
     const { servers } = this.#vitest?.getRootProject().getProvidedContext() ?? {};
     const where = servers?.found.map(({ title, version }) => `${title} ${version}`).join(", ") || "no servers";
     console.log(`${this.#files} files of tests, on ${where}`);
-    // All of them: part of them takes what it takes.
+    // Only for the whole suite: the duration of a part of it is unknown.
     if (this.#files > mostInHaste) console.log(`${wholeTakes}\n`);
   }
 
@@ -49,8 +49,8 @@ export default class ServerReport implements Reporter {
 }
 
 /**
- * The runner's own results. What fails outside of any test counts too, as one failure each: a file that does not load,
- * a hook, an error that nobody caught. Else a run could fail with "0 failed".
+ * The runner's own results. Failures outside of any test also count, as one each: a file that does not load, a hook, an
+ * unhandled error. Otherwise a run could fail with "0 failed".
  */
 function results(modules: readonly TestModule[], unhandledErrors: readonly SerializedError[]) {
   const failed = unhandledErrors.map((error) => `outside of any test: ${firstLine([error])}`);

@@ -1,8 +1,8 @@
-/** A server that tests run against, as the report at the end of a run names it. It may as well be a library: PGlite. */
+/** A server that tests run against, as the final report of a run names it. It may also be a library: PGlite. */
 export interface TestServer {
   readonly title: string;
   readonly version?: string;
-  /** How tests reach it. Absent for what lives in the test's own process. */
+  /** How tests connect to it. Absent if it runs in the test's own process. */
   readonly url?: string;
 }
 

@@ -8,34 +8,37 @@ import { MemoryKeyLocks, scheduleLocksOf } from "./memory-key-locks.js";
 import { MemoryWaits } from "./memory-waits.js";
 
 export interface MemoryDatabaseOptions {
-  /** Where its clock comes from. Defaults to the system's. */
+  /** The source of its clock. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
-  /** Gives positions at commit, so that no row appears below one that was found, as in a database with one writer. Defaults to false. */
+  /**
+   * Assigns positions at commit, as in a database with a single writer: no row appears below one that was read already.
+   * Defaults to false.
+   */
   readonly inCommitOrder?: boolean;
 }
 
-/** The data behind memory stores: give the same one to several, as several processes share a database. */
+/** The data behind memory stores. Pass one to several stores to simulate processes that share a database. */
 export interface MemoryDatabase {
-  /** Moves the database's clock on by `ms`, so that leases run out and holds come due without waiting. */
+  /** Advances the database's clock by `ms`, so that leases expire and holds become due without waiting. */
   advance(ms: number): void;
-  /** What a box holds. */
+  /** The contents of a box. */
   contents(box: string): BoxContents;
-  /** All that is stored, as text that stays the same while nothing changes. */
+  /** Everything that is stored, as a text that is equal as long as nothing changes. */
   dump(): string;
 }
 
 export class MemoryData implements MemoryDatabase {
   readonly runtime: Runtime;
   readonly rows: StoreRows;
-  /** What stores on it do outside of transactions. */
+  /** The verbs outside of transactions. */
   readonly verbs: VerbsOverRows;
-  /** Of inboxes, by consumer and id. */
+  /** Inbox entries, by consumer and id. */
   readonly uncommitted = new Map<string, Uncommitted>();
   readonly waits = new MemoryWaits();
   readonly keyLocks = new MemoryKeyLocks(this.waits);
-  /** Of what transactions have scheduled by a key, replaced or cancelled. */
+  /** Locks on schedule keys that a transaction has scheduled, replaced or cancelled. */
   readonly scheduleLocks = new MemoryKeyLocks(this.waits);
-  /** Of the schedules that a transaction has looked at, or moved on. */
+  /** Locks on schedules that a transaction has read or advanced. */
   readonly tickLocks = new MemoryKeyLocks(this.waits);
   #offsetMs = 0;
 
@@ -68,7 +71,7 @@ export class MemoryData implements MemoryDatabase {
   }
 }
 
-/** Makes an empty database in memory. */
+/** Creates an empty database in memory. */
 export function memoryDatabase(options: MemoryDatabaseOptions = {}): MemoryDatabase {
   checkOptions("memoryDatabase", options, { runtime: object, inCommitOrder: flag });
   return new MemoryData(runtimeWith(options.runtime), options.inCommitOrder);

@@ -6,15 +6,15 @@ import { sameOrNot } from "../rows/remembered-ids.js";
 import type { MemoryData } from "./memory-database.js";
 import { type MemoryTransaction, OpenTransaction } from "./memory-transaction.js";
 
-/** What a transaction has taken over and not committed yet. */
+/** A message that a transaction has accepted but not committed. */
 export interface Uncommitted {
   readonly by: OpenTransaction;
   readonly arrival: Arrival;
 }
 
 /**
- * The inboxes, with the locks that a database puts on a unique index on (consumer, id): a row that is not committed yet makes the
- * next transaction to insert it wait until its own has ended.
+ * The inboxes, with the locks of a unique index on (consumer, id): an uncommitted row makes the next transaction that
+ * inserts the same row wait until the first one ends.
  */
 export function memoryInbox(
   data: MemoryData,
@@ -23,7 +23,7 @@ export function memoryInbox(
   const { rows, uncommitted, waits } = data;
   const boxOf = ({ consumer }: Pick<Arrival, "consumer">) => rows.box(inboxOf(consumer));
 
-  /** One row, as a database inserts it. */
+  /** Inserts one row as a database does. */
   async function insert(tx: OpenTransaction, arrival: Arrival, options: RememberOptions): Promise<Remembered> {
     const name = JSON.stringify([arrival.consumer, arrival.id]);
     for (;;) {
@@ -46,7 +46,7 @@ export function memoryInbox(
     return "new";
   }
 
-  /** A transaction of its own. */
+  /** Runs `work` in a transaction of its own. */
   async function inOne<R>(work: (tx: OpenTransaction) => Promise<R>): Promise<R> {
     const tx = new OpenTransaction(data);
     try {

@@ -2,7 +2,7 @@ import type { ScheduleKey } from "../rows/scheduled-rows.js";
 import type { OpenTransaction } from "./memory-transaction.js";
 import type { MemoryWaits } from "./memory-waits.js";
 
-/** Lets the transactions that write to a key take turns: each holds it until it has ended. */
+/** Serializes transactions that write to the same key. Each holds the lock until it ends. */
 export class MemoryKeyLocks {
   readonly #holders = new Map<string, OpenTransaction>();
   readonly #waits: MemoryWaits;
@@ -11,12 +11,12 @@ export class MemoryKeyLocks {
     this.#waits = waits;
   }
 
-  /** Whether an open transaction holds one of these. */
+  /** Whether an open transaction holds one of these locks. */
   isLocked(box: string, keys: readonly string[]): boolean {
     return keys.some((key) => this.#holders.get(nameOf(box, key))?.open === true);
   }
 
-  /** Resolves when `tx` holds all of these keys. In one order for everybody, so that two calls never deadlock. */
+  /** Resolves when `tx` holds all of these locks. They are taken in a fixed order, so that two calls never deadlock. */
   async lock(tx: OpenTransaction, box: string, keys: readonly string[]): Promise<void> {
     for (const key of [...new Set(keys)].sort()) await this.#lock(tx, nameOf(box, key));
   }
@@ -37,7 +37,7 @@ function nameOf(box: string, key: string): string {
   return JSON.stringify([box, key]);
 }
 
-/** What a transaction locks that schedules these messages, or cancels them: one text for each type and schedule key. */
+/** The locks for scheduling or cancelling these messages: one per type and schedule key. */
 export function scheduleLocksOf(messages: readonly Partial<ScheduleKey>[]): string[] {
   return messages.flatMap(({ type, scheduleKey }) =>
     scheduleKey === undefined ? [] : [JSON.stringify([type, scheduleKey])],

@@ -12,7 +12,7 @@ describe("memoryStore", () => {
     await expect(nested).rejects.toThrow("[transaction-nested] a transaction of memory is open here already");
   });
 
-  it("in commit order, gives a transaction that commits later the higher position, and tells of no writers", async () => {
+  it("gives positions in commit order and reports no writers, with inCommitOrder", async () => {
     const store = memoryStore({ database: memoryDatabase({ inCommitOrder: true }) });
     const box = store.box("outbox");
     const [appended, mayCommit] = [gate(), gate()];

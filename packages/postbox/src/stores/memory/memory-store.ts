@@ -12,18 +12,21 @@ import { scheduleLocksOf } from "./memory-key-locks.js";
 import { type MemoryTransaction, OpenTransaction, openTransaction } from "./memory-transaction.js";
 
 export interface MemoryStoreOptions {
-  /** The data it works on. Defaults to an empty database of its own. */
+  /** The data that it works on. Defaults to an empty database of its own. */
   readonly database?: MemoryDatabase;
-  /** Where the clock of its own database comes from; not together with `database`. Defaults to the system's. */
+  /** The clock of its own database; not together with `database`. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
-  /** Stands in errors. Defaults to "memory". */
+  /** The name in errors. Defaults to "memory". */
   readonly name?: string;
 }
 
 export interface MemoryStore extends Store<MemoryTransaction> {
-  /** What a box holds. */
+  /** The contents of a box. */
   contents(box: string): BoxContents;
-  /** As when the process dies: what is open on this store object rolls back, and can neither go on nor commit. */
+  /**
+   * Simulates a crash of the process: open transactions of this store object roll back and can neither continue nor
+   * commit.
+   */
   crash(): void;
   health(options?: HealthOptions): Promise<Health>;
 }
@@ -39,11 +42,11 @@ const transactionRules = {
 };
 
 /**
- * A store in memory, as honest as a database: what a transaction writes appears at once at its commit and not before,
- * positions are given at append, so that a lower one may appear later, and rolled-back ones leave gaps.
+ * A store in memory that behaves like a database. What a transaction writes appears at its commit, all at once.
+ * Positions are assigned at append, so a lower one may appear later, and rollbacks leave gaps.
  *
- * Every isolation level is honoured, since the one thing a transaction reads, what is remembered, it locks.
- * A transaction inside another one of the same store is an error: it could not commit with the outer one.
+ * Every isolation level is honoured, because a transaction reads only what is remembered, and locks it. A nested
+ * transaction of the same store is an error: it could not commit together with the outer one.
  */
 export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
   checkOptions("memoryStore", options, { database: databaseRule, runtime: object, name: text });
@@ -61,7 +64,9 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
   const surrounding = createSurrounding<OpenTransaction>();
   const open = new Set<OpenTransaction>();
 
-  /** What a transaction started may outlive it and still run in its context: that one is over, not current. */
+  /**
+   * Work that a transaction started may outlive it and still run in its context. Then there is no current transaction.
+   */
   const current = (): OpenTransaction | undefined => {
     const tx = surrounding.get();
     return tx?.open ? tx : undefined;
@@ -108,7 +113,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       const tx = openTransaction(handle, data, name);
       const box = data.rows.box(boxName);
       const key = { type, scheduleKey };
-      // What another transaction has scheduled and not committed is not there yet: nothing to wait for.
+      // An uncommitted message of another transaction does not exist yet, so there is nothing to wait for.
       if (!tx.hasScheduled(box, key)) return false;
       await data.scheduleLocks.lock(tx, boxName, scheduleLocksOf([key]));
       return tx.cancel(box, key);
@@ -138,15 +143,18 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       for (const tx of open) tx.rollback();
     },
 
-    /** Nothing to do: memory has no schema. */
+    /** Does nothing, since memory has no schema. */
     async migrate(): Promise<void> {},
   };
 }
 
-/** So many turns of the queue of promises has a handler that listens to its signal to end by itself. */
+/** How many microtask turns a handler that observes its signal has to end by itself. */
 const grace = 50;
 
-/** The result of `work`, or the reason of the signal when that is aborted and `work` does not end at once. */
+/**
+ * Returns the result of `work`. If the signal is aborted and `work` does not end at once, rejects with the signal's
+ * reason.
+ */
 async function unlessAborted<R>(work: Promise<R>, signal: AbortSignal): Promise<R> {
   let abort = () => {};
   const aborted = new Promise<void>((resolve) => {

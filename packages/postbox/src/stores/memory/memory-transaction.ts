@@ -6,9 +6,9 @@ import { isOf, type ScheduleKey } from "../rows/scheduled-rows.js";
 /** The handle of a transaction in memory. */
 export interface MemoryTransaction {
   /**
-   * Runs `effect` when this transaction commits, in the same step as everything else in it; never when it rolls back.
-   * It is how your own data joins in, so it must not throw: what does makes the transaction roll back, but what earlier
-   * effects changed stays.
+   * Runs `effect` when this transaction commits, in the same step as everything else in it; never if it rolls back. Use
+   * it for your own data. `effect` must not throw: that rolls back the transaction, but changes of earlier effects
+   * stay.
    */
   defer(effect: () => void): void;
 }
@@ -17,15 +17,15 @@ interface Staged {
   readonly box?: BoxRows;
   readonly placed?: Placed;
   readonly cancelled?: ScheduleKey;
-  /** Writes it, when everything that may fail has succeeded. */
+  /** Writes it, after everything that may fail has succeeded. */
   commit(): void;
 }
 
-/** The same handle, seen from inside the database: what it staged, and how it ends. */
+/** The same handle as the database sees it: what it has staged, and how it ends. */
 export class OpenTransaction implements MemoryTransaction {
-  /** The database that opened it; anything that tells one from another. */
+  /** Identifies the database that opened it. */
   readonly database: object;
-  /** Resolves when it has ended, either way. */
+  /** Resolves when it has committed or rolled back. */
   readonly ended: Promise<void>;
   #end!: () => void;
   #state: "open" | "committed" | "rolled back" = "open";
@@ -60,7 +60,10 @@ export class OpenTransaction implements MemoryTransaction {
     this.#staged.push({ box, placed, commit: () => box.insert(placed) });
   }
 
-  /** Whether there is one to cancel, as this transaction sees the box: with its own changes, and without those of others. */
+  /**
+   * Whether there is a message to cancel, as this transaction sees the box: with its own changes and without those of
+   * others.
+   */
   hasScheduled(box: BoxRows, key: ScheduleKey): boolean {
     for (const staged of this.#staged.toReversed()) {
       if (staged.box !== box) continue;
@@ -70,24 +73,24 @@ export class OpenTransaction implements MemoryTransaction {
     return box.isScheduled(key);
   }
 
-  /** With the lock of this key. Answers with whether there was one. */
+  /** Call it with the lock of this key. Returns whether there was a message to cancel. */
   cancel(box: BoxRows, key: ScheduleKey): boolean {
     const found = this.hasScheduled(box, key);
     if (found) this.#staged.push({ box, cancelled: key, commit: () => box.cancel(key) });
     return found;
   }
 
-  /** Runs `check` before anything of this transaction becomes visible. What it throws rolls it back. */
+  /** Runs `check` before anything of this transaction becomes visible. If it throws, the transaction rolls back. */
   beforeCommit(check: () => void): void {
     this.#checks.push(check);
   }
 
-  /** Runs `write`, which cannot fail, in the step in which everything else of this transaction becomes visible. */
+  /** Runs `write`, which must not fail, in the step in which everything else of this transaction becomes visible. */
   onCommit(write: () => void): void {
     this.#staged.push({ commit: write });
   }
 
-  /** Runs `undo` when this transaction rolls back. */
+  /** Runs `undo` if this transaction rolls back. */
   onRollback(undo: () => void): void {
     this.#undos.push(undo);
   }
@@ -114,19 +117,19 @@ export class OpenTransaction implements MemoryTransaction {
   rollback(): void {
     if (!this.open) return;
     for (const { box, placed } of this.#staged) if (placed !== undefined) box?.discard(placed);
-    // The last first: of what was changed twice, the first knows how it was.
+    // The last one first: if something was changed twice, the first undo knows the original state.
     for (const undo of this.#undos.toReversed()) undo();
     this.#finish("rolled back");
   }
 
   #finish(state: "committed" | "rolled back"): void {
     this.#state = state;
-    // Who keeps the handle must not keep alive what it had staged.
+    // A caller that keeps the handle must not keep the staged data alive.
     for (const list of [this.#staged, this.#effects, this.#undos, this.#checks]) list.length = 0;
     this.#end();
   }
 
-  /** Throws when it has ended: what were written now would be in no transaction at all. */
+  /** Throws if it has ended: later writes would not be part of any transaction. */
   check(): void {
     if (this.open) return;
     throw new PostboxError(
@@ -136,7 +139,7 @@ export class OpenTransaction implements MemoryTransaction {
   }
 }
 
-/** The open transaction behind a user's handle, or an error that says what was handed over instead. */
+/** Returns the open transaction behind a user's handle. Throws an error that names what was passed instead. */
 export function openTransaction(handle: unknown, database: object, storeName: string): OpenTransaction {
   if (!(handle instanceof OpenTransaction)) {
     throw new PostboxError(

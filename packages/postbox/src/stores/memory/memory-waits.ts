@@ -1,7 +1,7 @@
 import { PostboxError } from "../../errors.js";
 import type { OpenTransaction } from "./memory-transaction.js";
 
-/** Who waits for whose end. Whoever would close a circle is rolled back instead, as a database does. */
+/** Which transaction waits for which. A wait that would close a cycle rolls its transaction back, as in a database. */
 export class MemoryWaits {
   readonly #waitsFor = new Map<OpenTransaction, OpenTransaction>();
 
@@ -18,7 +18,7 @@ export class MemoryWaits {
     this.#waitsFor.set(tx, by);
     await by.ended;
     this.#waitsFor.delete(tx);
-    // Its own function may have returned without awaiting this.
+    // Its function may have returned without awaiting this call.
     tx.check();
   }
 }

@@ -6,19 +6,18 @@ import type { BoxTables } from "./names.js";
 import { isMessage } from "./row-checks.js";
 import { numbered } from "./write-sql.js";
 
-/*
- * What operators ask and change. Whatever they give is a parameter, never part of a statement's text.
- */
+/* The statements behind `Store.admin`. Whatever an operator passes is a parameter, never part of a statement's text. */
 
 const columns = messageColumns.map(([name]) => name).join(", ");
 const nothing = "NULL::timestamptz";
 const noKey = "NULL::text AS schedule_key";
 
-/** Where the messages of a status are, with the same columns for all; with `id`, those that have it. */
+/** The messages of a status, with the same columns for every status. With `id`, only those with that id. */
 function messagesOf(t: BoxTables, status: Status, id?: string): string {
   const row = (alias: string, holdKey = `${alias}.key`) =>
     `${alias}.lane, ${alias}.position, ${ofAlias(alias)}, ${alias}.created_at, ${holdKey} AS hold_key`;
-  // Found by the id first, and then looked at: of two conditions, the planner may take the wrong one for the rarer.
+  // OFFSET 0 makes PostgreSQL find the id first and filter afterwards. Of two conditions, the planner may take the
+  // wrong one for the more selective.
   const of = (table: string) => (id === undefined ? table : `(SELECT * FROM ${table} WHERE id = ${id} OFFSET 0)`);
   const done = (table: string) => `
       SELECT ${row("d")}, d.attempts, d.failures -> -1 ->> 'error' AS last_error, d.failures,
@@ -52,7 +51,7 @@ function messagesOf(t: BoxTables, status: Status, id?: string): string {
   }
 }
 
-/** What a consumer has handled, as far as it is remembered. */
+/** The messages that a consumer has handled and still remembers. */
 function remembered(t: BoxTables, consumer: string, id?: string): string {
   const given: Readonly<Partial<Record<string, string>>> = {
     id: "r.id",
@@ -79,18 +78,18 @@ function ofAlias(alias: string): string {
   return messageColumns.map(([name]) => `${alias}.${name}`).join(", ");
 }
 
-/** A statement and its parameters, as it grows. */
+/** A statement under construction, with its parameters. */
 export class Statement {
   readonly params: unknown[] = [];
 
-  /** The placeholder of one more parameter. */
+  /** Adds a parameter and returns its placeholder. */
   add(value: unknown, type: string): string {
     this.params.push(value);
     return `$${this.params.length}::${type}`;
   }
 }
 
-/** What a row of `m` must be to fit, beside its id. */
+/** The conditions of a filter on a row of `m`, except those on ids. */
 function conditions(statement: Statement, filter: MessageFilter): string[] {
   const found: string[] = [];
   const equal = (column: string, value: string | undefined) => {
@@ -113,14 +112,16 @@ export interface Reach {
   readonly after?: number;
   readonly before?: number;
   readonly upTo?: number;
-  /** Came to where they are no later than this, in microseconds. */
+  /** Only rows that reached their status no later than this, in microseconds. */
   readonly until?: number;
   readonly limit: number;
 }
 
 /**
- * The messages of a status that fit, within reach: the first ones, or with `newest` the last. By ids, each is found by its own.
- * Else, where the index begins with the lane, each lane is a short walk along it; one for all of them would sort the table.
+ * The messages of a status that match a filter, within reach: the first ones, or with `newest` the last ones.
+ *
+ * With ids, each id is looked up by its index. Otherwise, if the index starts with the lane, each lane is a short index
+ * scan. One scan across all lanes would have to sort the table.
  */
 export function selectSql(
   statement: Statement,
@@ -138,7 +139,7 @@ export function selectSql(
     readonly reach: Reach;
     readonly list: string;
     readonly newest?: boolean;
-    /** Of what is done: each message once, the first of it, however often it was replayed. Defaults to false. */
+    /** For `done` only: returns the first row of each message, however often it was replayed. Defaults to false. */
     readonly once?: boolean;
   },
 ): string {
@@ -176,15 +177,15 @@ export function selectSql(
     ${order}`;
 }
 
-/** What a page shows. */
+/** The columns of a row in a page. */
 export const summary = `m.position, m.lane, m.id, m.type, m.topic, m.source, m.key, octet_length(m.data) AS bytes, m.attempts,
     m.last_error, m.created_at, m.updated_at, m.due_at, m.schedule_key, m.published_at`;
 
-/** Everything, as `messageFrom` wants it. */
+/** All columns, as `messageFrom` needs them. */
 export const details = `m.position, m.lane, octet_length(m.data) AS bytes, m.attempts, m.last_error, m.created_at, m.updated_at,
     m.due_at, m.schedule_key, m.published_at, m.failures::text AS failures, ${messageSelection("m")}`;
 
-/** A box at one moment, as one JSON text: times are ages in ms. $1 says whether to count what is done. */
+/** The statistics of a box at one moment, as one JSON text. Times are ages in ms. $1 says whether to count `done`. */
 export function statsSql(t: BoxTables): string {
   const count = (status: Status, table: string, since: string, where = "true") => `
       SELECT '${status}' AS status, topic, count(*) AS count, min(${since}) AS first
@@ -229,8 +230,8 @@ export function statsSql(t: BoxTables): string {
 }
 
 /**
- * Lets the waiting rows ($1, $2) be tried now, with their attempts counted anew, in locked lanes; but for those that somebody holds
- * for good. From $3 on it is for the audit.
+ * Makes the waiting rows ($1, $2) due now and resets their attempts, in locked lanes. Leaves out rows whose key is held
+ * until an operator releases it. Parameters from $3 on are for the audit.
  */
 export function retryWaitingSql(t: BoxTables): string {
   const keys = "(SELECT DISTINCT lane, hold_key AS key FROM changed) AS i";
@@ -265,12 +266,15 @@ function holdKey(t: BoxTables): Key {
   return { table: t.hold, columns: ["x.box", "x.lane", "x.key"] };
 }
 
-/** What waits under a hold, the first of it. */
+/** The index key of the first row that waits under a hold. */
 export function waitKey(t: BoxTables): Key {
   return { table: t.wait, columns: ["(x.box + 0)", "(x.lane + 0)", "x.hold_key"], last: "(x.position + 0)" };
 }
 
-/** Writes down that the pending rows ($1, $2) are taken from whoever has them. From $3 on it is for the audit. */
+/**
+ * Records in the audit that the pending rows ($1, $2) are retried by another owner. Parameters from $3 on are for the
+ * audit.
+ */
 export function retryPendingSql(t: BoxTables): string {
   return `
     WITH changed AS (
@@ -280,17 +284,20 @@ export function retryPendingSql(t: BoxTables): string {
     ${answer}`;
 }
 
-/** Takes the lanes $1 from their owners: whoever takes one next reads anew what was on its way there. They are locked. */
+/** Takes the lanes $1, which are locked, from their owners. The next owner reads again what was in flight there. */
 export function disownSql(t: BoxTables): string {
   return `UPDATE ${t.lane} SET epoch = epoch + 1, owner = NULL, clean = true WHERE box = ${t.box} AND lane = ANY ($1::integer[])`;
 }
 
-/** Nothing is settled in these lanes until the transaction ends: what is read from now on stays so. */
+/** Locks lanes, so that nothing in them is settled before the transaction ends and rows that it reads stay the same. */
 export function lockLanesSql(t: BoxTables): string {
   return `SELECT FROM ${t.lane} WHERE box = ${t.box} AND lane = ANY ($1::integer[]) ORDER BY lane FOR UPDATE`;
 }
 
-/** Of `changed`, which has the messages' ids. From $`first` on: who, why, how they were selected, and by which token. */
+/**
+ * Writes the audit entry for `changed`, which has the messages' ids. Parameters from $`first` on: actor, reason,
+ * selection and token.
+ */
 function audited(t: BoxTables, action: string, first: number): string {
   const values = ["text", "text", "jsonb", "text"].map((type, index) => `$${first + index}::${type}`);
   return `audited AS (
@@ -303,9 +310,11 @@ function audited(t: BoxTables, action: string, first: number): string {
 const answer = "SELECT count(*) AS count FROM changed";
 
 /**
- * Sends the parked rows ($1, $2) again, in locked lanes. Where their key is held they go back to where they were, before all
- * that wait there, as another turn of theirs; else to the end. What is no message stays: `pending` would refuse it, and with it
- * all others. From $3 on it is for the audit.
+ * Sends the parked rows ($1, $2) again, in locked lanes. If a row's key is held, it returns to its old place, ahead of
+ * all rows that wait there, with its next turn number. Otherwise it is appended at the end.
+ *
+ * A row that is not a valid message stays parked: `pending` would refuse it, and all other rows with it. Parameters
+ * from $3 on are for the audit.
  */
 export function retrySql(t: BoxTables): string {
   const isHeld = `coalesce((${rowWith("true", holdKey(t), ["c.box", "c.lane", "c.key"])}), false)`;
@@ -323,10 +332,10 @@ export function retrySql(t: BoxTables): string {
     ${answer}`;
 }
 
-/** Removes the rows ($1, $2) of a status, in locked lanes. From $3 on it is for the audit. */
+/** Deletes the rows ($1, $2) of a status, in locked lanes. Parameters from $3 on are for the audit. */
 export function discardSql(t: BoxTables, status: Exclude<Status, "done">): string {
   const table = { pending: t.pending, waiting: t.wait, scheduled: t.scheduled, parked: t.parked }[status];
-  // What is scheduled is numbered by itself, across the lanes.
+  // Scheduled rows have positions of their own, which are unique across lanes.
   const scheduled = isAmong(items, { table, columns: ["(x.box + 0)", "x.position"] }, [`${t.box}`, "i.position"]);
   return `
     WITH changed AS (
@@ -337,8 +346,8 @@ export function discardSql(t: BoxTables, status: Exclude<Status, "done">): strin
 }
 
 /**
- * After parked rows of the keys $2 in the lanes $1 have left, in locked lanes: what nobody holds for good any more is due.
- * `changes` tells a settle that was about to end the hold that it is not the one it saw.
+ * Call it after parked rows of the keys $2 have left the lanes $1, which are locked. A key that no parked row holds any
+ * more becomes due. Changing `changes` tells a concurrent settle that the hold is not the one that it saw.
  */
 export function freeKeysSql(t: BoxTables): string {
   const holding = { table: t.parked, columns: ["x.box", "x.lane", "x.key"], where: "holds" };
@@ -350,7 +359,10 @@ export function freeKeysSql(t: BoxTables): string {
     WHERE ${isAmong(holds, holdKey(t), [`${t.box}`, "i.lane", "i.key"])}`;
 }
 
-/** After waiting rows of the holds ($1, $2) at the positions $3 have left: those that stood behind the first are due. */
+/**
+ * Call it after waiting rows have left the holds ($1, $2) at the positions $3. If the first row left, the rows behind
+ * it become due.
+ */
 export function advanceKeysSql(t: BoxTables): string {
   const firsts = `(SELECT lane, key, min(position) AS position
           FROM unnest($1::integer[], $2::text[], $3::bigint[]) AS k (lane, key, position) GROUP BY lane, key) AS i`;
@@ -360,7 +372,10 @@ export function advanceKeysSql(t: BoxTables): string {
     WHERE ${isAmong(firsts, holdKey(t), [`${t.box}`, "i.lane", "i.key"], isFirst)} AND h.due_at <> 'infinity'`;
 }
 
-/** Ends those of the holds ($1, $2) that nothing stands behind, in locked lanes. A settle makes them anew if it has to. */
+/**
+ * Deletes those of the holds ($1, $2) that no row waits under, in locked lanes. A later settle creates them again if
+ * needed.
+ */
 export function endHoldsSql(t: BoxTables): string {
   return `
     DELETE FROM ${t.hold} h
@@ -368,13 +383,15 @@ export function endHoldsSql(t: BoxTables): string {
       AND (${rowWith("true", waitKey(t), ["h.box", "h.lane", "h.key"])}) IS NULL`;
 }
 
-/** Who has the same token waits for its turn, and goes on where that one ended: $1 is the token. */
+/** Serializes replays with the same token $1. A later one waits for the earlier one and continues where it ended. */
 export const takeTokenSql = "SELECT pg_advisory_xact_lock(hashtextextended('postbox replay ' || $1::text, 0::bigint))";
 export function tokenReachSql(t: BoxTables): string {
   return `SELECT max(last_position) AS last FROM ${t.audit} WHERE confirm = $1::text AND box = ${t.name}`;
 }
 
-/** Appends what `picked` selects from `done` once more, in its order. The last three parameters are for the audit. */
+/**
+ * Appends the rows of `done` that `picked` selects again, in their order. The last three parameters are for the audit.
+ */
 export function replaySql(t: BoxTables, picked: string, first: number): string {
   return `
     WITH changed AS MATERIALIZED (${picked}), anew AS (
@@ -384,10 +401,10 @@ export function replaySql(t: BoxTables, picked: string, first: number): string {
     SELECT count(*) AS count, max(position) AS last FROM changed`;
 }
 
-/** What `replaySql` needs of a row. */
+/** The columns that `replaySql` needs. */
 export const replayed = `m.lane, m.position, ${ofAlias("m")}, m.failures`;
 
-/** $1 and $2 say who and why. What is so already stays so, and nobody did anything. */
+/** Pauses or resumes a box. $1 and $2 are actor and reason. If nothing changes, nothing is audited. */
 export function pauseSql(t: BoxTables, action: "pause" | "resume"): string {
   const [pausedAt, was] = action === "pause" ? ["clock_timestamp()", "NULL"] : ["NULL", "NOT NULL"];
   return `
@@ -398,7 +415,7 @@ export function pauseSql(t: BoxTables, action: "pause" | "resume"): string {
     SELECT name, '${action}', $1::text, $2::text, 0, '{}' FROM changed`;
 }
 
-/** Makes the hold of key $2 in lane $1 due, which is locked. $3 and $4 say who and why. */
+/** Makes the hold of key $2 due, in lane $1, which is locked. $3 and $4 are actor and reason. */
 export function releaseKeySql(t: BoxTables): string {
   return `
     WITH due AS (
@@ -412,8 +429,7 @@ export function releaseKeySql(t: BoxTables): string {
     SELECT count(*) AS count FROM due`;
 }
 
-/** $1 is how many, $2 what they are older than. */
-/** Of this box, or of all. */
+/** The latest audit entries, of this box or of all. $1 is how many, $2 the entry that they are older than. */
 export function auditSql(t: BoxTables, of: "this" | "all"): string {
   return `
     SELECT number, box, at, action, actor, reason, selection::text AS selection, count, to_json(ids)::text AS ids FROM ${t.audit}

@@ -37,9 +37,9 @@ export function createBoxFunctions(schema: string, box: "outbox" | "inbox"): str
 }
 
 /**
- * Which server answers, and on which timeline: another answer than before means that commits may have been lost, and that positions
- * and epochs may have been given anew. A session stays with its server, so it is determined once per session. Where these facts
- * are not to be had, the time when the server was started has to do.
+ * Identifies the server and its timeline. If the answer changes, commits may have been lost, and positions and epochs
+ * may have been assigned again. It is determined once per session, because a session stays with its server. If the role
+ * may not read these facts, the server's start time stands in for them.
  */
 export function createServerFunction(schema: string): string {
   return `

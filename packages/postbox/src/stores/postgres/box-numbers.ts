@@ -6,13 +6,16 @@ import { type BoxTables, boxTable, boxTables, outboxNumber, tablesOf } from "./n
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 
-/** Finds the tables of a box, and its number in them. */
+/** Finds the tables of a box and its number in them. */
 export interface BoxFinder {
-  /** Makes the inbox of a consumer that has none yet. Looks with `look`, where a transaction is open: the pool may have no other. */
+  /**
+   * Creates the inbox of a consumer that has none yet. Pass `look` inside an open transaction: the pool may have no
+   * other connection.
+   */
   tables(box: string, look?: Executor): Promise<BoxTables>;
-  /** The same, but what nobody has used does not exist: looking must not make it. */
+  /** Like `tables`, but never creates a box: a box that was never used does not exist. */
   existing(box: string, look?: Executor): Promise<BoxTables>;
-  /** Of all boxes there are. */
+  /** The names of all boxes. */
   names(look?: Executor): Promise<readonly string[]>;
 }
 
@@ -26,8 +29,8 @@ export function boxFinder(schema: string, run: StatementRunner, checkSchema: Sch
   }
 
   /**
-   * Of two that come at once one waits for the other, inserts nothing, and then finds what that one has committed. A crash leaves
-   * the number with all of its lanes, or nothing.
+   * If two sessions create the same box, the second waits, inserts nothing and finds what the first has committed. A
+   * crash leaves the number with all of its lanes, or nothing.
    */
   async function made(box: string): Promise<number> {
     const known = await numberOf(box, run);
@@ -58,7 +61,7 @@ export function boxFinder(schema: string, run: StatementRunner, checkSchema: Sch
     const known = found.get(box);
     if (known !== undefined) return known;
     try {
-      // That of the outbox is known without asking.
+      // The number of the outbox is fixed.
       const isInbox = consumerOf(box) !== undefined;
       if (isInbox) await checkSchema(execute);
       const number = isInbox ? ((await numberOf(box, execute)) ?? (await otherwise(box, execute))) : outboxNumber;

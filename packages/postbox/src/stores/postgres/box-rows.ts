@@ -5,8 +5,8 @@ import { WriterRanges } from "../writer-ranges.js";
 import type { Field } from "./plain-rows.js";
 
 /*
- * What the functions that read a box answer with (box-sql.ts), made into rows. The columns of a row come first, then one of the
- * statement's own if it has one, and those of the message last.
+ * Turns the results of the functions in box-sql.ts into rows. The columns of the row come first, then a column of the
+ * statement if it has one, and the columns of the message last.
  */
 
 type Fields = readonly Field[];
@@ -19,7 +19,7 @@ export function readFrom(records: readonly Fields[], lanes: readonly LaneRead[],
   const rows: Row[] = [];
   const rowFrom = rowReader(ownAt, false);
   const status = forEachRow(records, (fields) => rows.push(rowFrom(fields)));
-  // Before they are sorted: the last one is the one at which the bytes ended the read.
+  // Before sorting: the last row is the one at which `maxBytes` ended the read.
   const more = lanesWithMore(lanes, rows, bytesIn(records, rows, ownAt) >= maxBytes);
   return {
     rows: rows.sort(byLane),
@@ -46,7 +46,7 @@ export function lateFrom(records: readonly Fields[], limit: number, maxBytes: nu
   };
 }
 
-/** Answers with the one that has no lane, and says which transactions were open. */
+/** Passes every row to `take`. Returns the one without a lane, which lists the open transactions. */
 function forEachRow(records: readonly Fields[], take: (fields: Fields) => void): Fields | undefined {
   let status: Fields | undefined;
   for (const fields of records) {
@@ -56,7 +56,7 @@ function forEachRow(records: readonly Fields[], take: (fields: Fields) => void):
   return status;
 }
 
-/** The columns of the message begin at `at`. */
+/** The columns of the message start at index `at`. */
 function rowReader(at: number, waiting: boolean): (fields: Fields) => Row {
   return (fields) => {
     const { message, unreadable } = messageFrom({
@@ -90,11 +90,12 @@ function rowReader(at: number, waiting: boolean): (fields: Fields) => Row {
 function faultOf(unreadable: string): PostboxError {
   return new PostboxError(
     "message-invalid",
-    `the stored row makes no message: ${unreadable}; it was not written by this library. Look at it with admin.get(id), then discard it`,
+    `the stored row is not a valid message: ${unreadable}; it was not written by this library. Look at it with ` +
+      "admin.get(id), then discard it",
   );
 }
 
-/** `oldest:next:list:more`: the listed ones, in ascending order, and `more` from `next` on. */
+/** Parses `oldest:next:list:more`: the listed transactions, ascending, and `more` transactions from `next` on. */
 function writersIn(text: string): WriterRanges {
   const [, next = "", list = "", more = ""] = text.split(":");
   const open = list === "" ? [] : list.split(",").map((number) => ({ from: Number(number), to: Number(number) + 1 }));
@@ -102,7 +103,7 @@ function writersIn(text: string): WriterRanges {
   return new WriterRanges(open);
 }
 
-/** At least what the statement counts for these rows. It counts headers as they are stored. */
+/** At least as many bytes as the statement counts for these rows. The statement counts headers in their stored form. */
 function bytesIn(records: readonly Fields[], rows: readonly Row[], at: number): number {
   let bytes = 0;
   for (const { message } of rows) bytes += message.data.byteLength + 1024;
@@ -111,7 +112,9 @@ function bytesIn(records: readonly Fields[], rows: readonly Row[], at: number): 
   return bytes;
 }
 
-/** Lanes that reached their limit; and if the bytes ended the read, the lane of the last row and all behind it. */
+/**
+ * Lanes that reached their limit. If `maxBytes` ended the read, also the lane of the last row and all lanes after it.
+ */
 function lanesWithMore(lanes: readonly LaneRead[], rows: readonly Row[], wasCut: boolean): ReadonlySet<number> {
   const counts = new Map<number, number>();
   for (const { lane } of rows) counts.set(lane, (counts.get(lane) ?? 0) + 1);
@@ -125,7 +128,7 @@ function lanesWithMore(lanes: readonly LaneRead[], rows: readonly Row[], wasCut:
   return more;
 }
 
-/** A join promises no order. */
+/** A join guarantees no order. */
 function byLane(a: Row, b: Row): number {
   return a.lane - b.lane || a.position - b.position;
 }

@@ -8,8 +8,9 @@ import { numbered } from "./write-sql.js";
 const columns = messageColumns.map(([name]) => name).join(", ");
 
 /*
- * Ownership of a box, and reading it. Locks are always taken in the same order, lanes ascending and then members, so
- * that no two of these statements and a settle wait for each other. The last parameter of each is the number of the box.
+ * Ownership of a box, and reads from it. Locks are always taken in the same order, lanes ascending and then members, so
+ * these statements cannot deadlock with each other or with a settle. The last parameter of each is the number of the
+ * box.
  */
 
 export type Tables = ReturnType<typeof tablesNamed>;
@@ -18,8 +19,8 @@ const inMs = (ms: string) => `clock_timestamp() + (${ms})::double precision * in
 const isPaused = (box: string) => `number = ${box} AND paused_at IS NOT NULL`;
 
 /**
- * Touches the member only, so that a renewal never waits for a settle. Answers with the owner's lanes and with the other
- * members; and with a row of NULLs when the box is paused.
+ * Writes to the member only, so that a renewal never waits for a settle. Returns the owner's lanes and the other
+ * members, and a row of NULLs if the box is paused.
  */
 export function renewFunction(t: Tables): PlannedFunction {
   return plannedFunction({
@@ -51,16 +52,18 @@ export function renewFunction(t: Tables): PlannedFunction {
 }
 
 /**
- * Takes up to $2 lanes for $1, beginning at lane $3, so that relays that start together do not all want the same. A member
- * among the owners $4 that has not renewed since the beats $5 counts as dead. It takes none if it would get fewer than
- * $6, and never the lanes $7.
+ * Takes up to $2 lanes for $1. It starts at lane $3, so that relays that start together prefer different lanes. A
+ * member among the owners $4 that has not renewed since its heartbeat in $5 counts as dead. It takes no lanes if it
+ * would get fewer than $6, and never takes the lanes $7.
  *
- * It looks first and locks only lanes that seem free, so that a relay that stands by disturbs no other. A locked lane may
- * have changed while this waited, and a statement sees the other tables as they were when it began: a lane whose epoch has
- * changed since belongs to an owner whose lease is still invisible here. The owner's lease is locked as well: a renewal in
- * progress is waited for, and then the lease stands.
+ * It first reads and then locks only lanes that seem free, so that a standby relay disturbs no other.
  *
- * Epochs follow the clock: after a failover that lost the latest take-overs, a new epoch still differs from every earlier one.
+ * A locked lane may have changed while this statement waited, and the statement sees other tables as of its start. If a
+ * lane's epoch has changed, its owner's lease may still be invisible here. So the owner's lease is locked as well: a
+ * renewal in progress is waited for and then counts.
+ *
+ * Epochs follow the clock. After a failover that lost the latest take-overs, a new epoch still differs from all earlier
+ * ones.
  */
 export function ownFunction(t: Tables): PlannedFunction {
   const lives = (m: string) => `${m}.expires_at > clock_timestamp() AND NOT EXISTS (
@@ -102,7 +105,10 @@ export function ownFunction(t: Tables): PlannedFunction {
   });
 }
 
-/** Gives back the lanes $2 of the epochs $3. The epoch stays: until another owner takes a lane, sent rows may be settled. */
+/**
+ * Releases the lanes $2 with the epochs $3. The epoch stays, so sent rows can be settled until another owner takes the
+ * lane.
+ */
 export function releaseFunction(t: Tables): PlannedFunction {
   return plannedFunction({
     name: t.function("release"),
@@ -120,7 +126,7 @@ export function releaseFunction(t: Tables): PlannedFunction {
   });
 }
 
-/** Gives back everything, and leaves; removes members, too, that died long ago without a lane. */
+/** Releases all lanes and removes the member. Also removes members that died long ago and have no lane. */
 export function leaveFunction(t: Tables): PlannedFunction {
   return plannedFunction({
     name: t.function("leave"),
@@ -137,8 +143,8 @@ export function leaveFunction(t: Tables): PlannedFunction {
 }
 
 /**
- * What a read answers with: a row's columns, those of its message last. What nearly every row has in common is NULL, which costs
- * next to nothing: no attempts, no crashes, a key that is not held, JSON as content, no extensions and no headers.
+ * The columns of a read: those of the row, then those of its message. Common values are NULL, which costs almost
+ * nothing: no attempts, no crashes, a key that is not held, JSON as content type, no extensions and no headers.
  */
 const rowColumns = ["lane integer", "position bigint", "attempts integer", "crashes integer", "held boolean"];
 const rowSelection = (row: string, held: string) =>
@@ -148,8 +154,8 @@ const commonValues = { content_type: `'${usualContentType}'`, extensions: "'{}':
 const recordColumns = selectedColumns.map(([name, type]) => `${name} ${type === "jsonb" ? "text" : type}`);
 
 /**
- * Whether a row's key is held: as a value, since an EXISTS would be answered by reading all holds into a hash. Mostly nothing is held in
- * the lanes $1 of the box, which is found out once.
+ * Whether a row's key is held. It is a scalar subquery, because the planner would answer EXISTS by hashing all holds.
+ * Usually the lanes $1 of the box have no hold, which is checked once.
  */
 function isHeld(t: Tables, box: string, row: string): string {
   return `CASE WHEN (SELECT true FROM ${t.hold} h WHERE (h.box + 0) = ${box} AND (h.lane + 0) = ANY ($1) LIMIT 1)
@@ -157,18 +163,24 @@ function isHeld(t: Tables, box: string, row: string): string {
           END`;
 }
 
-/** About what a row takes in memory. The length of data is known without fetching it; too much of it is not read. */
+/**
+ * The approximate size of a row in memory. The length of data is known without fetching it; data beyond the limit is
+ * not read.
+ */
 const bytesOf = (row: string) =>
   `(CASE WHEN octet_length(${row}.data) <= ${mostDataBytes} THEN octet_length(${row}.data) ELSE 0 END + pg_column_size(${row}.extensions) + pg_column_size(${row}.headers) + 512)`;
 
 /**
- * Which transactions may be open, as `oldest:next:list:more`: the listed ones, and those from `next` on that have their number
- * already, `more` of them. A snapshot does not list these, since `next` follows the last one that has *ended*. The second part
- * is determined after the rows were seen, so it includes every transaction that had drawn a position before one of them.
+ * The transactions that may be open, as `oldest:next:list:more`: the listed ones, and `more` that already have a number
+ * from `next` on. A snapshot does not list the latter, because its `next` follows the last transaction that has
+ * *ended*. `more` is determined after the rows were read, so it includes every transaction that had drawn a position
+ * before one of them.
  */
 const openNow = "pg_current_snapshot()::text || ':' || age(pg_snapshot_xmax(pg_current_snapshot())::xid)";
 
-/** One more row, without a lane: in `id` the open transactions, in `position` the last position drawn, in `source` the server. */
+/**
+ * One more row without a lane. `id` has the open transactions, `position` the last position drawn, `source` the server.
+ */
 function statusRow(t: Tables, before: readonly string[], position: string): string {
   const values: Readonly<Record<string, string>> = { id: openNow, source: `${t.server}()` };
   const message = selectedColumns.map(([name, type]) => values[name] ?? `NULL::${type === "jsonb" ? "text" : type}`);
@@ -176,13 +188,13 @@ function statusRow(t: Tables, before: readonly string[], position: string): stri
 }
 
 /**
- * Of the lanes $1, the first $2 rows of `pending` beyond the positions $3, until they take $5 bytes, lane by lane in the order
- * given. Each lane is a short walk along the primary key; starting from the front each time would walk over every row that was
- * deleted and not yet vacuumed away. $4 is the greatest of $2.
+ * Reads, for each of the lanes $1, the first $2 rows of `pending` beyond position $3, until they take $5 bytes; lane by
+ * lane, in the given order. $4 is the greatest of $2. Each lane is a short scan of the primary key. A scan that always
+ * started at the front would visit every deleted row that is not yet vacuumed.
  *
- * The last position drawn is read before the snapshot of the rows: every position up to it belongs to a row that is visible, to
- * a transaction that is still open, or to one that was rolled back. A sequence that caches positions per session gives no such
- * promise, so it counts as 0 then.
+ * The last position drawn is read before the snapshot of the rows. So every position up to it belongs to a visible row,
+ * an open transaction, or one that was rolled back. A sequence that caches positions per session breaks this promise;
+ * then it counts as 0.
  */
 export function readFunction(t: Tables): PlannedFunction {
   return plannedFunction({
@@ -212,9 +224,12 @@ export function readFunction(t: Tables): PlannedFunction {
 }
 
 /**
- * Of the lanes $1, the first $2 rows of `wait` that are due, until they take $4 bytes, shared among the keys that are due
- * longest, without the keys $5. Each is a short walk, however many rows wait. A hold may have no rows behind it: it must not take
- * the place of one that has. $3 is the greatest of $2. The time is the statement's: an index cannot be asked for a time that changes.
+ * Reads, for each of the lanes $1, the first $2 due rows of `wait`, until they take $4 bytes. The keys $5 are left out,
+ * and the others share the limit, longest due first. $3 is the greatest of $2. Each is a short index scan, however many
+ * rows wait.
+ *
+ * A hold without rows must not take the place of one that has some. The time is the statement's, because an index
+ * cannot serve a condition on a volatile time.
  */
 export function dueFunction(t: Tables): PlannedFunction {
   return plannedFunction({
@@ -248,8 +263,8 @@ export function dueFunction(t: Tables): PlannedFunction {
 }
 
 /**
- * Of the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age: the first $6 in
- * order of position, until they take $7 bytes. One row more, as above.
+ * Reads, from the lanes $1, the rows of `pending` beyond $2 and up to $3 that are not among ($4, $5), with their age.
+ * It returns the first $6 by position, until they take $7 bytes. Ends with a status row, as above.
  */
 export function lateFunction(t: Tables): PlannedFunction {
   return plannedFunction({
@@ -280,8 +295,11 @@ export function lateFunction(t: Tables): PlannedFunction {
 }
 
 /**
- * Appends the first $1 scheduled messages that are due, until they take $2 bytes; one call at a time, or two of one key could change
- * places. It passes over what an open transaction has replaced or cancelled: a user's transaction must not hold up all others. As for any append, the transaction has its number before they get their positions.
+ * Appends the first $1 scheduled messages that are due, until they take $2 bytes. Only one call runs at a time; two
+ * could swap messages of a key.
+ *
+ * It skips rows that an open transaction has replaced or cancelled, so that one user transaction cannot block all
+ * others. As with any append, the transaction gets its number before the rows get their positions.
  */
 export function promoteFunction(t: Tables): PlannedFunction {
   return plannedFunction({

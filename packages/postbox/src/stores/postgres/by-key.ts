@@ -1,39 +1,41 @@
 /*
- * Rows by their keys, whatever the planner believes. An outbox that keeps up is empty whenever autovacuum looks, so that its
- * statistics say nothing about the moment when it is not: then a join may read the table once per key, and of two indexes that begin
- * with the lane either may be taken, and the whole lane walked.
+ * Lookups by key that do not depend on the planner's estimates. An outbox that keeps up is empty whenever autovacuum
+ * visits it, so its statistics say nothing about a backlog. With such statistics, a join may read the table once per
+ * key. If two indexes start with the lane, the planner may choose either and scan the whole lane.
  */
 
 /**
- * The settings of a transaction in which operators look and change: an index is walked in its order, although the statistics, or the
- * settings of the server, the role or the session, say that another way is quicker. Behind BEGIN; they end with the transaction.
+ * The settings of an operator's transaction. An index is scanned in its order, even if statistics or settings favour
+ * another plan. Run it after BEGIN; the settings end with the transaction.
  */
 export const planByKey: string = [
-  // Nor does somebody's function or operator decide, that fits the types here better than the server's own.
+  // So that no function or operator of a user can be chosen because it fits the argument types better than the server's
+  // own.
   "SET LOCAL search_path = pg_catalog, pg_temp",
   ...["seqscan", "bitmapscan", "hashjoin", "mergejoin", "sort", "incremental_sort"].map(
     (way) => `SET LOCAL enable_${way} = off`,
   ),
   ...["indexscan", "indexonlyscan", "tidscan", "nestloop"].map((way) => `SET LOCAL enable_${way} = on`),
   "SET LOCAL plan_cache_mode = force_custom_plan",
-  // Before version 18, what is off but needed costs so much that the server would compile the statement.
+  // Before version 18, a plan node that is disabled but required has such a high cost that the server would use JIT.
   "SET LOCAL jit = off",
 ].join("; ");
 
 /** A table, and the columns of one of its indexes, by which a row is found. */
 export interface Key {
   readonly table: string;
-  /** All that are compared, as the index has them: columns of `x`, or expressions of these. */
+  /** The compared columns, in index order: columns of `x`, or expressions on them. */
   readonly columns: readonly string[];
-  /** What the index has behind them: of several rows with the same key, the first in this order is found. */
+  /** The index columns after those. Of several rows with the same key, the first in this order is found. */
   readonly last?: string;
   /** The condition of a partial index. */
   readonly where?: string;
 }
 
 /**
- * A query for the row whose columns have these values. It asks for the first one from these values on, which only the index in just that order
- * can tell without sorting, and then compares: asked for equality, the planner may take any index that shares a column.
+ * A query for the row whose columns have these values. It takes the first row from these values on, which only the
+ * index in exactly that order can find without sorting, and then compares. With an equality condition, the planner
+ * could take any index that shares a column.
  */
 export function rowWith(select: string, { table, columns, last, where }: Key, values: readonly string[]): string {
   const order = [...columns, ...(last === undefined ? [] : [last])].join(", ");
@@ -44,7 +46,7 @@ export function rowWith(select: string, { table, columns, last, where }: Key, va
           ORDER BY ${order} LIMIT 1) AS x WHERE ${same}`;
 }
 
-/** Whether a row of the key's table is one of those whose columns have the values that each of `items` gives: read by its place. */
+/** Whether a row of the key's table has the column values of one of the `items`. Rows are read by ctid. */
 export function isAmong(items: string, key: Key, values: readonly string[], condition = "true"): string {
   return `ctid = ANY (ARRAY(SELECT r.ctid FROM ${items} CROSS JOIN LATERAL (${rowWith("x.ctid", key, values)}) AS r
         WHERE ${condition}))`;

@@ -20,8 +20,8 @@ const message = `
       created_at timestamptz NOT NULL DEFAULT clock_timestamp()`;
 
 /**
- * Rows pass through these tables quickly, so most of a table is dead rows and a share of its size means nothing: autovacuum
- * starts after a number of them, and does not pause.
+ * Rows pass through these tables quickly, so most of a table is dead rows and a fraction of its size means nothing.
+ * Autovacuum starts after a fixed number of dead rows and does not pause.
  */
 const vacuumSoon = ["", "toast."]
   .flatMap((part) => [
@@ -35,20 +35,22 @@ const vacuumSoon = ["", "toast."]
 /**
  * The tables of the outbox, or of the inboxes of all consumers.
  *
- * - `box` is the number of the box, the same in all rows of the outbox. The column takes no room there: the position is aligned to
- *   eight bytes.
- * - `hold_key` is the key that a waiting row is held under; a row that waits alone is held under chr(1) and its id.
- * - `failures` has the last failed tries, as an array of `attempt`, `at` and `error`.
- * - `turn` counts how often an operator has put a row back to its place: a relay settles the row of the turn that it read.
- * - `changes` counts the same for a hold: a settle deletes only the hold that it saw.
- * - `schedule_key` names what is scheduled: a later row of the same type replaces it. Then the statement draws the position itself,
- *   since it writes rows in another order than that of their positions.
+ * - `box` is the number of the box, the same in all rows of the outbox. The column takes no space there, because the
+ *   position is aligned to eight bytes.
+ * - `hold_key` is the key that a waiting row is held under. A row that waits alone is held under chr(1) and its id.
+ * - `failures` has the last failed attempts, as an array of `attempt`, `at` and `error`.
+ * - `turn` counts how often an operator has put a row back to its place. A relay settles only the turn that it read.
+ * - `changes` does the same for a hold. A settle deletes only the hold that it saw.
+ * - `schedule_key` names a scheduled message; a later one of the same type replaces it. Then the statement draws the
+ *   position itself, because it writes rows in another order than that of their positions.
  * - `holds` marks the parked rows that hold their key.
- * - `(box + 0)`, `(lane + 0)` and `(position + 0)` keep an index from serving a condition on `box`, `lane` or `position`: of two
- *   indexes that could, stale statistics choose the wrong one.
- * - `id` has an index in every table, for operators. Ids begin with the time by default, so that an append writes to its last page.
- * - The database checks rows when they are appended, and only then: any row of `pending` can be parked.
- * - `done` has no unique index, since a replay keeps the id. It is partitioned by time; rows without a partition go to `overflow`.
+ * - `(box + 0)`, `(lane + 0)` and `(position + 0)` keep an index from serving a condition on `box`, `lane` or
+ *   `position`. If two indexes could serve it, stale statistics choose the wrong one.
+ * - `id` has an index in every table, for operators. Ids start with the time by default, so an append writes to the
+ *   last page of the index.
+ * - Rows are checked when they are appended and never again, so that any row of `pending` can be parked.
+ * - `done` has no unique index, because a replay keeps the id. It is partitioned by time. Rows without a partition go
+ *   to `overflow`.
  */
 export function createBox(schema: string, box: "outbox" | "inbox"): string {
   const t = tablesNamed(schema, box);
@@ -59,7 +61,7 @@ export function createBox(schema: string, box: "outbox" | "inbox"): string {
       attempts integer NOT NULL,
       done_at timestamptz NOT NULL DEFAULT clock_timestamp(),
       failures jsonb`;
-  // Those of an inbox are made with its number.
+  // The lanes of an inbox are created together with its number.
   const outboxLanes =
     box === "inbox"
       ? ""

@@ -1,8 +1,9 @@
 import { type BoxTables, tablesNamed } from "./names.js";
 
 /*
- * `done` is partitioned by time, so that what is old is dropped at once, without a dead row. Partitions are named after when
- * they begin. One that is cut off, to be archived and dropped, gets another name: nothing else is ever dropped.
+ * `done` is partitioned by time, so that old rows are dropped at once and leave no dead rows. A partition is named
+ * after its start. A partition that was detached, to be archived and dropped, has another name; nothing else is ever
+ * dropped.
  */
 
 const hourMs = 3_600_000;
@@ -14,16 +15,16 @@ export interface Partition {
   readonly to: number;
 }
 
-/** One partition holds a day; an hour, where days would keep half as much again as was asked for. */
+/** The width of a partition: a day, or an hour if days would retain half as much again as was asked for. */
 export function partitionWidth(retentionMs: number): number {
   return retentionMs < 2 * dayMs ? hourMs : dayMs;
 }
 
-/** So many are made beyond the one of now: whoever makes them may be away for as long. */
+/** How many partitions are created in advance, so that creating them may pause for that long. */
 const ahead = 7;
 const hoursAhead = 48;
 
-/** Those that should be there from now on and overlap none that is. */
+/** The partitions that should exist from now on and overlap no existing one. */
 export function missingPartitions(
   box: "outbox",
   now: number,
@@ -37,23 +38,23 @@ export function missingPartitions(
     .filter(({ from, to }) => !present.some((other) => other.from < to && from < other.to));
 }
 
-/** `outbox_done_2026013112`: the hour it begins with, in UTC. */
+/** `outbox_done_2026013112`: the hour at which it starts, in UTC. */
 function partitionName(box: "outbox", from: number): string {
   return `${box}_done_${new Date(from).toISOString().slice(0, 13).replace(/\D/g, "")}`;
 }
 
-/** Behind it, the text of a partition's bounds is always spelt the same. */
+/** With these settings, the text of a partition's bounds always has the same format. */
 export const plainTimes = "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'";
 
-/** The partitions of `done`, with their bounds in ms. Behind `plainTimes`. */
+/** The partitions of `done`, with their bounds in ms. Run `plainTimes` first. */
 export function partitionsSql(t: Pick<BoxTables, "done">): string {
   const ms = (time: string) => `extract(epoch FROM ${time}) * 1000::numeric`;
   return `SELECT name, ${ms("begins")} AS from_ms, ${ms("ends")} AS to_ms FROM (${boundsSql(t)}) AS p`;
 }
 
 /**
- * For how many ms `done` has a partition from now on; no row where it has none. Not behind `plainTimes`: what a session
- * writes it can nearly always read, and a settle finds out when it could not.
+ * For how many ms from now on `done` has a partition; no row if it has none. Does not need `plainTimes`: a session can
+ * nearly always read the format that it writes, and a settle fails over to the overflow if it cannot.
  */
 export function openPartitionSql(t: Pick<BoxTables, "done">): string {
   return `
@@ -69,7 +70,7 @@ function boundsSql(t: Pick<BoxTables, "done">): string {
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = '${t.done}'::regclass`;
 }
 
-/** Those that were cut off, and not dropped yet; the oldest first. */
+/** The partitions that were detached but not dropped yet, oldest first. */
 export function cutOffSql(schema: string, box: "outbox"): string {
   return `
     SELECT relname AS name FROM pg_class
@@ -78,7 +79,10 @@ export function cutOffSql(schema: string, box: "outbox"): string {
     ORDER BY relname`;
 }
 
-/** Both in one transaction. Attaching an empty table, made before, disturbs no settle; making it as a partition would. */
+/**
+ * Creates a table and attaches it, in one transaction. Attaching an empty table blocks no settle; creating it as a
+ * partition would.
+ */
 export function attachSql(schema: string, box: "outbox", { name, from, to }: Partition): string {
   const t = tablesNamed(schema, box);
   const at = (ms: number) => `'${new Date(ms).toISOString()}'`;
@@ -87,7 +91,7 @@ export function attachSql(schema: string, box: "outbox", { name, from, to }: Par
     ALTER TABLE ${t.done} ATTACH PARTITION "${schema}"."${name.replaceAll('"', '""')}" FOR VALUES FROM (${at(from)}) TO (${at(to)})`;
 }
 
-/** What a partition is called once it is cut off, whoever had named it. */
+/** The name of a partition once it is detached, whatever its name was before. */
 export function cutOffName(box: "outbox", { from }: Partition): string {
   return partitionName(box, from).replace(`${box}_done_`, `${box}_cut_off_`);
 }
@@ -100,7 +104,7 @@ export function cutOffPartitionSql(schema: string, box: "outbox", partition: Par
     ALTER TABLE ${table} RENAME TO "${cutOffName(box, partition)}"`;
 }
 
-/** Puts it back where it was. */
+/** Attaches it again where it was. */
 export function reattachSql(schema: string, box: "outbox", partition: Partition): string {
   return `
     ALTER TABLE "${schema}"."${cutOffName(box, partition)}" RENAME TO "${partition.name.replaceAll('"', '""')}";

@@ -4,19 +4,19 @@ import { partitionsSql } from "./done-partitions.js";
 import type { BoxTables } from "./names.js";
 
 /*
- * What a look at the health of a box asks. Each answers with one JSON text, in which times are ms, and reads a few rows
- * however many there are.
+ * The queries of a health check. Each returns one JSON text with times in ms, and reads a few rows only, however many
+ * there are.
  */
 
 const now = "statement_timestamp()";
 const since = (time: string) => `extract(epoch FROM ${now} - ${time}) * 1000::numeric`;
 
-/** Of the waiting messages of a lane, only the oldest ones are inspected, so that health stays cheap however many wait. */
+/** How many of the oldest waiting messages per lane are inspected, so that a check stays cheap however many wait. */
 const looksAt = 5;
 
 /**
- * A box, as `BoxSight` has it. $1 and $2 are how many parked messages and held keys to count. What is oldest of a lane has
- * its lowest position: anything else would have to look at every row.
+ * The state of a box, as `BoxSight` describes it. $1 and $2 limit how many parked messages and held keys are counted.
+ * The oldest message of a lane is the one with the lowest position; finding the true oldest would read every row.
  */
 export function boxSightSql(t: BoxTables): string {
   return `
@@ -70,12 +70,12 @@ export function boxSightSql(t: BoxTables): string {
     )::text AS sight`;
 }
 
-/** Tables that grow, by their names in `BoxTables`. */
+/** The tables that grow, by their names in `BoxTables`. */
 const growing = ["pending", "wait", "hold", "scheduled", "parked", "done", "overflow"] as const;
 
 /**
- * What the server does with the tables of a box: who holds back vacuum, how large they are, and which partitions there are.
- * Behind `plainTimes`.
+ * How the server maintains the tables of a box: what holds back vacuum, how large they are, and their partitions. Run
+ * `plainTimes` first.
  */
 export function upkeepSql(t: BoxTables): string {
   const tables = growing.map((part) => `('${part}', '${t[part]}'::regclass)`).join(", ");
@@ -90,14 +90,15 @@ export function upkeepSql(t: BoxTables): string {
     )::text AS upkeep`;
 }
 
-/** How long ago something went to the overflow for the last time; no row if nothing did. */
+/** How long ago a row last went to the overflow; no row if none did. */
 export function overflowedSql(t: BoxTables): string {
   return `SELECT ${since("done_at")} AS ms FROM ${t.overflow} ORDER BY done_at DESC LIMIT 1`;
 }
 
 /**
- * Everything that keeps vacuum from removing rows of this database. What a role may not see of others' sessions is NULL; that
- * there is one, and how far behind it is, everybody may. Those who vacuum hold back nobody; who sends to a standby is in no database. `inactive_since` is of version 17.
+ * Everything that keeps vacuum from removing rows of this database. What the role may not see of other sessions is
+ * NULL, but every role may see that a session exists and how far behind it is. Sessions that run VACUUM hold back
+ * nothing, and WAL senders are in no database. `inactive_since` exists since version 17.
  */
 function holdersSql(t: BoxTables): string {
   return `
@@ -120,14 +121,17 @@ function holdersSql(t: BoxTables): string {
       ORDER BY transactions DESC LIMIT 100`;
 }
 
-/** A statement that is all of its transaction, on tables of this schema, and has not run for long: a relay's settle, say. */
+/**
+ * Whether a statement is a short one of Postbox, such as a relay's settle: alone in its transaction, on tables of this
+ * schema, and not running for long.
+ */
 function isOwn(t: BoxTables): string {
   const [schema] = t.lane.split(".");
   return `coalesce(a.state = 'active' AND a.query_start = a.xact_start AND strpos(a.query, '${schema}.') > 0
           AND a.xact_start > ${now} - interval '1 minute', false)`;
 }
 
-/** The transactions of the whole server that have had their numbers for longest: a total order waits for them. */
+/** The oldest transactions of the whole server that have a number. A total order waits for them. */
 const writersSql = `
       SELECT * FROM (
         SELECT 'transaction' AS kind, a.pid::text AS name, a.datname AS database, a.usename AS "user",
@@ -137,14 +141,17 @@ const writersSql = `
         SELECT 'prepared transaction', gid, database, owner, NULL, ${since("prepared")}, age(transaction) FROM pg_prepared_xacts
       ) AS w ORDER BY transactions DESC LIMIT 100`;
 
-/** Where positions come from. */
+/** The sequence that positions come from. */
 function sequenceSql(t: BoxTables): string {
   return `
       SELECT seqrelid::regclass::text AS name, seqcache AS cache, seqincrement AS increment, seqcycle AS cycles
       FROM pg_sequence WHERE seqrelid = pg_get_serial_sequence('${t.pending}', 'position')::regclass`;
 }
 
-/** Statistics that were lost, as in a crash, count neither live nor dead rows; then the last vacuum's count is the best. */
+/**
+ * If the statistics were lost, for example in a crash, they count neither live nor dead rows. The count of the last
+ * vacuum is the best estimate then.
+ */
 function sizesSql(tables: string): string {
   return `
       SELECT part, n.nspname || '.' || c.relname AS "table",

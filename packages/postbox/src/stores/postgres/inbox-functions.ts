@@ -5,13 +5,14 @@ import { inboxTable, tablesNamed } from "./names.js";
 import { plannedByKey } from "./planned-function.js";
 
 /*
- * What runs in every handler's transaction, as functions of the schema: a user's library prepares no statement there, and to plan
- * these takes longer than to run them. A function's plans are kept for as long as the session, also behind a pooler.
+ * The statements in every handler's transaction, as functions of the schema. A user's library does not prepare
+ * statements, and planning these takes longer than running them. A function keeps its plans for the whole session, also
+ * behind a pooler.
  */
 
 const body = `LANGUAGE plpgsql ${plannedByKey} AS $function$`;
 const end = "$function$;";
-/** What an inbox waits by default. */
+/** The default lock timeout of an inbox. */
 const usualWait = "5000ms";
 
 export function createInboxFunctions(schema: string): string {
@@ -19,13 +20,16 @@ export function createInboxFunctions(schema: string): string {
 }
 
 /**
- * Remembers a message, or inserts nothing when it is known already: a plain INSERT would abort the transaction then. While another
- * transaction has the same one open, it waits for that one's end. $1 to $11 are the columns, $12 the data to be remembered,
- * $13 the message's time in ms, $14 how long it is remembered, $15 how long to wait, whatever the session says: a setting that is
- * attached to a function ends with it, however it was changed inside, and costs a tenth of what it takes to set it and to put it back.
+ * Remembers a message, or inserts nothing if it is known already; a plain INSERT would abort the transaction. If
+ * another open transaction has inserted the same message, it waits for that transaction to end.
  *
- * Whether it is too old is asked after the INSERT, by a statement of its own: where retention has just deleted the id, the INSERT
- * succeeds, and this statement sees how far retention has come, which is committed before anything is deleted.
+ * $1 to $11 are the columns, $12 the data to remember, $13 the message's time in ms, $14 the retention, $15 the lock
+ * timeout, which overrides the session's. A setting attached to a function ends with the call, however the function
+ * changes it, and costs a tenth of setting and restoring it.
+ *
+ * A separate statement after the INSERT checks whether the message is too old. If retention has just deleted the id,
+ * the INSERT succeeds, but this statement sees how far retention has come, which is committed before any row is
+ * deleted.
  */
 function remember(schema: string): string {
   return `
@@ -55,10 +59,13 @@ function remember(schema: string): string {
 }
 
 /**
- * Takes the row $3 of lane $1 out of the box $9, as handled, if $2 is still the lane's epoch: as in a settle, the lane is locked against
- * a take-over until the transaction ends. $4 is its turn, if it waits; $5 to $7 say whose message was handled, which, and by what handler; $8 is the
- * message's own id, since its position may be another's after a failover.
- * A hold that only this row can stand under goes with it; that of a key is for a settle to end, which sees who else waits.
+ * Removes the handled row $3 of lane $1 from the box $9, if $2 is still the lane's epoch. As in a settle, the lane is
+ * locked against a take-over until the transaction ends. $4 is the row's turn, if it waits. $5 to $7 are the consumer,
+ * the message and its handler. $8 is the message's own id, because its position may belong to another row after a
+ * failover.
+ *
+ * A hold that only this row can wait under ends with it. The hold of a key is left to a settle, which sees what else
+ * waits.
  */
 function handled(schema: string): string {
   const t = tablesNamed(schema, "inbox");
@@ -92,7 +99,7 @@ function handled(schema: string): string {
 `;
 }
 
-/** The call: every parameter with its type, since a library may send them all as text. */
+/** The call. Every parameter has its type, because a library may send all of them as text. */
 export function rememberSql(schema: string): GuardedStatement {
   const types = [...memoryColumns.map(([, type]) => type), "bytea", "double precision", "double precision", "text"];
   return guardedStatement(

@@ -1,10 +1,10 @@
 import { inboxTable } from "./names.js";
 
 /**
- * Which messages each consumer has taken over. One unique index over (consumer, id), and nothing else, decides
- * what a duplicate is: a key that also held a time, as every partition by time needs, would let two copies of an id in.
+ * The messages that each consumer has accepted. Only the unique index over (consumer, id) decides what is a duplicate.
+ * A key that also held a time, as partitioning by time requires, would accept two copies of an id.
  *
- * `since` is the later of arrival and the message's own time: retention counts from there.
+ * `since` is the later of arrival and the message's own time. Retention counts from there.
  */
 export function createInboxMemory(schema: string): string {
   const memory = inboxTable(schema);

@@ -4,7 +4,7 @@ import { numbered } from "./write-sql.js";
 
 const columns = messageColumns.map(([name]) => name).join(", ");
 
-/** What is remembered of a message, beside when. */
+/** The remembered columns of a message, except its times. */
 export const memoryColumns = [
   ["consumer", "text"],
   ["id", "text"],
@@ -20,7 +20,10 @@ export const memoryColumns = [
 ] as const;
 export const memory = memoryColumns.map(([name]) => name).join(", ");
 
-/** Waits for others no longer than `limit`, whatever the session says; `impatient`, read after the waiting, puts that back. */
+/**
+ * Limits lock waits to `limit`, whatever the session's setting is. `impatient`, read after waiting, restores that
+ * setting.
+ */
 function patient(limit: string): string {
   return `patience AS MATERIALIZED (
       SELECT before, set_config('lock_timeout', ${limit}, true) AS during
@@ -30,14 +33,18 @@ function patient(limit: string): string {
 const impatient = "set_config('lock_timeout', (SELECT before FROM patience), true)";
 
 /**
- * From when on retention counts. The later of both: by its arrival an id is remembered for the whole retention whatever times its
- * copies carry; by its own time a copy that comes when the id was forgotten is too old, also where the producer's clock is ahead.
+ * The time from which retention counts: the later of two. By its arrival, an id is remembered for the whole retention,
+ * whatever time its copies carry. By its own time, a copy that arrives after the id was forgotten is too old, even if
+ * the producer's clock is ahead.
  */
 export function since(time: string): string {
   return `greatest(clock_timestamp(), ${time})`;
 }
 
-/** Older than its consumer remembers, or than what was forgotten for whatever reason. A message without a time never is. */
+/**
+ * Whether a message is older than the retention, or than the newest message forgotten for any reason. False for a
+ * message without a time.
+ */
 export function isOld(schema: string, consumer: string, time: string, retention: string): string {
   const forgotten = `(SELECT forgotten_until FROM ${boxTable(schema)} WHERE name = 'inbox/' || ${consumer})`;
   const since = `greatest(statement_timestamp() - ${retention} * interval '1 millisecond', ${forgotten})`;
@@ -54,19 +61,20 @@ const messageFields = messageColumns.map(([name, type]) => `m_${name} ${type ===
 const fields = [...memoryFields, "payload boolean", "at double precision", "lane integer", ...messageFields];
 const fieldNames = fields.map((field) => field.slice(0, field.indexOf(" ")));
 
-/** As a field of JSON: without quotes, and apart from the message's own. */
+/** The name of a JSON field: without quotes, and distinct from the message's own fields. */
 export function fieldOf(name: string): string {
   return `r_${name.replaceAll('"', "")}`;
 }
 
-/** The message's columns, out of such a field each. */
+/** The message's columns, each from such a field. */
 const messageValues = messageColumns.map(([name, type]) =>
   type === "bytea" ? `decode(m_${name}, 'base64')` : `m_${name}`,
 );
 
 /**
- * `given`: what $1, a JSON array without repetitions, has; and `new`: what of it was remembered just now. In the order of the ids, so
- * that two who bring the same ones do not wait for each other. $2 is how long it is remembered, $3 how long to wait.
+ * `given` has the elements of $1, a JSON array without duplicates; `new` has those that were not known yet. Inserts in
+ * the order of the ids, so that concurrent calls with the same ids do not deadlock. $2 is the retention, $3 the lock
+ * timeout.
  */
 function remembered(schema: string, t: BoxTables): string {
   return `${patient("$3::text")}, given AS MATERIALIZED (
@@ -85,12 +93,12 @@ function remembered(schema: string, t: BoxTables): string {
     )`;
 }
 
-/** What is too old to be told, unless it is remembered all the same. */
+/** Messages that are too old to know whether they are duplicates, unless they are still remembered. */
 function tooOld(t: BoxTables): string {
   return `old AND NOT EXISTS (SELECT FROM ${t.memory} k WHERE k.consumer = r_consumer AND k.id = r_id)`;
 }
 
-/** Appends to the box what of $1 is new, in the order of the array. $1 to $3 as above. */
+/** Appends the new messages of $1 to the box, in the order of the array. $1 to $3 as above. */
 export function keepSql(schema: string, t: BoxTables): string {
   return `
     WITH ${remembered(schema, t)}, appended AS (
@@ -109,7 +117,7 @@ export function adoptSql(schema: string, t: BoxTables): string {
     SELECT ${tooOld(t)} AS old, known.new, ${impatient} FROM given, (SELECT count(*) AS new FROM new) AS known`;
 }
 
-/** Gives a message, a JSON array of one as above, its position, as if it were to be handled now. */
+/** Appends a message, in a JSON array of one as above, and so gives it a position. */
 export function placeSql(t: BoxTables): string {
   return `
     INSERT INTO ${t.pending} (box, lane, ${columns})
@@ -118,8 +126,9 @@ export function placeSql(t: BoxTables): string {
 }
 
 /**
- * Puts what was just placed at $2 in lane $1, which is locked, aside. $3 are its tries, $4 the error, $5 in how many ms it is tried
- * again. What waits has a hold; one that is there already counts as changed, so that no settle ends it that has not seen this.
+ * Moves the row just appended at $2 in lane $1, which is locked, to `wait` or `parked`. $3 is its attempts, $4 the
+ * error, $5 the ms until its retry. A waiting row has a hold. An existing hold counts as changed, so that no settle
+ * ends it without having seen this row.
  */
 export function setAsideSql(t: BoxTables, to: "wait" | "parked"): string {
   const failures =

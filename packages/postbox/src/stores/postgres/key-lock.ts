@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import type { Message } from "../../message/message.js";
 
 /**
- * The numbers of the advisory locks that make appends to the keys of these messages take turns: each once, and ascending,
- * so that no two statements wait for each other. Two keys that share a number by chance only wait without need.
+ * The advisory locks that serialize appends to the keys of these messages. Each number occurs once and in ascending
+ * order, so that no two statements deadlock. Two keys that share a number by chance only wait unnecessarily.
  */
 export function keyLocks(schema: string, box: string, messages: readonly Message[]): string[] {
   const keys = new Set(messages.flatMap(({ key }) => key ?? []));

@@ -11,15 +11,15 @@ export interface ListenOptions {
   readonly listener: NotificationListener;
   /** The pause between two checks. */
   readonly checkEveryMs: number;
-  /** How long anything may take: to connect, a statement, to hear oneself. */
+  /** The timeout of each step: to connect, to run a statement, and to receive its own notification. */
   readonly limitMs: number;
   readonly runtime: Runtime;
 }
 
 /**
- * Listens on a connection of its own until the signal is aborted. It is only trusted as long as it hears itself: what it
- * notifies the channel of must come back. A socket that is dead and does not know it, a LISTEN that got lost, and a
- * pooler that hands each statement to another session all look alike from here: silent.
+ * Listens on its own connection until the signal is aborted. It regularly notifies its own channel and expects to
+ * receive that notification. Otherwise a dead socket, a lost LISTEN, and a pooler that switches sessions would all just
+ * be silent.
  */
 export async function listen(options: ListenOptions, signal: AbortSignal): Promise<void> {
   try {
@@ -38,7 +38,7 @@ async function listenOn(connection: OwnConnection, options: ListenOptions, signa
   const { channel, listener, checkEveryMs, limitMs, runtime } = options;
   const nextNonce = uuidv7Generator(runtime);
   let awaited = { nonce: "", heard: () => {} };
-  // Notifications have no payload; the checks of other listeners have one that is not ours.
+  // Notifications have no payload. Checks of other listeners have a payload that differs from this one's.
   connection.onNotification(({ payload = "" }) => {
     if (payload === "") listener.notified();
     else if (payload === awaited.nonce) awaited.heard();
@@ -52,7 +52,8 @@ async function listenOn(connection: OwnConnection, options: ListenOptions, signa
   const silent = () =>
     new PostboxError(
       "store-failed",
-      `what was notified on ${channel} was not heard within ${limitMs} ms: the connection is dead, or ends at a pooler; ` +
+      `what was notified on ${channel} was not heard within ${limitMs} ms: ` +
+        "the connection is dead, or ends at a pooler; " +
         "give postgresNotifier a 'directUrl' if it is the latter",
     );
 

@@ -15,19 +15,19 @@ export const messageColumns: readonly (readonly [MessageColumn, string])[] = mes
 
 const rare: ReadonlySet<MessageColumn> = new Set(["subject", "data_schema", "event_version"]);
 
-/** Those that most messages have no more than: the others need not be sent as nothing. */
+/** The columns that most messages use. The rare ones need not be sent as NULL. */
 export const usualColumns: typeof messageColumns = messageColumns.filter(([name]) => !rare.has(name));
 
-/** The columns of this message. */
+/** The columns that this message needs. */
 export function columnsOf({ subject, dataschema, extensions }: Message): typeof messageColumns {
   const isUsual = subject === undefined && dataschema === undefined && extensions.dataversion === undefined;
   return isUsual ? usualColumns : messageColumns;
 }
 
-/** The columns of a `MessageRecord`: the version is among the extensions, too. */
+/** The columns of a `MessageRecord`. The version is left out because the extensions contain it. */
 export const selectedColumns = messageColumns.filter(([name]) => name !== "event_version");
 
-/** The select list that makes a `MessageRecord`. A column is NULL where it holds what `common` says, a SQL expression. */
+/** The select list of a `MessageRecord`. A column is NULL if it equals its SQL expression in `common`. */
 export function messageSelection(table: string, common: Partial<Record<MessageColumn, string>> = {}): string {
   return selectedColumns
     .map(([name, type]) => {

@@ -9,9 +9,7 @@ import { createRowChecks } from "./row-checks.js";
 import { createSchedules } from "./tick-sql.js";
 import { createViews } from "./views.js";
 
-/*
- * The schema, as numbered steps. A step that was released never changes: a later step corrects it.
- */
+/* The schema, as numbered steps. A released step never changes; a later step corrects it. */
 
 function createOperations(schema: string): string {
   return `
@@ -44,7 +42,7 @@ function createOperations(schema: string): string {
 `;
 }
 
-/** The steps, as statements for a schema; the first one makes version 1. */
+/** The steps, as statements for a schema. The first one creates version 1. */
 export const steps: readonly ((schema: string) => string)[] = [
   (schema) =>
     createOperations(schema) +
@@ -61,32 +59,32 @@ export const steps: readonly ((schema: string) => string)[] = [
     createViews(schema),
 ];
 
-/** The version of the schema that this code works with. */
+/** The schema version that this code needs. */
 export const schemaVersion: number = steps.length;
 
-/** What the script raises when the schema is newer than it. */
+/** The SQLSTATE that the script raises if the schema is newer. */
 export const newerSchemaState = "PBX01";
 
 /** The oldest major version of PostgreSQL that the tests run on. */
 const oldestServer = 14;
 
-/** What the script raises on an older server. */
+/** The SQLSTATE that the script raises on an older server. */
 export const oldServerState = "PBX04";
 
 export interface MigrationSqlOptions {
-  /** The schema that everything is made in. Defaults to "postbox". */
+  /** The schema that everything is created in. Defaults to "postbox". */
   readonly schema?: string;
   /**
-   * Whether the script begins and commits its own transaction. Without, it is for a tool that does that itself, at READ COMMITTED and
-   * with all of the script in one transaction. Defaults to true.
+   * Whether the script begins and commits its own transaction. If false, your tool has to run the whole script in one
+   * transaction, at READ COMMITTED. Defaults to true.
    */
   readonly transaction?: boolean;
 }
 
 /**
- * The script that brings a database to the current schema, for teams who run their migrations themselves (with `psql`,
- * say): complete, from nothing or from any older version, in one transaction. Running it again changes nothing, and
- * then needs no right but to read; any number of them may run at once.
+ * The script that brings a database to the current schema, for teams that run their own migrations, for example with
+ * `psql`. It is complete, from an empty database or any older version, in one transaction. Running it again changes
+ * nothing and then needs read access only. It may run concurrently.
  */
 export function migrationSql(options: MigrationSqlOptions = {}): string {
   checkOptions("migrationSql", options, { schema: schemaRule, transaction: flag });
@@ -97,13 +95,18 @@ export function migrationSql(options: MigrationSqlOptions = {}): string {
     : `${kept("postbox.", "")}${steps}${kept("", "postbox.")}`;
 }
 
-/** Copies what the script sets for the rest of the transaction, which is somebody else's: before, and back after it. */
+/**
+ * Saves a setting that the script changes for the rest of the transaction, which may be the caller's, and restores it.
+ */
 function kept(to: string, from: string): string {
   const copy = (name: string) => `set_config('${to}${name}', current_setting('${from}${name}'), true)`;
   return `SELECT ${copy("search_path")}, ${copy("lock_timeout")};\n`;
 }
 
-/** What stands between BEGIN and COMMIT, at READ COMMITTED: after waiting for the lock it must see what was done. */
+/**
+ * The statements between BEGIN and COMMIT. They need READ COMMITTED: after waiting for the lock, the script has to see
+ * what was committed meanwhile.
+ */
 export function migrationSteps(schema: string): string {
   const versions = migrationTable(schema);
   return `-- Whatever others have made in schemas that this session looks into, nothing of it runs here with the owner's rights.

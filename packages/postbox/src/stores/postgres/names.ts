@@ -3,7 +3,7 @@ import { consumerOf } from "../box-names.js";
 
 const identifier = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
 
-/** A schema's name goes into statements as it stands, so nothing but a plain identifier is one. */
+/** A schema name is inserted into statements unescaped, so it has to be a plain identifier. */
 export const schemaRule: OptionRule = {
   expected: "a name of at most 63 letters, digits and _ that does not begin with a digit",
   test: (value) => typeof value === "string" && identifier.test(value),
@@ -11,13 +11,13 @@ export const schemaRule: OptionRule = {
 
 export const defaultSchema = "postbox";
 
-/** Every name is quoted and carries its schema: no statement depends on a session's `search_path`. */
+/** Names, all quoted and schema-qualified: no statement depends on a session's `search_path`. */
 export interface BoxTables {
-  /** The box's own name, as a literal. */
+  /** The box's name, as a literal. */
   readonly name: string;
-  /** The consumer whose inbox it is, as a literal. Absent: it is the outbox. */
+  /** The consumer of an inbox, as a literal. Absent for the outbox. */
   readonly consumer?: string;
-  /** The box's number, the column `box` of its rows: the inboxes of all consumers share their tables. */
+  /** The box's number, the column `box` of its rows. The inboxes of all consumers share their tables. */
   readonly box: number;
   readonly pending: string;
   readonly wait: string;
@@ -27,24 +27,24 @@ export interface BoxTables {
   readonly scheduled: string;
   readonly parked: string;
   readonly done: string;
-  /** What is done, and has no partition of `done`. */
+  /** Sent rows for which `done` has no partition. */
   readonly overflow: string;
-  /** All boxes, by number and name. The next ones are of all boxes, too. */
+  /** The numbers and names of all boxes. The tables below are shared by all boxes, too. */
   readonly boxes: string;
   readonly audit: string;
-  /** What consumers have taken over. */
+  /** What consumers have accepted. */
   readonly memory: string;
-  /** The sequence that positions are drawn from. */
+  /** The sequence of positions. */
   readonly positions: string;
-  /** The one of scheduled messages. */
+  /** The sequence of the positions of scheduled messages. */
   readonly scheduledPositions: string;
-  /** The function that says which server this is. */
+  /** The function that identifies the server. */
   readonly server: string;
-  /** A function of the box. */
+  /** The qualified name of a function of the box. */
   function(name: string): string;
 }
 
-/** The number of the outbox. Those of the inboxes are greater. */
+/** The number of the outbox. The numbers of inboxes are greater. */
 export const outboxNumber = 0;
 
 /** The tables of a box, with its number. */
@@ -54,12 +54,12 @@ export function boxTables(schema: string, name: string, box: number = outboxNumb
   return consumer === undefined ? tables : { ...tables, consumer: literal(consumer) };
 }
 
-/** The tables that the rows of a box are in, among those of others. */
+/** The tables that hold the rows of a box, among rows of other boxes. */
 export function tablesOf(schema: string, name: string): ReturnType<typeof tablesNamed> {
   return tablesNamed(schema, consumerOf(name) === undefined ? "outbox" : "inbox");
 }
 
-/** Any text, whatever `standard_conforming_strings` says. */
+/** Quotes any text, whatever `standard_conforming_strings` is. */
 function literal(text: string): string {
   return `E'${text.replaceAll("\\", "\\\\").replaceAll("'", "''")}'`;
 }
@@ -86,7 +86,7 @@ export function tablesNamed(schema: string, box: "outbox" | "inbox"): Omit<BoxTa
   };
 }
 
-/** Which versions of the schema have been applied. */
+/** The applied versions of the schema. */
 export function migrationTable(schema: string): string {
   return `"${schema}"."migration"`;
 }
@@ -96,17 +96,17 @@ export function boxTable(schema: string): string {
   return `"${schema}"."box"`;
 }
 
-/** How far each schedule has come. */
+/** The progress of each schedule. */
 export function scheduleTable(schema: string): string {
   return `"${schema}"."schedule"`;
 }
 
-/** What operators have changed. */
+/** The changes that operators have made. */
 export function auditTable(schema: string): string {
   return `"${schema}"."audit"`;
 }
 
-/** What consumers have taken over: handled, or kept in their boxes. */
+/** The messages that consumers have accepted: handled, or stored in their boxes. */
 export function inboxTable(schema: string): string {
   return `"${schema}"."inbox_message"`;
 }

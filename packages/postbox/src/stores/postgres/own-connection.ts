@@ -2,25 +2,28 @@ import type { Client, ClientConfig, Notification, Pool, QueryConfig, QueryResult
 import { cancelStatement } from "./cancel-statement.js";
 
 /**
- * A connection that belongs to nobody but its opener. Whatever takes longer than its limit, or fails, closes it, and is
- * cancelled on the server: nothing may ever queue up behind a socket that is dead and does not know it.
+ * A connection that only its opener uses. A step that fails or exceeds its limit closes the connection and cancels its
+ * statement on the server, so that nothing ever queues up behind a dead socket.
  */
 export interface OwnConnection {
   query(statement: string | QueryConfig, params?: readonly unknown[]): Promise<QueryResult>;
-  /** Resolves with the reason when it has broken; never otherwise. */
+  /** Resolves with the reason when the connection breaks. Never rejects. */
   readonly broken: Promise<Error>;
-  /** From now on, whatever the server notifies it of. */
+  /** Passes every notification of the server to `heard` from now on. */
   onNotification(heard: (notification: Notification) => void): void;
-  /** Ends it, by force where the server does not answer. Never rejects. */
+  /** Closes the connection, by force if the server does not answer. Never rejects. */
   close(): Promise<void>;
-  /** Ends it at once, and what it runs on the server. */
+  /** Closes it at once and cancels its statement on the server. */
   giveUp(): void;
 }
 
-/** Opens one, which carries its purpose in its application's name; neither that nor any of its statements may take longer than `limitMs`. */
+/**
+ * Opens a connection whose application name contains its purpose. Neither opening it nor any of its statements may take
+ * longer than `limitMs`.
+ */
 export type OpenConnection = (purpose: string, limitMs: number, signal?: AbortSignal) => Promise<OwnConnection>;
 
-/** What a pool of `pg` has beside its types. */
+/** What a `pg` pool has beyond its types. */
 interface PoolParts {
   readonly Client?: new (config: ClientConfig) => ClientParts;
   readonly options?: { onConnect?(client: Client): unknown };
@@ -31,8 +34,8 @@ type ClientParts = Client & { readonly connection: { readonly stream: { destroy(
 const closeLimitMs = 1000;
 
 /**
- * How to open connections beside the pool: to where the pool connects, or to `directUrl`. Undefined where there is no way
- * to: what only looks like a pool, or a database with a single connection that all its clients share (PGlite).
+ * How to open connections outside of the pool, to the pool's server or to `directUrl`. Undefined if that is impossible:
+ * the pool only imitates `pg`, or all its clients share one connection, as with PGlite.
  */
 export function ownConnections(pool: Pool, directUrl?: string): OpenConnection | undefined {
   const { Client, options } = pool as unknown as PoolParts;
@@ -47,7 +50,7 @@ export function ownConnections(pool: Pool, directUrl?: string): OpenConnection |
       application_name: `postbox ${purpose}`,
       ...(directUrl !== undefined && { connectionString: directUrl, connection: undefined }),
     };
-    // With the pool's hidden properties: the password is one.
+    // Includes the pool's non-enumerable options, such as the password.
     const all = Object.defineProperties({}, Object.getOwnPropertyDescriptors(options));
     const client = new Client(Object.assign(all, config));
     return connected(client, options.onConnect, signal);
@@ -60,7 +63,7 @@ async function connected(
   signal?: AbortSignal,
 ): Promise<OwnConnection> {
   const destroy = () => client.connection.stream.destroy();
-  // A connection that breaks without a listener ends the process.
+  // Without a listener, a broken connection would end the process.
   const broken = new Promise<Error>((resolve) => client.on("error", resolve));
   signal?.addEventListener("abort", destroy, { once: true });
   try {
@@ -87,7 +90,7 @@ async function connected(
       try {
         return await client.query(statement as string, params as unknown[] | undefined);
       } catch (error) {
-        // What the server has answered is over.
+        // The server has answered, so no statement is left to cancel.
         if ((error as { readonly severity?: unknown }).severity === "ERROR") destroy();
         else void cancelStatement(client);
         throw error;

@@ -1,28 +1,28 @@
 /*
- * Rows as they come from the server: in the order of their columns, and as texts. Naming and parsing every column costs more than
- * all else that is done to a row; and this way no parser that the user set for a type comes in between.
+ * Rows in the server's own form: columns by position, values as text. Naming and parsing every column costs more than
+ * everything else that is done to a row. It also keeps the user's type parsers out.
  */
 
-/** What a column holds: its text, bytes where its type is `bytea`, or NULL. */
+/** The value of a column: its text, bytes if its type is `bytea`, or NULL. */
 export type Field = string | Uint8Array | null;
 
 const bytea = 17;
 
 /**
- * `pg` takes the same option for the parsers of results and for the types of parameters, of which there are none. It asks for the
- * parser of each column once per result, so each column has a state of its own.
+ * `pg` uses this option both for the parsers of results and for the types of parameters, of which there are none. It
+ * asks for each column's parser once per result, so each column has its own state.
  *
- * A row becomes what it will be kept as when it arrives, not when all of them have: thousands of texts that only wait to be read
- * would be copied by every garbage collection meanwhile.
+ * Each row is converted to its final form when it arrives. Otherwise every garbage collection would copy thousands of
+ * texts that still wait to be read.
  */
 const types = Object.assign([], {
   getTypeParser: (type: number) => (type === bytea ? bytesReader() : textReader()),
 });
 
-/** What a query of `pg` takes to answer with plain rows. */
+/** The options of a `pg` query that returns plain rows. */
 export const plainRows = { rowMode: "array", types } as const;
 
-/** Most rows have their source, their type and the like in common with the one before: each such text is kept once. */
+/** Most rows share their source, type and similar columns with the previous row, so equal texts are stored once. */
 function textReader(): (field: string) => string {
   let last = "";
   return (field) => {
@@ -33,7 +33,10 @@ function textReader(): (field: string) => string {
 
 const chunkBytes = 64 * 1024;
 
-/** Reads columns of bytes. Small ones share a chunk of memory: each alone would cost more than its bytes. */
+/**
+ * Reads columns of bytes. Small values share a chunk of memory, because a buffer of its own would cost more than its
+ * bytes.
+ */
 function bytesReader(): (field: string) => Uint8Array {
   let chunk = Buffer.alloc(0);
   let used = 0;
@@ -52,7 +55,7 @@ function bytesReader(): (field: string) => Uint8Array {
   };
 }
 
-/** As the server writes bytes with `bytea_output = escape`. */
+/** Parses bytes in the format of `bytea_output = escape`. */
 function bytesOfEscaped(text: string): Uint8Array {
   const backslash = 92;
   const bytes = new Uint8Array(text.length);

@@ -1,13 +1,14 @@
 /*
- * The relay's statements are functions of the schema. A plan that PostgreSQL makes from statistics can turn into a scan of the
- * whole table when the statistics are stale, and an outbox's always are: the table is empty whenever autovacuum looks. So each
- * function fixes the settings it is planned with, reaches tables by their keys only, and is planned once per session, also
- * behind a pooler that keeps no prepared statements.
+ * The relay's statements are functions of the schema. A plan made from stale statistics can be a scan of the whole
+ * table, and the statistics of an outbox are always stale: the table is empty whenever autovacuum visits it. So each
+ * function fixes its planner settings, accesses tables by key only, and is planned once per session, even behind a
+ * pooler that keeps no prepared statements.
  */
 
 /**
- * With these settings, the only way to rows of a table is an index whose leading columns the statement names, or a ctid. Nested
- * loops are off because the ones that are needed (LATERAL) have no alternative, while joins of what was already found are hashed.
+ * With these settings, rows can only be reached by an index whose leading columns the statement names, or by ctid.
+ * Nested loops are off: where they are needed (LATERAL) there is no alternative, and joins of rows already found are
+ * hashed.
  */
 const settings: Readonly<Record<string, string>> = {
   search_path: "pg_catalog, pg_temp",
@@ -25,32 +26,32 @@ const settings: Readonly<Record<string, string>> = {
   jit: "off",
 };
 
-/** The clauses of a function's definition that fix its plans. */
+/** The clauses of a function definition that fix its plans. */
 export const plannedByKey = Object.entries(settings)
   .map(([name, value]) => `SET ${name} = ${value}`)
   .join(" ");
 
-/** How a function is created, and how it is called. */
+/** How a function is created and called. */
 export interface PlannedFunction {
   readonly create: string;
   readonly call: string;
 }
 
 export interface FunctionParts {
-  /** The schema and name, quoted. */
+  /** The qualified name, quoted. */
   readonly name: string;
   /** The types of $1, $2 … */
   readonly params: readonly string[];
-  /** The columns that it answers with. */
+  /** The result columns. */
   readonly returns: readonly string[];
   readonly declare?: string;
-  /** What stands between BEGIN and END. A bare name is a column, never a variable. */
+  /** The statements between BEGIN and END. An unqualified name is a column, never a variable. */
   readonly body: string;
 }
 
-/** It waits no longer than five seconds for a lock, also if its client is gone. */
+/** Makes a function that waits at most five seconds for a lock, so that it ends even if its client is gone. */
 export function plannedFunction({ name, params, returns, declare = "", body }: FunctionParts): PlannedFunction {
-  // Some of them are words of SQL.
+  // Some of the names are SQL keywords.
   const columns = returns.map((column) => column.replace(/^\w+/, '"$&"'));
   return {
     create: `
@@ -64,7 +65,7 @@ ${body}
     END
     $function$;
 `,
-    // Every parameter with its type, since a library may send them all as text.
+    // Every parameter has its type, because a library may send all of them as text.
     call: `SELECT * FROM ${name}(${params.map((type, index) => `$${index + 1}::${type}`).join(", ")})`,
   };
 }

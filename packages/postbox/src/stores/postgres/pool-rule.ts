@@ -1,6 +1,6 @@
 import type { OptionRule } from "../../options.js";
 
-/** What every option `pool` has to be. */
+/** The rule of every `pool` option. */
 export const poolRule: OptionRule = {
   expected: "a Pool of pg, without its option 'binary', which damages bytes",
   test: (value) =>

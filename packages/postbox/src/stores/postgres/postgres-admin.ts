@@ -38,7 +38,10 @@ import type { BoxTables } from "./names.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 
-/** Where a replay with this token has come to, if it was begun before: it goes on from there, and does nothing twice. */
+/**
+ * The position that a replay with this token has reached, if it has begun. It continues there and replays nothing
+ * twice.
+ */
 async function replayedUpTo(client: ClientBase, t: BoxTables, confirm: string | undefined): Promise<number> {
   if (confirm === undefined) return 0;
   await client.query(takeTokenSql, [confirm]);
@@ -46,10 +49,10 @@ async function replayedUpTo(client: ClientBase, t: BoxTables, confirm: string | 
   return Number(rows[0].last ?? 0);
 }
 
-/** A row as the driver gives it. */
+/** A row as the driver returns it. */
 type Row = Readonly<Record<string, unknown>>;
 
-/** What a store in Postgres does for its operators. Reads are one statement at a time; each step of a change is a transaction. */
+/** `Store.admin` in PostgreSQL. Each read is one statement; each step of a change is one transaction. */
 export function postgresAdmin(
   schema: string,
   boxes: BoxFinder,
@@ -81,7 +84,7 @@ export function postgresAdmin(
 
   type Query = (text: string, params: readonly unknown[]) => Promise<readonly Row[]>;
 
-  /** All that `work` asks for in one transaction, on one connection. */
+  /** Runs everything that `work` queries in one transaction on one connection. */
   const looking = <R>(what: string, work: (query: Query) => Promise<R>): Promise<R> =>
     guarded(what, () =>
       inTransaction((client) => work(async (text, params) => (await client.query(text, [...params])).rows)),
@@ -93,7 +96,7 @@ export function postgresAdmin(
   async function reach({ action, box, status, filter }: CheckedSelection, limit: number): Promise<Reach> {
     const statement = new Statement();
     const once = action === "replay";
-    // One more tells whether there are more.
+    // One more row shows whether there are more.
     const first = { limit: limit + 1 };
     const picked = selectSql(statement, await tablesOf(box), {
       status,
@@ -112,7 +115,7 @@ export function postgresAdmin(
     return { count: Number(row?.count), upTo: Number(row?.last ?? 0), until: Number(row?.until) };
   }
 
-  /** Appends the rows of one step of a replay anew. */
+  /** Appends the rows of one step of a replay again. */
   async function replayStep(t: BoxTables, { status, filter, confirm, ...change }: CheckedChange, step: BoundedStep) {
     return inTransaction(async (client): Promise<ChangedStep> => {
       const statement = new Statement();
@@ -161,9 +164,11 @@ export function postgresAdmin(
   }
 
   /**
-   * Ends the holds of these keys that nothing waits under, once more, after a change has committed. A settle that waited for
-   * the change has seen the rows that the change has removed: it took its own row for one of several, and left the hold. A crash
-   * before this leaves such a hold; it delays the next message of its key by one read, and ends with it.
+   * After a change has committed, ends the holds of these keys that no row waits under. A settle that waited for the
+   * change saw the rows that the change removed. It took its own row for one of several and left the hold.
+   *
+   * If the process crashes before this step, such a hold remains. It delays the next message of its key by one read and
+   * then ends.
    */
   async function endHolds(t: BoxTables, lanes: readonly unknown[], keys: readonly unknown[]): Promise<void> {
     if (lanes.length === 0) return;
@@ -180,7 +185,7 @@ export function postgresAdmin(
 
     async stats(box, withDone) {
       const t = await tablesOf(box);
-      // It counts everything: let the planner say how.
+      // It counts every row, so the planner may choose how.
       const { rows } = await guarded("count messages", () => run(statsSql(t), [withDone]));
       const [row] = rows;
       return statsFrom(JSON.parse(String(row?.stats)), withDone);
@@ -241,12 +246,12 @@ export function postgresAdmin(
   });
 }
 
-/** What a statement reads within a step. */
+/** The parameters that bound a step. */
 function reachOf({ after, upTo, limit, until }: BoundedStep) {
   return until === Number.MAX_SAFE_INTEGER ? { after, upTo, limit } : { after, upTo, limit, until };
 }
 
-/** What a statement writes into the audit. */
+/** The parameters for the audit. */
 function auditOf({ by, reason, selection, confirm }: Pick<CheckedChange, "by" | "reason" | "selection" | "confirm">) {
   return [by, reason ?? null, JSON.stringify(selection), confirm ?? null];
 }
@@ -316,7 +321,7 @@ function storedFrom(status: Status, row: Row): StoredMessage {
     ...(lastError !== null && { lastError: String(lastError) }),
     createdAt: dateFrom(row.created_at),
     updatedAt: dateFrom(row.updated_at),
-    // Held for good is not due at any time.
+    // A hold that only an operator can release has no due time.
     ...(dueAt !== null && Number.isFinite(dateFrom(dueAt).getTime()) && { dueAt: dateFrom(dueAt) }),
     ...(scheduleKey !== null && { scheduleKey: String(scheduleKey) }),
     ...(publishedAt !== null && { publishedAt: dateFrom(publishedAt) }),
@@ -346,7 +351,7 @@ function auditFrom(row: Row): AuditEntry {
   };
 }
 
-/** A Date already, unless the user has set another parser for times. */
+/** Already a Date, unless the user has set another parser for timestamps. */
 function dateFrom(value: unknown): Date {
   return value instanceof Date ? value : new Date(String(value));
 }

@@ -27,8 +27,8 @@ import { type SchemaCheck, schemaError } from "./schema-check.js";
 import type { KeptIn } from "./settle-sql.js";
 
 /**
- * A box in Postgres. Each verb is one statement in a transaction of its own: a crash leaves all of it or nothing, and a
- * verb whose answer was lost may be called again. `number` is asked for before each.
+ * A box in PostgreSQL. Each verb is one statement in its own transaction: a crash leaves all of it or nothing. If the
+ * answer to a verb is lost, it may be called again. `number` is called before each statement.
  */
 export function postgresBox(
   schema: string,
@@ -40,7 +40,7 @@ export function postgresBox(
   const tables = tablesOf(schema, name);
   const functions = boxFunctions(tables);
   const partition = openPartitionSql(tables);
-  /** Where what is sent is kept, and until when that is so. */
+  /** Where sent rows are stored, and until when that is known to be right. */
   let kept: { readonly in: KeptIn; readonly until: number } = { in: "overflow", until: 0 };
 
   type Verb = keyof typeof functions;
@@ -152,7 +152,7 @@ export function postgresBox(
       try {
         return await settleInto("done");
       } catch (error) {
-        // An operator has dropped it, or the clock was set.
+        // An operator has dropped the partition, or the clock was changed.
         if (!isPartitionMissing(error)) throw error;
         kept = { in: "overflow", until: performance.now() + overflowMs };
         return settleInto("overflow");
@@ -161,18 +161,18 @@ export function postgresBox(
   };
 }
 
-/** What one call of `promote` moves at most; more is due at once. */
+/** The limit of one `promote` call. What remains is due at once. */
 const mostPromotedBytes = 16 * 1024 * 1024;
 
-/** Where there is no partition, somebody may make one: this often is often enough to look. */
+/** How often to check for a new partition while there is none. */
 const overflowMs = 60_000;
 
-/** `done` has no partition for now. It has no checks beside those of its partitions. */
+/** Whether `done` has no partition for now. Its only check constraints are those of its partitions. */
 function isPartitionMissing(error: unknown): boolean {
   return error instanceof PostboxError && sqlState(error.cause) === "23514";
 }
 
-/** Where a verb says too little. */
+/** The wording in errors, for verbs whose name is not clear enough. */
 const words: Readonly<Record<string, string>> = {
   renew: "renew a lease on",
   own: "take lanes of",
@@ -184,7 +184,7 @@ const words: Readonly<Record<string, string>> = {
   suspect: "note crashes in",
 };
 
-/** A row as the driver gives it. */
+/** A row as the driver returns it. */
 type StatementRow = Readonly<Record<string, unknown>>;
 
 function lanesFrom(rows: readonly StatementRow[]): TakenLane[] {
@@ -197,7 +197,7 @@ function lanesIn(rows: readonly StatementRow[]): ReadonlySet<number> {
   return new Set(rows.map(({ lane }) => Number(lane)));
 }
 
-/** An array as Postgres writes it: drivers take more care with each element than a number needs. */
+/** An array in PostgreSQL's text format. Drivers escape each element, which numbers do not need. */
 function arrayOf<T>(items: readonly T[], number: (item: T) => number): string {
   return `{${items.map(number).join(",")}}`;
 }
@@ -209,7 +209,7 @@ function textArrayOf<T>(items: readonly T[], text: (item: T) => string): string 
   return `{"${(isPlain ? texts : texts.map((each) => each.replace(/["\\]/g, "\\$&"))).join('","')}"}`;
 }
 
-/** One row without a lane has the number of the transaction. */
+/** The row without a lane has the number of the transaction. */
 function settledIn(rows: readonly StatementRow[]): Settled {
   const [own] = rows.filter(({ lane }) => lane === null);
   return { standing: lanesIn(rows.filter((row) => row !== own)), writer: WriterRanges.one(Number(own?.transaction)) };
@@ -229,7 +229,7 @@ function memberFrom({ owner, relay_order, beat, lease_ms, expires_in_ms }: State
   };
 }
 
-/** What a row waited under that was sent and may be gone already: no other row may wait for it. */
+/** The hold that a sent row waited under, in case the row is gone already: no other row may still wait for it. */
 function holdKeyOf({ row, to }: Settlement): string {
   if (to !== "sent" || !row.waiting) return "";
   return holdOfKey(row.message);
@@ -244,7 +244,10 @@ function rowColumns(rows: readonly Row[]) {
   };
 }
 
-/** One array per column: lane, position, id, waiting, turn, fate, tries, retry_in_ms, error (or why it is dropped), held_under. */
+/**
+ * One array per column: lane, position, id, waiting, turn, fate, tries, retry_in_ms, error (or the reason of a drop),
+ * held_under.
+ */
 function settlementColumns(settlements: readonly Settlement[]): unknown[] {
   const { lane, position, id, waiting } = rowColumns(settlements.map(({ row }) => row));
   const fates = settlements.map((settlement) =>

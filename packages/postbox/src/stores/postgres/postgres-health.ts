@@ -30,16 +30,16 @@ import {
 } from "./schema-check.js";
 import { orderBlocked, tableProblems, type Upkeep, vacuumHeldBack } from "./upkeep-problems.js";
 
-/** What a look has found so far: also one that is cut short has something to tell. */
+/** What a health check has found so far. If it is cut short, these findings are still reported. */
 interface Seen {
   connected?: boolean;
   fault?: SchemaFault;
-  /** Of the outbox, and of the inboxes, which share their tables. */
+  /** The tables of the outbox, and of the inboxes, which share theirs. */
   readonly tables: { readonly upkeep: string; readonly of: string; overflowedMs?: number }[];
   readonly sights: { readonly box: string; readonly sight: string }[];
 }
 
-/** `Store.health` in Postgres: a read-only transaction of a few short statements. */
+/** `Store.health` in PostgreSQL: a read-only transaction with a few short statements. */
 export function postgresHealth(
   schema: string,
   pool: Pool,
@@ -47,7 +47,7 @@ export function postgresHealth(
   open: OpenConnection | undefined,
 ): (options?: PostgresHealthOptions) => Promise<Health<PostgresHealthProblem>> {
   const runtime = runtimeWith(undefined);
-  /** Looks that have run out of time and not ended: while there are any, no other one queues up for a connection. */
+  /** Checks that timed out but have not ended. While there are any, no other check waits for a connection. */
   let stuck: Promise<unknown> = Promise.resolve();
 
   return async (options) => {
@@ -81,7 +81,8 @@ export function postgresHealth(
 }
 
 /**
- * Upkeep first: where vacuum is held back, what asks for the oldest message may take too long, and that would be its reason.
+ * Runs upkeep first. If vacuum is held back, the query for the oldest message may take too long, and upkeep explains
+ * why.
  */
 async function look(
   connect: Connect,
@@ -101,7 +102,8 @@ async function look(
     const names = limits.box === undefined ? await boxes.names(execute) : [limits.box];
     const all: (readonly [string, BoxTables])[] = [];
     for (const box of names) all.push([box, await boxes.existing(box, execute)]);
-    // Also for the catalogs: in a database with many tables, a join of them as the server likes reads all of them.
+    // Also for the catalogs: in a database with many tables, the server's own plan for a join of them reads all of
+    // them.
     await execute(planByKey, []);
     for (const [of, t] of all) {
       if (all.find(([, other]) => other.pending === t.pending)?.[0] !== of) continue;
@@ -117,7 +119,7 @@ async function look(
   });
 }
 
-/** A connection to look over, and its end: with an error, it is closed. */
+/** A connection for a health check. `release` with an error closes it. */
 interface Looking {
   query(text: string, params?: readonly unknown[]): Promise<QueryResult>;
   release(broken?: Error): void;
@@ -126,8 +128,8 @@ interface Looking {
 type Connect = (signal: AbortSignal) => Promise<Looking>;
 
 /**
- * A connection of the pool; or, where all of them are in use, one beside it: a drain that keeps the pool busy does not make the
- * database unreachable. If the server refuses one more, the look waits for the pool.
+ * Takes a connection of the pool. If all of them are in use, it opens one outside of the pool, so that a busy pool does
+ * not make the database look unreachable. If the server refuses another connection, the check waits for the pool.
  */
 function connectTo(pool: Pool, open: OpenConnection | undefined, timeoutMs: number): Connect {
   return async (signal) => {
@@ -146,8 +148,8 @@ function connectTo(pool: Pool, open: OpenConnection | undefined, timeoutMs: numb
 }
 
 /**
- * The server gives up somewhat earlier than the caller, so that the connection can be used again. One that gives no answer
- * at all is closed: it must not be missing in the pool.
+ * The server's timeout is a little shorter than the caller's, so that the connection stays usable. If the server does
+ * not answer at all, the connection is closed, so that its place in the pool is free.
  */
 async function inTransaction(
   connect: Connect,
@@ -177,7 +179,7 @@ async function inTransaction(
 
 function releaseOnce(client: PoolClient): (broken?: Error) => void {
   let released = false;
-  // The pool listens only to idle clients: a connection that breaks between two statements would end the process.
+  // The pool listens to idle clients only. A connection that breaks between two statements would end the process.
   const ignore = () => {};
   client.on("error", ignore);
   return (broken) => {
@@ -200,7 +202,7 @@ function problemsOf({ fault, tables, sights }: Seen, limits: CheckedLimits): Pos
     ...found.flatMap(({ box, sight }) =>
       kept.slice(0, 1).flatMap(({ upkeep }) => orderBlocked(box, upkeep, sight, limits)),
     ),
-    // Whoever holds back vacuum does so for all tables of the database.
+    // What holds back vacuum does so for all tables of the database.
     ...kept.slice(0, 1).flatMap(({ upkeep }) => vacuumHeldBack(upkeep, limits)),
     ...kept.flatMap(({ of, upkeep }) => tableProblems(of, upkeep, limits)),
   ];
@@ -233,10 +235,10 @@ function sightFrom({ unsent, retried, late, relays, paused, heldKeys, ...counts 
 }
 
 const canceled = "57014";
-/** The server cannot be reached as who asks, has no room, or is going down. */
+/** SQLSTATE classes: connection, authentication or database refused, out of resources, or shutting down. */
 const awayClasses: ReadonlySet<string> = new Set(["08", "28", "3D", "53", "57"]);
 
-/** Without an error, time ran out. */
+/** Without an error, the check timed out. */
 function failureOf(
   error: unknown,
   { connected }: Seen,
@@ -249,7 +251,8 @@ function failureOf(
     const what = connected
       ? "it answers too slowly, or waits for a lock; pg_stat_activity shows what it does and who waits for whom"
       : poolFull(pool)
-        ? `all ${pool.totalCount} connections of the pool are in use, and ${pool.waitingCount} wait for one; make it larger, or hold them for a shorter time`
+        ? `all ${pool.totalCount} connections of the pool are in use, and ${pool.waitingCount} wait for one; ` +
+          "make it larger, or hold them for a shorter time"
         : "no connection could be opened; check the network and the server";
     const text = `the database gave no answer within ${duration(timeoutMs)}: ${what}`;
     return { code: "unreachable", severity: "error", text, timedOut: true };
@@ -258,10 +261,14 @@ function failureOf(
     return { code: "store-refused", severity: "error", text: refusedText(reason), sqlState: state };
   }
   if (state === undefined || awayClasses.has(state.slice(0, 2))) {
-    const text = `the database cannot be reached: ${reason}; see that it runs, and that its address and credentials are right`;
+    const text =
+      `the database cannot be reached: ${reason}; ` +
+      "check that it runs, and that its address and credentials are right";
     return { code: "unreachable", severity: "error", text, timedOut: false };
   }
-  const text = `the database refused a health check: ${reason}; its role needs USAGE on the schema and SELECT on all its tables`;
+  const text =
+    `the database refused a health check: ${reason}; ` +
+    "its role needs USAGE on the schema and SELECT on all its tables";
   return { code: "unreadable", severity: "error", text, sqlState: state };
 }
 

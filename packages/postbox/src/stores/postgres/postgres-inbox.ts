@@ -29,7 +29,7 @@ export interface PostgresInboxOptions<Tx> {
   readonly boxes: BoxFinder;
   readonly run: StatementRunner;
   readonly onPool: TransactionLibrary<ClientBase>;
-  /** One statement in a user's transaction. */
+  /** Runs one statement in a user's transaction. */
   write(
     tx: Tx,
     statement: string | GuardedStatement,
@@ -39,10 +39,10 @@ export interface PostgresInboxOptions<Tx> {
 
 const lockNotAvailable = "55P03";
 
-/** `Store.inbox` in Postgres. */
+/** `Store.inbox` in PostgreSQL. */
 export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: PostgresInboxOptions<Tx>): Inbox<Tx> {
   const [remember, handled, hash] = [rememberSql(schema), handledSql(schema), hashSql(schema)];
-  /** Made once for each consumer. */
+  /** Created once per consumer. */
   const made = new Map<string, ReturnType<typeof statementsOf>>();
   async function statements(consumer: string): Promise<ReturnType<typeof statementsOf>> {
     const known = made.get(consumer) ?? statementsOf(schema, await boxes.tables(inboxOf(consumer)));
@@ -50,7 +50,10 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     return known;
   }
 
-  /** A statement of the inbox itself: how it fails says nothing about the message, unless the database cannot store that. */
+  /**
+   * Runs a statement of the inbox itself. Its failure says nothing about the message, unless the database cannot store
+   * it.
+   */
   function own<R>(arrival: Arrival, work: Promise<R>): Promise<R> {
     return work.catch((thrown: unknown) => {
       if (isUnstorable(thrown)) throw unstorable(arrival, thrown);
@@ -66,7 +69,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     return own(arrival, waiting);
   }
 
-  /** Of one that is known: whether it is the same. */
+  /** Compares a known message with the new delivery. */
   async function compared(
     arrival: Arrival,
     ask: (text: string, params: readonly unknown[]) => Promise<readonly Readonly<Record<string, unknown>>[]>,
@@ -113,7 +116,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       const given = JSON.stringify([record]);
       const retryInMs = aside.to === "wait" ? aside.retryInMs : null;
       const work = async (client: ClientBase) => {
-        // The connection is lost with what was given up.
+        // Cancelling the statement also closes its connection.
         const giveUp = () => void cancelStatement(client);
         signal?.addEventListener("abort", giveUp, { once: true });
         try {
@@ -123,7 +126,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
         }
       };
       const placed = async (client: ClientBase) => {
-        // First what may have to wait, and only then the lane, which others wait for.
+        // First the statement that may have to wait, then the lane lock, which others wait for.
         const [found] = (await client.query(adopt, [given, retentionMs, limitOf(lockTimeoutMs)])).rows;
         const isNew = Number(found.new) === 1;
         if (isNew || anyway) {
@@ -139,7 +142,8 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
         }
         return found.old ? "too-old" : isNew ? "new" : undefined;
       };
-      // Also at BEGIN and COMMIT, where nothing else hears the signal; and not later, when the connection is another's.
+      // Also covers BEGIN and COMMIT, where nothing else observes the signal. It must not fire later, when the
+      // connection may belong to another caller.
       let close = () => {};
       const onAbort = () => close();
       const connected = (given: () => void) => {
@@ -177,13 +181,15 @@ function statementsOf(schema: string, t: BoxTables) {
 
 const checkViolated = "23514";
 
-/** What is wrong with the data, and not with the database: a value that it has no room for, or cannot read, or that a check refuses. */
+/**
+ * Whether the data is at fault, not the database: a value that is too large, invalid, or refused by a check constraint.
+ */
 function isUnstorable(error: unknown): boolean {
   const state = sqlState(error) ?? "";
   return /^(?:22...|54000)$/.test(state) || (state === checkViolated && !lacksPartition(error));
 }
 
-/** A partition that is missing has the same state as a violated check. */
+/** A missing partition has the same SQLSTATE as a check violation. */
 function lacksPartition(error: unknown): boolean {
   for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
     if (at.message.includes("no partition of relation")) return true;
@@ -191,7 +197,10 @@ function lacksPartition(error: unknown): boolean {
   return false;
 }
 
-/** A limit of the session's, a cancel, or a lack of resources on the server ended the statement; `pg` ends it without a state. */
+/**
+ * Whether a session limit, a cancel or a lack of server resources ended the statement. A timeout in `pg` has no
+ * SQLSTATE.
+ */
 function isServers(error: unknown): boolean {
   const state = sqlState(error);
   if (state !== undefined) return state === checkViolated || /^(?:57014|53...|58...)$/.test(state);
@@ -203,13 +212,13 @@ function unstorable({ consumer, id }: Arrival, cause: unknown): PermanentError {
   return new PermanentError(text, { code: "message-invalid", cause });
 }
 
-/** Its own time, in ms; none where it cannot be read. */
+/** The message's own time in ms; null if it has none or it cannot be parsed. */
 function timeOf({ message: { time } }: Arrival): number | null {
   const ms = time === undefined ? Number.NaN : Date.parse(time);
   return Number.isNaN(ms) ? null : ms;
 }
 
-/** A timeout of 0 would be none at all. */
+/** A timeout of 0 would mean no timeout. */
 function limitOf(ms: number): string {
   return `${Math.max(1, Math.ceil(ms))}ms`;
 }
@@ -221,7 +230,7 @@ function memoryValues({ consumer, id, message, origin, handler, hash }: Arrival)
   return [consumer, id, type, source, topic, ...optional.map((value) => (value === undefined ? null : String(value)))];
 }
 
-/** As `keepSql` reads it. */
+/** The JSON that `keepSql` reads. */
 function recordOf(arrival: Arrival): Readonly<Record<string, unknown>> & { readonly lane: number } {
   const { message, storePayload = false } = arrival;
   const values = messageValues(message);

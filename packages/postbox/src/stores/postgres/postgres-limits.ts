@@ -2,7 +2,7 @@ import { wholeUpTo } from "../admin-options.js";
 import { age, type CheckedHealth, checkHealth } from "../health-options.js";
 import type { PostgresHealthOptions } from "./postgres-problems.js";
 
-/** All limits, those of every store and those of PostgreSQL. */
+/** All limits, those of every store and those of PostgreSQL only. */
 export type CheckedLimits = CheckedHealth & Required<Omit<PostgresHealthOptions, keyof CheckedHealth>>;
 
 const bytes = wholeUpTo(Number.MAX_SAFE_INTEGER, 0);

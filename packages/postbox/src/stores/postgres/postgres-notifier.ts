@@ -12,11 +12,11 @@ import { ownConnections } from "./own-connection.js";
 import { poolRule } from "./pool-rule.js";
 
 export interface PostgresNotifierOptions {
-  /** A pool of `pg`. It stays yours: end it after everything that uses the notifier has stopped. */
+  /** A `pg` pool. You own it: end it after everything that uses the notifier has stopped. */
   readonly pool: Pool;
   /**
-   * Where relays listen, on a connection of their own: the server itself, when the pool's connections end at a pooler that hands each
-   * transaction to another session. Defaults to where the pool connects.
+   * Where each relay opens its listening connection. Set it to the server itself if the pool connects to a pooler in
+   * transaction mode. Defaults to the pool's server.
    */
   readonly directUrl?: string;
   /** The schema of the store. Defaults to "postbox". */
@@ -25,15 +25,17 @@ export interface PostgresNotifierOptions {
 
 const rules = { pool: poolRule, directUrl: text, schema: schemaRule };
 
-/** Keeps hundreds of appends in a second from being as many transactions of their own; a listener polls that often anyway. */
+/** Combines hundreds of appends per second into few transactions. A listener polls at this rate anyway. */
 const restMs = 10;
 const listening = { checkEveryMs: 5_000, limitMs: 10_000 };
 
 /**
- * Notifies through NOTIFY and LISTEN: sent on any connection of the pool, heard on one of its own for each relay.
+ * Notifies through NOTIFY and LISTEN. It sends on any connection of the pool, and each relay listens on its own
+ * connection.
  *
- * In a transaction of its own, and never in the user's: NOTIFY takes a lock on the whole database until its transaction
- * has committed, so that those who notify commit one after the other. Alone, it writes nothing, and waits for no disk.
+ * NOTIFY runs in its own transaction, never in the user's, because it locks the whole database until its transaction
+ * commits: all transactions that notify would commit one after another. On its own, it writes nothing and waits for no
+ * disk.
  */
 export function postgresNotifier(options: PostgresNotifierOptions): Notifier {
   checkOptions("postgresNotifier", options, rules, ["pool"]);
@@ -42,12 +44,13 @@ export function postgresNotifier(options: PostgresNotifierOptions): Notifier {
   if (open === undefined) {
     throw new ConfigError(
       "option-invalid",
-      "postgresNotifier: this pool has no connection of its own to listen on, as with PGlite; leave the notifier out: relays poll anyway",
+      "postgresNotifier: this pool has no connection of its own to listen on, as with PGlite; " +
+        "leave the notifier out: relays poll anyway",
       { path: "pool" },
     );
   }
   const runtime = runtimeWith();
-  /** Those in this process need not wait for the server. */
+  /** Listeners in this process are notified without the server. */
   const nearby = new Map<string, Set<NotificationListener>>();
   const notifiers = new Map<string, () => Promise<void>>();
   const notifierOf = (box: string) => {
@@ -61,7 +64,9 @@ export function postgresNotifier(options: PostgresNotifierOptions): Notifier {
     return made;
   };
 
-  /** One call of `task` for any number within the rest; each caller hears how the one that covers it went. */
+  /**
+   * Combines calls within the rest into one call of `task`. Each caller gets the outcome of the call that covers it.
+   */
   function together(task: () => Promise<void>): () => Promise<void> {
     let next: ReturnType<typeof deferred> | undefined;
     const run = coalesced(
@@ -105,7 +110,7 @@ function deferred() {
   return { promise, resolve, reject };
 }
 
-/** Postgres refuses a channel of more than 63 bytes; and what a consumer is called does not belong into a statement as it stands. */
+/** PostgreSQL limits channel names to 63 bytes, and a consumer's name must not go into a statement unescaped. */
 function channelOf(schema: string, box: string): string {
   const name = `postbox:${schema}:${box}`;
   return /^[\w:/.-]{1,63}$/.test(name)

@@ -1,77 +1,75 @@
 import type { AnyProblem, HealthOptions, HealthProblem } from "../../health.js";
 
-/*
- * What can be wrong in PostgreSQL only, and its limits.
- */
+/* Problems that only PostgreSQL has, and their limits. */
 
 export interface PostgresHealthOptions extends HealthOptions {
-  /** How long a transaction, of anybody, may hold back vacuum. Defaults to 300,000. */
+  /** How long a transaction, whoever runs it, may hold back vacuum. Defaults to 300,000. */
   readonly transactionAgeMs?: number;
-  /** How long beforehand partitions of what is done must be there. Defaults to 86,400,000 (a day). */
+  /** How far ahead the partitions of sent messages must exist. Defaults to 86,400,000 (a day). */
   readonly partitionsAheadMs?: number;
-  /** How large a table may get, with its indexes. Defaults to 10,737,418,240 (10 GiB). */
+  /** How large a table may get, including its indexes. Defaults to 10,737,418,240 (10 GiB). */
   readonly tableBytes?: number;
-  /** From this size on a table must not be dead space for the most part. Defaults to 104,857,600 (100 MiB). */
+  /** The size from which a table must not be mostly dead space. Defaults to 104,857,600 (100 MiB). */
   readonly deadSpaceBytes?: number;
 }
 
-/** Who holds back vacuum, as far as the store's role may see it. */
+/** What holds back vacuum, as far as the store's role may see it. */
 export type VacuumHolder =
   | {
       readonly kind: "transaction";
       readonly pid: number;
       readonly user: string;
       readonly application: string;
-      /** Absent, as the next two, where the role may not see it: it needs `pg_monitor`. */
+      /** This and the next two are absent if the role may not see them; it needs `pg_monitor`. */
       readonly state?: string;
       readonly ageMs?: number;
-      /** The beginning of its last statement, without what stands in quotes. */
+      /** The start of its last statement, without literals. */
       readonly query?: string;
     }
   | { readonly kind: "prepared transaction"; readonly gid: string; readonly user: string; readonly ageMs: number }
   | { readonly kind: "replication slot"; readonly slot: string; readonly active: boolean; readonly ageMs?: number };
 
-/** A transaction that has written something and not ended. */
+/** An open transaction that has written something. */
 export type OrderBlocker = { readonly database: string; readonly user: string; readonly ageMs?: number } & (
   | { readonly kind: "transaction"; readonly pid: number; readonly application: string }
   | { readonly kind: "prepared transaction"; readonly gid: string }
 );
 
-/** Those that say which error of the server they come from. */
+/** Codes of problems that carry the server's SQLSTATE. */
 type AnsweredCode = "store-refused" | "unreadable";
 type Answered = Extract<HealthProblem, { readonly code: AnsweredCode }>;
 
-/** What `health` of a Postgres store tells: what any store does, and what only PostgreSQL has. */
+/** The problems that `health` of a Postgres store reports: those of every store, and those of PostgreSQL only. */
 export type PostgresHealthProblem =
   | Exclude<HealthProblem, Answered>
   | (Answered & { readonly sqlState: string })
   | UpkeepProblem;
 
-/** What only PostgreSQL has. */
+/** Problems that only PostgreSQL has. */
 export type UpkeepProblem = Pick<AnyProblem, "text" | "box"> &
   (
     | {
         readonly code: "vacuum-held-back";
         readonly severity: "warning";
-        /** The one that holds back most. */
+        /** What holds vacuum back the most. */
         readonly holder: VacuumHolder;
         /** How many transactions have begun since. */
         readonly transactions: number;
-        /** How many others do so, too. */
+        /** How many others hold it back, too. */
         readonly others: number;
       }
     | {
-        /** Relays with `order: "total"` wait for a transaction to end, of any database of the server. */
+        /** Relays with `order: "total"` wait for a transaction to end. It may belong to any database of the server. */
         readonly code: "order-blocked";
         readonly severity: "error";
         readonly blocker: OrderBlocker;
       }
     | {
-        /** The positions of the box do not grow by one from message to message: the order of messages is lost. */
+        /** The positions of the box do not grow by one per message, so the order of messages is lost. */
         readonly code: "sequence-altered";
         readonly severity: "error";
         readonly sequence: string;
-        /** How many positions a session draws at once; 1 unless someone has changed it. */
+        /** How many positions a session draws at once; 1 unless it was altered. */
         readonly cache: number;
         readonly increment: number;
         readonly cycles: boolean;
@@ -79,20 +77,20 @@ export type UpkeepProblem = Pick<AnyProblem, "text" | "box"> &
     | {
         readonly code: "partition-missing";
         readonly severity: "warning";
-        /** For how long from now there are partitions; 0 where there is none for now. */
+        /** For how long from now partitions exist; 0 if there is none for now. */
         readonly aheadMs: number;
-        /** What is done goes to the overflow table at present. */
+        /** Sent messages currently go to the overflow table. */
         readonly overflowing: boolean;
       }
     | {
         readonly code: "table-heavy";
         readonly severity: "warning";
         readonly table: string;
-        /** With its indexes; of a partitioned one, all partitions. */
+        /** Includes its indexes, and all partitions of a partitioned table. */
         readonly bytes: number;
-        /** As the database estimates it. */
+        /** The database's estimate. */
         readonly liveRows: number;
-        /** It is dead space for the most part; else it is just large. */
+        /** True if it is mostly dead space, false if it is just large. */
         readonly dead: boolean;
       }
   );

@@ -27,25 +27,25 @@ import { messageSelection } from "./message-columns.js";
 import type { StatementRunner } from "./run-statement.js";
 import { type SchemaCheck, schemaError } from "./schema-check.js";
 
-/** Small enough that no settle notices, large enough to get done. */
+/** Small enough not to delay a settle, large enough to make progress. */
 const batch = 1000;
-/** What an archive is given at once has no more bytes than this, or is one message. */
+/** The size limit of one batch for an archive. A single message may be larger. */
 const mostArchivedBytes = 16 * 1024 * 1024;
-/** Whoever settles waits no longer than this for a partition to be cut off. */
+/** How long a settle may have to wait while a partition is detached. */
 const lockTimeoutMs = 300;
 const lockTries = 5;
 const lockNotAvailable = "55P03";
 /**
- * An id is deleted so much later than its copies count as too old: a statement that found one young enough, and then waited for
- * another transaction, must not insert it behind this.
+ * How much longer than the retention an id is stored. A statement that found a message young enough, and then waited
+ * for another transaction, must not insert its id after it was deleted.
  */
 const forgetLaterMs = 60_000;
 const insufficientPrivilege = "42501";
 
 export interface PostgresPurgeOptions extends PurgeOptions {
   /**
-   * Whether to make and drop partitions; only the owner of the tables may. Without, what is done is deleted in small batches, wherever
-   * it is. Defaults to true.
+   * Whether to create and drop partitions, which only the owner of the tables may do. If false, sent messages are
+   * deleted in small batches, wherever they are. Defaults to true.
    */
   readonly partitions?: boolean;
 }
@@ -55,10 +55,10 @@ export interface PostgresPurged extends Purged {
   readonly partitionsDropped: number;
 }
 
-/** Of the options that no other store has. */
+/** The rules of options that only this store has. */
 export const purgeRules = { partitions: flag };
 
-/** `Store.purge` in Postgres. It works in steps, each of which may be the last: the next call goes on. */
+/** `Store.purge` in PostgreSQL. It works in steps and may stop after any of them; the next call continues. */
 export function postgresRetention(
   schema: string,
   boxes: BoxFinder,
@@ -77,7 +77,7 @@ export function postgresRetention(
     const inTransaction = <R>(work: (client: ClientBase) => Promise<R>): Promise<R> =>
       onPool.begin(work, { isolation: "read committed" });
 
-    /** Before each step. False: somebody else is at it, or this is to end. */
+    /** Call it before each step. Returns false if another purge is running or this one has to stop. */
     async function mayGoOn(): Promise<boolean> {
       if (signal?.aborted) return false;
       const { rows } = await run(
@@ -99,7 +99,7 @@ export function postgresRetention(
       });
     }
 
-    /** False: the lock could not be got, with settles waiting behind it. Another time. */
+    /** Returns false if it did not get the lock. It must not wait longer, because settles queue up behind it. */
     async function patiently(text: string): Promise<boolean> {
       for (let tries = 1; tries <= lockTries; tries++) {
         try {
@@ -118,7 +118,9 @@ export function postgresRetention(
 
     const { archived, removeAll } = purgeBatches({ runtime, mayGoOn, archive, signal });
 
-    /** Hands everything in a table that was cut off to the archive, and drops it. False: it has to end before. */
+    /**
+     * Passes all rows of a detached table to the archive, then drops it. Returns false if it had to stop before that.
+     */
     async function drop(name: string): Promise<boolean> {
       const table = `"${schema}"."${name}"`;
       for (let after = "-9223372036854775808"; archive !== undefined; ) {
@@ -136,14 +138,14 @@ export function postgresRetention(
       return true;
     }
 
-    /** One after the other: what is not archived yet can be seen and replayed as ever. */
+    /** Handles one partition at a time, so that rows that are not archived yet stay visible and can be replayed. */
     async function cleanPartitions(): Promise<void> {
       const { found, now } = await present();
       for (const partition of missingPartitions("outbox", now, partitionWidth(retentionMs), found)) {
         if (!(await mayGoOn())) return;
         if (await patiently(attachSql(schema, "outbox", partition))) purged.partitionsMade++;
       }
-      // What somebody had cut off who died.
+      // Partitions that a crashed purge had detached.
       for (const { name } of (await run(cutOffSql(schema, "outbox"), [])).rows) if (!(await drop(String(name)))) return;
       const old = found.filter(({ to }) => to <= now - retentionMs).sort((a, b) => a.from - b.from);
       for (const partition of old) {
@@ -161,7 +163,7 @@ export function postgresRetention(
       }
     }
 
-    /** One statement, which walks an index whatever the statistics say. */
+    /** Runs one statement as an index scan, whatever the statistics say. */
     const walk: Executor = (text, params) =>
       inTransaction(async (client) => {
         await client.query(planByKey);
@@ -170,11 +172,12 @@ export function postgresRetention(
       });
 
     /**
-     * In small batches, each along an index: that of the time; or within a partition, which has none, that of the position, from
-     * where the batch before has ended. The partition is asked for by its bounds: a role may have no right on it but through `done`.
+     * Deletes in small batches, each an index scan: by time; or, within a partition, which has no such index, by
+     * position, from where the previous batch ended. A partition is addressed by its bounds, because a role may have
+     * rights on `done` only.
      */
     async function cleanRows(table: string, partition?: Partition): Promise<void> {
-      // One reading of the clock, or no index could be asked for it.
+      // statement_timestamp() is stable, so an index can serve the condition.
       const old = "done_at < statement_timestamp() - $1::double precision * interval '1 millisecond'";
       const at = (ms: number) => `'${new Date(ms).toISOString()}'::timestamptz`;
       const within =
@@ -199,16 +202,17 @@ export function postgresRetention(
       });
     }
 
-    /** Row by row, for a role that may drop no partition. */
+    /** Deletes row by row, for a role that may not drop partitions. */
     async function cleanDone(): Promise<void> {
       const { found, now } = await present();
       const old = found.filter(({ from }) => from < now - retentionMs).sort((a, b) => a.from - b.from);
       for (const partition of old) await cleanRows(t.done, partition);
     }
 
-    /** Forgets the ids of this consumer, oldest first, in small batches. Killed anywhere, the next call goes on. */
+    /** Forgets the ids of this consumer, oldest first, in small batches. After a crash, the next call continues. */
     async function cleanMemory(): Promise<void> {
-      // First of all, and committed: no copy of what is forgotten counts as new, neither now nor when more is to be remembered.
+      // Commit first how far ids are forgotten. From then on, no copy of a forgotten message counts as new, even if the
+      // retention grows later.
       await run(
         `UPDATE ${t.boxes} SET forgotten_until =
            greatest(forgotten_until, clock_timestamp() - $1::double precision * interval '1 millisecond')
@@ -216,7 +220,7 @@ export function postgresRetention(
         [retentionMs],
       );
       const keptMs = retentionMs + Math.min(forgetLaterMs, retentionMs);
-      // Where the last batch ended: what it left behind in the index is dead, and not to be read again.
+      // Where the last batch ended. The index entries before it are dead and need not be read again.
       let fromMs = 0;
       purged.removed += await removeAll(async () => {
         const { rows } = await run(
@@ -243,7 +247,7 @@ export function postgresRetention(
       try {
         if (t.consumer !== undefined) await cleanMemory();
         else {
-          // First what needs no right but to delete.
+          // First the steps that need no right except DELETE.
           await cleanRows(t.overflow);
           if (partitions) await cleanPartitions();
           else await cleanDone();
@@ -261,7 +265,7 @@ export function postgresRetention(
   };
 }
 
-/** The next messages for the archive: a batch, or fewer if they are large. They are all in memory at once. */
+/** The next batch for the archive, smaller if the messages are large. All of it is in memory at once. */
 function archiveSql(table: string, where: string, order: "position" | "done_at"): string {
   return `
     SELECT m.position, m.attempts, m.created_at, m.done_at, ${messageSelection("m")}

@@ -31,18 +31,18 @@ import { appendSql } from "./write-sql.js";
 
 export interface PostgresStoreOptions {
   /**
-   * A pool of `pg`. It stays yours: end it after everything that works on the store has stopped. It needs a connection for
-   * each handler that runs at once, and some for the relay and for whatever else you do with it. A relay opens one more
-   * beside it, to renew its lease while the pool is exhausted. Where nobody listens to
-   * its `error` events, the store does, so that an idle connection that breaks does not end the process.
+   * A `pg` pool. You own it: end it after everything that uses the store has stopped. It needs a connection for each
+   * handler that runs concurrently, and some for the relay and for your own queries. A relay opens one more connection
+   * outside of the pool, to renew its lease even if the pool is exhausted. The store adds an `error` listener, so that
+   * an idle connection that breaks does not end the process.
    */
   readonly pool: Pool;
   /**
-   * Where the connections of a relay's own go, for renewals: the server itself, when the pool's connections end at
-   * a pooler that hands each transaction to another session. Defaults to where the pool connects.
+   * Where a relay opens its own connection for renewals. Set it to the server itself if the pool connects to a pooler
+   * in transaction mode. Defaults to the pool's server.
    */
   readonly directUrl?: string;
-  /** The schema that the tables live in. Defaults to "postbox". */
+  /** The schema of the tables. Defaults to "postbox". */
   readonly schema?: string;
 }
 
@@ -55,10 +55,10 @@ export interface PostgresStore<Tx> extends Store<Tx> {
 }
 
 /**
- * A store in PostgreSQL. Without `transactions` its transactions are those of `pg`, on the same pool; with
- * it they are that library's, which must work on the same database.
+ * A store in PostgreSQL. Without `transactions`, its transactions are those of `pg` on the same pool. With it, they are
+ * those of that library, which must use the same database.
  *
- * It keeps nothing in a session and names no statement, so it works through a pooler in transaction mode.
+ * It keeps no session state and uses no named statements, so it works through a pooler in transaction mode.
  */
 export function postgresStore(
   options: PostgresStoreOptions & { readonly transactions?: undefined },
@@ -82,7 +82,10 @@ export function postgresStore(
   const { transaction, current, afterCommit } = surroundingTransactions(name, library, sessionTerminator(open));
   const boxes = boxFinder(schema, run, checkSchema);
 
-  /** One statement in the user's transaction. The library's errors stay as they are: the user knows them. */
+  /**
+   * Runs one statement in the user's transaction. Errors of the library are passed on unchanged, since the user knows
+   * them.
+   */
   async function write(tx: unknown, statement: string | GuardedStatement, params: readonly unknown[]) {
     const execute = library.executor(tx);
     try {
@@ -96,7 +99,7 @@ export function postgresStore(
 
   const tickStatement = tickSql(schema);
 
-  /** The statements of each box, made once. */
+  /** The statements of each box, created once. */
   const statements = new Map<string, ReturnType<typeof appendSql>>();
   async function appending(box: string, tx: unknown): Promise<ReturnType<typeof appendSql>> {
     const made = appendSql(await boxes.tables(box, library.executor(tx)));
@@ -106,7 +109,7 @@ export function postgresStore(
 
   return {
     name,
-    // Where all share one connection, as with PGlite, no pool could be larger.
+    // If all clients share one connection, as with PGlite, the pool cannot be made larger.
     ...(open !== undefined && given({ maxTransactions: library.maxTransactions })),
     schema,
     transaction,
@@ -176,17 +179,20 @@ export function postgresStore(
   };
 }
 
-/** The transactions of a library on PostgreSQL; of another one, what the compiler says instead. */
+/** The transactions of a library on PostgreSQL; for another dialect, a text that the compiler shows. */
 type OnPostgres<Tx, D extends Dialect> = D extends "postgres"
   ? TransactionLibrary<Tx, D>
-  : `these are transactions on ${D}, and postgresStore needs transactions on postgres: give it a library on the same PostgreSQL as its pool`;
+  : `these are transactions on ${D}, and postgresStore needs transactions on postgres: ${Advice}`;
+
+type Advice = "give it a library on the same PostgreSQL as its pool";
 
 function requirePostgres(library: TransactionLibrary<unknown>): void {
   if (library.dialect === "postgres") return;
   throw new ConfigError(
     "option-invalid",
-    `postgresStore: 'transactions' must be those of a library on PostgreSQL, and those of ${library.name} have the dialect ` +
-      `${library.dialect}; give the library a database on the same PostgreSQL as 'pool'`,
+    `postgresStore: 'transactions' must be those of a library on PostgreSQL, ` +
+      `and those of ${library.name} have the dialect ${library.dialect}; ` +
+      `give the library a database on the same PostgreSQL as 'pool'`,
     { path: "transactions" },
   );
 }
@@ -194,8 +200,8 @@ function requirePostgres(library: TransactionLibrary<unknown>): void {
 const prepared = new WeakSet<Pool>();
 
 /**
- * A connection that breaks while no statement runs on it makes its client emit an error, and an idle one the pool: either would end
- * a process that nobody prepared for it. Whoever uses the connection next hears of it anyway.
+ * A connection that breaks while idle makes the pool emit an error, and one that breaks between two statements its
+ * client. Without a listener, either would end the process. The next use of the connection fails anyway.
  */
 function surviveBrokenConnections(pool: Pool): void {
   if (prepared.has(pool)) return;

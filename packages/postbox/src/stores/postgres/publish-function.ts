@@ -5,22 +5,24 @@ import { outboxNumber, tablesNamed } from "./names.js";
 import { scheduleFrom } from "./schedule-sql.js";
 
 /*
- * Publishing in SQL, for every language that is not TypeScript: `publish`, `publish_all` and `cancel` in the store's schema. They
- * append and cancel just what the outbox would, and refuse what it would refuse. The other functions are theirs.
+ * Publishing in SQL, for every language other than TypeScript: `publish`, `publish_all` and `cancel` in the store's
+ * schema. They append and cancel exactly what the outbox would, and refuse what it would refuse. The other functions
+ * are internal.
  *
- * Nothing in them depends on the caller's session: not on its `search_path`, nor on how it reads backslashes (hence E''), nor
- * on the collation of what is passed (hence COLLATE "C", in which letters and digits are those of ASCII, as in TypeScript).
+ * They do not depend on the caller's session: not on its `search_path`, not on how it reads backslashes (hence E''),
+ * and not on the collation of arguments (hence COLLATE "C", whose letters and digits are those of ASCII, as in
+ * TypeScript).
  */
 
-/** What `publish` and `publish_all` raise for a message that cannot be; `column` has the path of the fault. */
+/** The SQLSTATE of `publish` and `publish_all` for an invalid message. `column` has the path of the fault. */
 export const messageInvalidState = "PBX02";
 
-/** What they raise for one that is larger than 1 MiB. */
+/** Their SQLSTATE for a message larger than 1 MiB. */
 export const messageTooLargeState = "PBX03";
 
 const maxMessageBytes = 1024 * 1024;
 
-/** A setting that gives messages their source where the call does not. */
+/** A setting with the default source of messages. */
 const sourceSetting = "postbox.source";
 
 const messageFields = [
@@ -60,9 +62,9 @@ const body = `LANGUAGE plpgsql ${pinned}`;
 const end = "$function$;";
 
 /**
- * Those that are called from outside run with the rights of their owner, so that who may only publish needs no right on a table:
- * with INSERT it could choose a position, and stop every relay. They run nothing that the caller has made: the search_path is
- * pinned, every name has its schema, and arguments are values.
+ * The public functions run with the rights of their owner, so that a role that may only publish needs no right on a
+ * table: with INSERT it could choose a position and block every relay. They run nothing that the caller has created.
+ * The search_path is pinned, every name is qualified, and arguments are values.
  */
 const publicBody = `LANGUAGE plpgsql SECURITY DEFINER ${pinned}`;
 
@@ -87,8 +89,8 @@ export function createPublishFunctions(schema: string): string {
 }
 
 /**
- * PUBLIC may execute every new function. Without the right to, a role that may look at the tables cannot publish. The other
- * functions run with the rights of their caller.
+ * By default, PUBLIC may execute every new function. Revoked, so that a role that may only read the tables cannot publish. The
+ * internal functions run with the rights of their caller.
  */
 function revoke(s: string): string {
   const overloads = ["text", "bytea", "json", "jsonb"].map(
@@ -126,7 +128,7 @@ function checkText(s: string): string {
     ${end}`;
 }
 
-/** The times that both the pattern of `attributes.ts` and `Date.parse` accept: any month has 31 days there. */
+/** The times that both the pattern of `attributes.ts` and `Date.parse` accept. For them, every month has 31 days. */
 function checkTime(s: string): string {
   return String.raw`
     CREATE FUNCTION ${s}.publish_check_time(path text, value text) RETURNS void ${body}
@@ -153,8 +155,8 @@ function isJson(s: string): string {
 }
 
 /**
- * The message with all defaults, checked as `createMessage` checks it, and with its lane. `due_at` stays only where it is still
- * to come, or where there is a schedule key. Before each name that a fault is reported under stands `path`.
+ * Completes a message with its defaults and its lane, and checks it as `createMessage` does. `due_at` remains only if
+ * it is in the future or there is a schedule key. In a fault, `path` precedes the field's name.
  */
 function complete(s: string): string {
   return String.raw`
@@ -294,7 +296,7 @@ function complete(s: string): string {
     ${end}`;
 }
 
-/** An element of `publish_all`, as a message that is still to be completed. */
+/** Reads an element of `publish_all` as a message that is not completed yet. */
 function read(s: string): string {
   const known = [...messageFields, "data", "data_base64"];
   return `
@@ -356,9 +358,9 @@ function read(s: string): string {
 }
 
 /**
- * The only place that writes. The transaction gets its number before any row gets its position, as in `write-sql.ts`; and the
- * locks are those of `key-lock.ts`, taken before as well: a key that may be has nothing but quotes and backslashes to escape.
- * What is scheduled is in nobody's way, and takes no turn.
+ * The only function that writes. As in `write-sql.ts`, the transaction gets its number before any row gets its
+ * position. The locks are those of `key-lock.ts`, and also come first. In a valid key, only quotes and backslashes need
+ * escaping. Scheduled messages take no locks, because they block nothing.
  */
 function append(s: string, schema: string): string {
   return `
@@ -387,7 +389,7 @@ function append(s: string, schema: string): string {
     ${end}`;
 }
 
-/** What stands behind the data, the same in all of them. */
+/** The parameters after the data, the same in all overloads. */
 const options = [
   "key text DEFAULT NULL",
   "topic text DEFAULT NULL",
@@ -407,7 +409,7 @@ const options = [
 const optionNames = options.map((option) => option.slice(0, option.indexOf(" "))).join(", ");
 const optionTypes = options.map((option) => option.split(" ")[1]);
 
-/** Of the overloads, one that takes text is what a literal without a type means; only that one can be called without data. */
+/** A literal without a type resolves to the overload that takes text. Only that one can be called without data. */
 function publishHead(s: string, data: string): string {
   return `CREATE FUNCTION ${s}.publish(type text, data ${data}, ${options.join(", ")}) RETURNS text ${publicBody}`;
 }
@@ -485,7 +487,7 @@ function publishAll(s: string): string {
     ${end}`;
 }
 
-/** As `createCancelFunction` says. */
+/** See `createCancelFunction`. */
 function cancel(s: string): string {
   return `
     CREATE FUNCTION ${s}.cancel(type text, schedule_key text) RETURNS boolean ${publicBody}

@@ -6,16 +6,16 @@ interface Member {
   /** The same box, on a connection of its own. */
   readonly box: Box;
   readonly limitMs: number;
-  /** Out of here while it is used, so that no two statements ever share a transaction. */
+  /** Undefined while in use, so that no two statements share a transaction. */
   idle: OwnConnection | undefined;
 }
 
 /**
- * A box whose members renew, and leave, on a connection of their own: one that waited for a free connection of the pool
- * would lose its lanes to others. The first renewal takes the pool's, since there is nothing to lose yet; from the second
- * on there is one, until the member leaves. Where the server refuses one more, the pool has to do.
+ * A box whose members renew and leave on their own connection. If a renewal waited for a free connection of the pool,
+ * other relays could take the lanes. The first renewal uses the pool, since there are no lanes to lose. The connection
+ * exists from the second renewal until the member leaves. If the server refuses another connection, the pool is used.
  *
- * No step may take longer than a sixth of the lease: a connection that is dead and does not know it is replaced in time.
+ * No step may take longer than a sixth of the lease, so that a dead connection is replaced in time.
  */
 export function withReservedConnections(
   name: string,
@@ -26,10 +26,10 @@ export function withReservedConnections(
   const shared = boxOn(onPool);
   const members = new Map<string, Member>();
 
-  /** On a connection, which is kept for the next time where it worked, and closed otherwise. */
+  /** Runs a statement on a connection, and keeps the connection if that succeeds; closes it otherwise. */
   async function runOn(connection: OwnConnection, owner: string, member: Member, ...statement: Parameters<Executor>) {
     try {
-      // As in run-statement.ts. Always, here: a renewal is rare enough for two more round trips.
+      // As in run-statement.ts, but always: renewals are rare enough for two more round trips.
       await connection.query("BEGIN ISOLATION LEVEL READ COMMITTED");
       const { rows, rowCount } = await connection.query(...statement);
       await connection.query("COMMIT");
@@ -53,7 +53,7 @@ export function withReservedConnections(
     const { idle } = member;
     member.idle = undefined;
     if (idle !== undefined) {
-      // It may be dead and not know it: then a fresh one does it.
+      // The idle connection may be dead. Then a fresh one runs the statement.
       const result = await runOn(idle, owner, member, ...statement).catch(() => undefined);
       if (result !== undefined) return result;
     }

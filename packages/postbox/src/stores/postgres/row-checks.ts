@@ -4,20 +4,20 @@ import { mostDataBytes } from "../message-record.js";
 import { outboxNumber, tablesNamed } from "./names.js";
 
 /*
- * What the relay, the health and the administration trust of an appended row, whichever role inserted it. `createMessage` and
- * `publish` refuse more, with better errors; these checks are the last line.
+ * What the relay, health and administration rely on in an appended row, whichever role inserted it. `createMessage` and
+ * `publish` refuse more, with better errors; these checks are the last line of defence.
  *
- * A trigger makes them, since every append pays: PostgreSQL parses and plans the CHECK constraints of a table anew for each statement,
- * which took three times as long as the trigger.
+ * They are a trigger, because every append pays for them: PostgreSQL parses and plans CHECK constraints again for each
+ * statement, which took three times as long.
  */
 
 const text = (column: string, most: number) => `${column} <> '' AND octet_length(${column}) <= ${most}`;
 
-/** Strict: a lax path would look into arrays, and take one of strings for a string. */
+/** Strict, because a lax path would unwrap arrays and accept an array of strings as a string. */
 const object = (column: string, isBad: string) =>
   `(${column} = '{}' OR jsonb_typeof(${column}) = 'object' AND NOT jsonb_path_exists(${column}, 'strict $.* ? (${isBad})'))`;
 
-/** Conditions by their column; one that is NULL holds. `row` is the alias of the row, with its dot. */
+/** Conditions by column; NULL passes. `row` is the alias of the row, with its dot. */
 type Checks = Readonly<Record<string, string>>;
 
 function messageChecks(row: string): Checks {
@@ -29,7 +29,7 @@ function messageChecks(row: string): Checks {
     content_type: text(`${row}content_type`, attributeBytes.type),
     subject: `octet_length(${row}subject) <= ${attributeBytes.subject}`,
     data_schema: `octet_length(${row}data_schema) <= ${attributeBytes.dataschema}`,
-    // A message without a key waits under chr(1) and its id: no key may look like that.
+    // A message without a key waits under chr(1) and its id, so no key may look like that.
     key: `${text(`${row}key`, attributeBytes.key)} AND ascii(${row}key) > 31`,
     data: `octet_length(${row}data) <= ${mostDataBytes}`,
     headers: object(`${row}headers`, '@.type() != "string"'),
@@ -46,7 +46,10 @@ function all(checks: Checks): string {
   return `(${Object.values(checks).join(" AND ")}) IS NOT FALSE`;
 }
 
-/** In both tables that rows are appended to: `scheduled` has a time to come, `pending` what a relay counts. */
+/**
+ * The checked tables are those that rows are appended to. `scheduled` has a due time, `pending` the columns that a
+ * relay counts.
+ */
 const checked = {
   pending: {
     attempts: "NEW.attempts >= 0",
@@ -56,14 +59,14 @@ const checked = {
   scheduled: { due_at: "isfinite(NEW.due_at)", schedule_key: text("NEW.schedule_key", attributeBytes.scheduleKey) },
 } as const satisfies Record<string, Checks>;
 
-/** The functions that check an appended row, for the tables of all boxes. */
+/** The functions that check an appended row, shared by the tables of all boxes. */
 export function createRowChecks(schema: string): string {
   return Object.entries(checked)
     .map(([table, own]) => {
       const checks: Checks = {
         box: "NEW.box BETWEEN TG_ARGV[0]::integer AND TG_ARGV[1]::integer",
         lane: `NEW.lane BETWEEN 0 AND ${laneCount - 1}`,
-        // A read begins after 0, and JavaScript has no greater integer.
+        // Reads start after 0, and this is the greatest safe integer in JavaScript.
         position: `NEW.position BETWEEN 1 AND ${Number.MAX_SAFE_INTEGER}`,
         created_at: "isfinite(NEW.created_at)",
         ...messageChecks("NEW."),
@@ -88,7 +91,7 @@ export function createRowChecks(schema: string): string {
     .join("\n");
 }
 
-/** Lets the database check what is appended to a box. */
+/** Attaches the checks to the tables of a box. */
 export function checkRows(schema: string, box: "outbox" | "inbox"): string {
   const t = tablesNamed(schema, box);
   const numbers = box === "outbox" ? [outboxNumber, outboxNumber] : [outboxNumber + 1, 0x7fffffff];

@@ -11,10 +11,10 @@ import { plainRows } from "./plain-rows.js";
 
 type Result = Awaited<ReturnType<Executor>>;
 
-/** With named columns, parsed as the pool does; or plain, as in plain-rows.ts. */
+/** `named`: objects with columns parsed by the pool's parsers. `plain`: as in plain-rows.ts. */
 export type RowForm = "named" | "plain";
 
-/** What `pg` takes for a statement. */
+/** The query configuration of `pg`. */
 const configOf = (text: string, params: readonly unknown[], form: RowForm) => ({
   text,
   values: params as unknown[],
@@ -22,30 +22,30 @@ const configOf = (text: string, params: readonly unknown[], form: RowForm) => ({
 });
 
 /**
- * Runs the relay's statements. If the signal is aborted first, the statement is cancelled on the server, its connection destroyed,
- * and the call rejects with the signal's reason; whether the statement took effect is unknown then.
+ * Runs the relay's statements. If the signal is aborted first, the statement is cancelled on the server, its connection
+ * is destroyed, and the call rejects with the signal's reason. Whether the statement took effect is unknown then.
  */
 export type StatementRunner = (
   ...statement: [...Parameters<Executor>, signal?: AbortSignal, form?: RowForm]
 ) => Promise<Result>;
 
-/** How long a statement waits for a connection of the pool before it gets one beside it. */
+/** How long a statement waits for a connection of the pool before one is opened outside of it. */
 const patienceMs = 1000;
-/** How long such a connection may take to open. */
+/** How long that connection may take to open. */
 const openLimitMs = 10_000;
 
 /**
- * Runs single statements on the pool, each in a transaction of its own at READ COMMITTED: there a statement that meets a
- * concurrent change waits and looks again, while the stricter levels give up with a serialization failure, and
- * SERIALIZABLE would also make the user's transactions fail over what a relay reads.
+ * Runs single statements on the pool, each in its own transaction at READ COMMITTED. At that level, a statement that
+ * meets a concurrent change waits and reads again. Stricter levels fail with a serialization failure, and SERIALIZABLE
+ * would also make user transactions fail because of a relay's reads.
  *
- * That level is the server's default, so the pool is asked once; only where it has another one is each statement put
- * between BEGIN and COMMIT, at the price of two more round trips. Setting the level on the session instead would not
- * survive a transaction pooler. Should the default change later, statements fail, but none goes wrong: a settle or a
- * take-over that met a concurrent one is rolled back.
+ * READ COMMITTED is the server's default, so the default is queried once. Only if it differs is each statement wrapped
+ * in BEGIN and COMMIT, for two more round trips. A session setting would not survive a transaction pooler. If the
+ * default changes later, statements fail but do no harm: a settle or take-over that met a concurrent one is rolled
+ * back.
  *
- * A statement with a signal that gets no connection of the pool, since all are in use or dead, runs on one that is opened beside
- * the pool for it, with `open`; one at a time.
+ * If a statement with a signal gets no connection, because all are in use or dead, it runs on one that `open` opens
+ * outside of the pool, one statement at a time.
  */
 export function statementRunner(pool: Pool, open?: OpenConnection): StatementRunner {
   let needsTransaction: boolean | undefined;
@@ -77,7 +77,7 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
       return result;
     } catch (error) {
       const lost = await query("ROLLBACK", []).catch((thrown: unknown) => ({ thrown }));
-      // Not as an error of the server's: the connection is lost, too.
+      // Hide the server's error: the connection is lost as well, so it must not be reused.
       if ("thrown" in lost) throw new Error((error as Error).message, { cause: error });
       throw error;
     }
@@ -96,7 +96,7 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
       if (!givenUp) client.release();
       return result;
     } catch (error) {
-      // After an error of the server's the session is as good as before, but for one that was lost.
+      // After an error of the server, the session is still usable, unless the connection was lost.
       if (!givenUp) client.release(isOfServer(error) ? undefined : (error as Error));
       throw error;
     } finally {
@@ -150,7 +150,7 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
     });
 }
 
-/** What a statement of ours fails with and the server did not say: it was not reached, unless the statement could not be written. */
+/** Whether an error means that the server was not reached: it has no SQLSTATE, and the statement could be encoded. */
 function isAway(error: unknown): boolean {
   if (error instanceof PostboxError) return false;
   if (isConnectionLost(error)) return true;
@@ -159,7 +159,7 @@ function isAway(error: unknown): boolean {
   return sqlState(error) === undefined && !isOurs && message !== "Query read timeout";
 }
 
-/** Rejects as soon as the signal is aborted: a dead connection may never let `work` end. */
+/** Rejects as soon as the signal is aborted, because `work` may never end on a dead connection. */
 function abortable<R>(work: Promise<R>, signal: AbortSignal): Promise<R> {
   return new Promise((resolve, reject) => {
     const onAbort = () => reject(signal.reason);
@@ -175,8 +175,9 @@ function isOfServer(error: unknown): boolean {
 }
 
 /**
- * Clients of a pool for calls that may be given up. A pool cannot be told that a request for a client is no longer wanted: what it
- * gives to such a one serves the next call, or goes back at once. So calls that were given up never queue up in the pool.
+ * Clients of a pool, for calls that may be abandoned. A pool cannot withdraw a request for a client. A client that
+ * arrives for an abandoned call serves the next call or is released at once, so abandoned calls never pile up in the
+ * pool.
  */
 function poolPlaces(pool: Pool) {
   const requests: Promise<PoolClient>[] = [];
@@ -211,7 +212,7 @@ function poolPlaces(pool: Pool) {
     );
   }
 
-  /** A client; or undefined if there is none within `patienceMs`. */
+  /** Returns a client, or undefined if there is none within `patienceMs`. */
   function take(signal: AbortSignal, patienceMs: number | undefined): Promise<PoolClient | undefined> {
     return new Promise((resolve, reject) => {
       const end = () => {

@@ -5,25 +5,30 @@ import type { BoxTables } from "./names.js";
 import { plannedByKey } from "./planned-function.js";
 
 /*
- * Scheduled messages that are replaced and cancelled by their type and schedule key. A unique index knows them, so that the locks are
- * those of rows: a transaction that writes the same one waits, and a relay passes over it.
+ * Scheduled messages that are replaced and cancelled by type and schedule key. A unique index identifies them, so the
+ * locks are row locks: a transaction that writes the same key waits, and a relay skips the row.
  */
 
 const names = messageColumns.map(([name]) => name).join(", ");
 
-/** In each box, a type and schedule key is there once. An expression, as in create-box.ts: the primary key begins with the box. */
+/**
+ * A type and schedule key is unique within a box. As in create-box.ts, `(box + 0)` keeps this index from competing with
+ * the primary key, which starts with the box.
+ */
 const keyColumns = "(box + 0), type, schedule_key";
 
-/** The index that the statements below go by. */
+/** The index that the statements below use. */
 export function createScheduleKeyIndex(scheduled: string): string {
   return `
     CREATE UNIQUE INDEX ON ${scheduled} (${keyColumns}) WHERE schedule_key IS NOT NULL;`;
 }
 
 /**
- * Schedules in a box the messages of a query with the columns `lane`, `due_at`, `schedule_key`, those of a message, and `place`: of several
- * with the same key the last, which replaces the one that is scheduled. Positions follow `place`, so that it decides between messages
- * that are due at the same time. Rows are written in order of their keys: two statements that share some never deadlock.
+ * Schedules the messages of a query in a box. The query has the columns `lane`, `due_at`, `schedule_key`, those of a
+ * message, and `place`. Of several with the same key, the last one is kept; it replaces the one that is scheduled.
+ *
+ * Positions follow `place`, which decides between messages that are due at the same time. Rows are written in key
+ * order, so that two statements with common keys never deadlock.
  */
 export function scheduleFrom({ scheduled, scheduledPositions }: ScheduleTables, box: number, query: string): string {
   const written = ["position", "box", "lane", "due_at", "schedule_key", ...messageColumns.map(([name]) => name)];
@@ -44,9 +49,11 @@ export function scheduleFrom({ scheduled, scheduledPositions }: ScheduleTables, 
 }
 
 /**
- * Removes the one of box $1, type $2 and schedule key $3, and answers with its id. By its key and not by its ctid: also if it was
- * replaced while the statement waited for that. A function, since a plan that a session or a library keeps from a time when the
- * table was empty would read all of it; without a `lock_timeout`, since it runs in the user's transaction.
+ * Deletes the message with box $1, type $2 and schedule key $3, and returns its id. It searches by key, not by ctid, so
+ * it also finds a message that was replaced while the statement waited.
+ *
+ * It is a function, because a cached plan from a time when the table was empty would scan all of it. It has no
+ * `lock_timeout`, because it runs in the user's transaction.
  */
 export function createCancelFunction(t: Pick<BoxTables, "scheduled" | "function">): string {
   return `

@@ -9,18 +9,18 @@ export const undefinedTable = "42P01";
 const undefinedFunction = "42883";
 const undefinedSchema = "3F000";
 
-/** Nothing to wait for once the schema has been found to be good. */
+/** Returns undefined once the schema was found to be right, so that there is nothing to await. */
 export type SchemaCheck = (execute: Executor) => Promise<void> | undefined;
 
 /** What is wrong with a schema. */
 export interface SchemaFault {
   readonly code: "schema-missing" | "schema-outdated" | "schema-newer";
   readonly text: string;
-  /** Absent where there is none. */
+  /** Absent if there is no schema. */
   readonly version?: number;
 }
 
-/** Asks in statements that cannot fail, so that a transaction in which the answer is bad stays usable. */
+/** Uses statements that cannot fail, so that the transaction stays usable whatever it finds. */
 export async function schemaFault(execute: Executor, schema: string): Promise<SchemaFault | undefined> {
   const table = migrationTable(schema);
   const exists = await execute("SELECT to_regclass($1) IS NOT NULL AS yes", [table]);
@@ -29,13 +29,13 @@ export async function schemaFault(execute: Executor, schema: string): Promise<Sc
   const version = Number(onlyValue(rows));
   if (version > schemaVersion) return { code: "schema-newer", text: schemaNewerText(schema), version };
   if (version === schemaVersion) return undefined;
-  const text = `the schema "${schema}" has version ${version}, this postbox needs ${schemaVersion}; call store.migrate(), or run migrationSql()`;
+  const text =
+    `the schema "${schema}" has version ${version}, this postbox needs ${schemaVersion}; ` +
+    "call store.migrate(), or run migrationSql()";
   return { code: "schema-outdated", text, version };
 }
 
-/**
- * Makes sure, once per store, that the schema is the one this code was written for, through the caller's own executor.
- */
+/** Checks once per store, through the caller's executor, that the schema has the version that this code needs. */
 export function schemaCheck(schema: string): SchemaCheck {
   let good = false;
   const check = async (execute: Executor): Promise<void> => {
@@ -46,7 +46,7 @@ export function schemaCheck(schema: string): SchemaCheck {
   return (execute) => (good ? undefined : check(execute));
 }
 
-/** The server does not know this user, their password or this database; see `sqlState`. */
+/** The server refuses the user, the password or the database; see `sqlState`. */
 const refused: ReadonlySet<string | undefined> = new Set(["28000", "28P01", "3D000"]);
 
 export function isRefused(error: unknown): boolean {
@@ -57,7 +57,7 @@ export function refusedText(reason: string): string {
   return `PostgreSQL refuses the connection: ${reason}; check user, password and database of the pool`;
 }
 
-/** An error of the database that is about the schema, or about who may come in, in our words; any other as it is. */
+/** Rewords a database error about the schema or about authentication. Returns any other error unchanged. */
 export function schemaError(error: unknown, schema: string): unknown {
   const state = sqlState(error);
   if (isRefused(error)) {
@@ -83,7 +83,10 @@ export function schemaError(error: unknown, schema: string): unknown {
 }
 
 export function schemaMissingText(schema: string): string {
-  return `the schema "${schema}" has no tables of postbox in this database; call store.migrate() once, or run migrationSql()`;
+  return (
+    `the schema "${schema}" has no tables of postbox in this database; ` +
+    "call store.migrate() once, or run migrationSql()"
+  );
 }
 
 function schemaNewerText(schema: string): string {

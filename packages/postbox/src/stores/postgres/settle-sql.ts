@@ -8,13 +8,13 @@ import { type PlannedFunction, plannedFunction } from "./planned-function.js";
 const columns = messageColumns.map(([name]) => name).join(", ");
 const valuesOf = (row: string) => messageColumns.map(([name]) => `${row}.${name}`).join(", ");
 
-/** Where sent rows are kept: in `done`, or in the overflow if `done` has no partition for them. */
+/** Where sent rows are stored: in `done`, or in the overflow if `done` has no partition for them. */
 export type KeptIn = "done" | "overflow";
 
 /**
- * `standing` becomes the lanes of $1 whose epochs are still those of $2, each locked. A take-over in progress is waited for, and
- * then the epoch no longer matches; one that comes later waits for this transaction. Reading the epoch without the lock would let
- * a settle through whose lane is being taken.
+ * Sets `standing` to the lanes of $1 whose epochs still equal those of $2, and locks each. A take-over in progress is
+ * waited for, and then the epoch no longer matches. A later take-over waits for this transaction. Without the lock, a
+ * settle could succeed in a lane that is just being taken.
  */
 function fence(t: Tables, box: string): string {
   return `
@@ -25,7 +25,7 @@ function fence(t: Tables, box: string): string {
         ) AS k);`;
 }
 
-/** The failed tries so far, and this one if it failed; the last of them. */
+/** The failed attempts so far, including this one if it failed, limited to the last ones. */
 function failures(before: string): string {
   return `CASE WHEN item.error IS NULL THEN ${before}
              ELSE CASE WHEN jsonb_array_length(${before}) >= ${keptFailures} THEN ${before} - 0
@@ -34,27 +34,34 @@ function failures(before: string): string {
 }
 
 /**
- * Settles rows as settle-plan.ts says, which the suite of stores compares, in one statement: it holds the fence no longer than the server
- * works on it. $1 and $2 are the lanes and their epochs; $3 to $5 the rows that were sent from `pending`, by lane, position and
- * id, which is nearly all of them: they leave in one statement. $6 to $14 are the others, one by one: lane, position, id, whether
- * it waits, its turn, its fate, its tries, in how many ms it is retried (NaN: it only queues up), its error ('': none); $15 what
- * each was held under if it was sent from `wait` ('': nothing). $16 says where sent rows are kept ('': nowhere), $17 whether each
- * waits alone, $18 is the box. No array has NULLs: a session with `array_nulls = off` would read them as texts.
+ * Settles rows as settle-plan.ts defines it, in one statement, so that the fence is held only while the server works.
+ * The store suite compares both.
  *
- * - A row is the one that was read only if its id is, too: after a failover that lost commits, its position may be another's. IS NOT
- *   DISTINCT FROM keeps the lookup to the primary key: the index of ids is larger, and compares texts.
- * - Rows that are gone already are passed over, so a settle whose answer was lost can be repeated; and rows that an operator has
- *   put back since, which have had another turn.
- * - A row that waits alone is held under its id, behind a character that no key can have.
- * - A retry in infinitely many ms is a hold until an operator frees it.
- * - A row that goes to `wait` always has a hold afterwards, due at once if there was none: without one it would never be read.
- * - A hold goes when nothing waits under it any more, unless an operator has changed it meanwhile.
+ * - $1 and $2 are the lanes and their epochs.
+ * - $3 to $5 are the rows that were sent from `pending`, by lane, position and id. They are nearly all rows and leave
+ *   in one statement.
+ * - $6 to $14 are the other rows: lane, position, id, whether it waits, turn, fate, attempts, ms until the retry (NaN:
+ *   it only queues up), error ('': none).
+ * - $15 is the hold of each row that was sent from `wait` ('': none).
+ * - $16 is where sent rows are stored ('': nowhere), $17 whether each row waits alone, $18 the box.
+ *
+ * No array has NULLs: with `array_nulls = off`, a session would read them as texts.
+ *
+ * - A row matches only if its id does, because its position may belong to another row after a failover that lost
+ *   commits. IS NOT DISTINCT FROM makes the lookup use the primary key; the index of ids is larger and compares texts.
+ * - Rows that are gone already are skipped, so a settle whose answer was lost can be repeated. Rows that an operator
+ *   has put back since then have another turn and are skipped as well.
+ * - A row that waits alone is held under its id, after a character that no key can have.
+ * - A retry in infinitely many ms is a hold until an operator releases it.
+ * - A row that moves to `wait` always has a hold afterwards, due at once if there was none. Without a hold it would
+ *   never be read.
+ * - A hold ends when no row waits under it, unless an operator has changed it meanwhile.
  */
 export function settleFunction(t: Tables): PlannedFunction {
   const kept = (into: KeptIn) => `
         INSERT INTO ${t[into]} (box, lane, position, ${columns}, created_at, attempts, failures)
         SELECT box, lane, position, ${columns}, created_at, attempts + 1, failures FROM gone;`;
-  /** Where `rows` says which; nothing else is in the statement, so that its count is theirs. */
+  /** Deletes the rows that `rows` selects. The statement does nothing else, so its row count is theirs. */
   const removed = (rows: string) => `
       IF $16 = 'done' THEN
         WITH gone AS (DELETE FROM ${t.pending} x WHERE ${rows} RETURNING x.*)${kept("done")}
@@ -217,7 +224,10 @@ ${removed(oneByOne)}
   });
 }
 
-/** Stores the crashes $7 of the rows $3 to $6 (lane, position, id, whether it waits), in the lanes $1 of the epochs $2, of the box $8. */
+/**
+ * Stores the crashes $7 of the rows $3 to $6 (lane, position, id, whether it waits), in the lanes $1 with the epochs
+ * $2, of the box $8.
+ */
 export function suspectFunction(t: Tables): PlannedFunction {
   const note = (table: string) => `
           UPDATE ${table} x SET crashes = item.crashes

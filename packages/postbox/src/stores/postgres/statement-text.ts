@@ -3,13 +3,13 @@ import { scrub } from "../../internal/scrub.js";
 const most = 200;
 
 /**
- * What stands in quotes, numbers, comments; and names in double quotes, to be passed over. Where the text was cut off inside of
- * one, it goes to the end. A backslash escapes only behind E.
+ * Literals, numbers and comments; also quoted names, which are kept. If the text was cut inside one of them, it extends
+ * to the end. A backslash escapes only after E.
  */
 const tokens =
   /--[^\n]*|\/\*[\s\S]*?(?:\*\/|$)|"(?:[^"]|"")*(?:"|$)|\b[eE]'(?:[^'\\]|\\[\s\S]|'')*(?:'|$)|'(?:[^']|'')*(?:'|$)|\$(\w*)\$[\s\S]*?(?:\$\1\$|$)|(?<![\w$])\d[\d.]*/g;
 
-/** The beginning of somebody's statement, in one line, without the values in it. */
+/** The start of a statement, on one line, without its literal values. */
 export function statementText(text: string): string {
   const bare = text.replace(tokens, (token) => {
     if (token.startsWith('"')) return token;

@@ -5,15 +5,19 @@ import type { OpenConnection } from "./own-connection.js";
 const limitMs = 5_000;
 const lookAgainMs = 10;
 
-/** The right session only: numbers are used again, and behind a pooler its next transaction is another client's. */
+/**
+ * Checks more than the process id: ids are reused, and behind a pooler the next transaction of a session is another
+ * client's.
+ */
 const terminate = `
   SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
   WHERE a.pid = $1::integer AND extract(epoch FROM a.backend_start)::text = $2::text
     AND ($3::text IS NULL OR extract(epoch FROM a.xact_start)::text = $3::text)`;
 
 /**
- * Ends a session, and resolves when it is gone: then its transaction is rolled back, and its locks are free. Any role may end its own
- * sessions. On a connection of its own: the sessions that hang may be all that the pool has. Undefined where there can be no other.
+ * Ends a session and resolves when it is gone: its transaction is rolled back and its locks are released. Any role may
+ * end its own sessions. It uses a connection outside of the pool, because hanging sessions may occupy the whole pool.
+ * Undefined if no such connection is possible.
  */
 export function sessionTerminator(
   open: OpenConnection | undefined,

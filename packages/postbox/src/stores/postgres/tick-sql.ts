@@ -3,11 +3,9 @@ import { guardedStatement } from "../../transactions/guarded-statement.js";
 import { scheduleTable } from "./names.js";
 import { type PlannedFunction, plannedFunction } from "./planned-function.js";
 
-/*
- * The ticks of schedules: a row for each, locked by whoever claims a tick of it.
- */
+/* The ticks of schedules: one row per schedule, which a claim locks. */
 
-/** Times are whole milliseconds, so that what a program has read of them is what it compares. */
+/** Times are whole milliseconds, so that a program compares exactly what it has read. */
 export function createSchedules(schema: string): string {
   return `
     CREATE TABLE ${scheduleTable(schema)} (
@@ -19,8 +17,8 @@ ${tickFunction(schema).create}`;
 }
 
 /**
- * $1 is the name; $2 and $3 are the tick to claim from and the one to claim, NULL to only ask. The last statement sees what others have
- * committed while one before it waited for them.
+ * $1 is the name, $2 the tick to claim from, $3 the tick to claim; NULL only reads. The last statement sees what other
+ * transactions committed while an earlier statement waited for them.
  */
 function tickFunction(schema: string): PlannedFunction {
   const schedules = scheduleTable(schema);

@@ -4,18 +4,18 @@ import type { CheckedLimits } from "./postgres-limits.js";
 import type { OrderBlocker, UpkeepProblem, VacuumHolder } from "./postgres-problems.js";
 import { statementText } from "./statement-text.js";
 
-/** What `upkeepSql` answers with. */
+/** The result of `upkeepSql`. */
 export interface Upkeep {
   readonly now: number;
-  /** Those furthest behind first. */
+  /** Those furthest behind come first. */
   readonly holders: readonly HolderRecord[] | null;
-  /** Transactions that have written and not ended, the oldest first. */
+  /** Open transactions that have written, oldest first. */
   readonly writers: readonly WriterRecord[] | null;
   readonly sequence: SequenceRecord | null;
   readonly tables: readonly TableRecord[];
-  /** Without bounds: the partition for everything else. */
+  /** Without bounds: the default partition. */
   readonly partitions: readonly { readonly from: number | null; readonly to: number | null }[] | null;
-  /** How long ago something went to the overflow for the last time. Absent if nothing did. */
+  /** How long ago a row last went to the overflow. Absent if none did. */
   readonly overflowedMs?: number;
 }
 
@@ -51,12 +51,12 @@ export interface TableRecord {
   readonly part: "pending" | "wait" | "hold" | "scheduled" | "parked" | "done" | "overflow";
   readonly table: string;
   readonly bytes: number;
-  /** Negative where nobody has counted yet. */
+  /** Negative if there is no estimate yet. */
   readonly liveRows: number;
   readonly rowBytes: number;
 }
 
-/** What is wrong with how the tables of a box are kept; the inboxes of all consumers share theirs. */
+/** Problems with the tables of a box. The inboxes of all consumers share theirs. */
 export function tableProblems(box: string, upkeep: Upkeep, limits: CheckedLimits): UpkeepProblem[] {
   return [...sequenceAltered(upkeep), ...partitionMissing(box, upkeep, limits), ...tablesHeavy(upkeep, limits)];
 }
@@ -65,18 +65,20 @@ function sequenceAltered({ sequence }: Upkeep): UpkeepProblem[] {
   if (sequence === null || (sequence.cache === 1 && sequence.increment === 1 && !sequence.cycles)) return [];
   const { name, cache, increment, cycles } = sequence;
   const text =
-    `the sequence ${name} does not give positions in order (CACHE ${cache}, INCREMENT ${increment}${cycles ? ", CYCLE" : ""}): ` +
-    "sessions draw several at once or skip some, so that messages of a key are sent in another order than they were appended in; " +
+    `the sequence ${name} does not give positions in order (CACHE ${cache}, INCREMENT ` +
+    `${increment}${cycles ? ", CYCLE" : ""}): ` +
+    "sessions draw several at once or skip some, so that messages of a key are sent in another order than they " +
+    "were appended in; " +
     `ALTER SEQUENCE ${name} CACHE 1 INCREMENT 1 NO CYCLE`;
   return [{ code: "sequence-altered", severity: "error", text, sequence: name, cache, increment, cycles }];
 }
 
-/** The ages of transactions are asked for before those of messages, by as much at most. */
+/** The ages of transactions are read before those of messages, at most this much earlier. */
 const betweenMs = 1000;
 
 /**
- * Which transaction a total order waits for: one that had begun before the oldest unsent message was appended. Transactions of
- * other databases count, since the server numbers all of them in one order.
+ * The transaction that a total order waits for: one that began before the oldest unsent message was appended.
+ * Transactions of other databases count, because the server numbers all of them in one sequence.
  */
 export function orderBlocked(
   box: string,
@@ -106,8 +108,8 @@ export function orderBlocked(
 }
 
 /**
- * Where the server tells no time, of a slot in use or of a session that the role may not look into, so many transactions are
- * a long one.
+ * If the server reports no age, as for a slot in use or a session that the role may not see, this many transactions
+ * count as a long time.
  */
 const manyTransactions = 1_000_000;
 
@@ -122,7 +124,8 @@ export function vacuumHeldBack({ holders }: Upkeep, { transactionAgeMs }: Checke
   const holder = holderFrom(first);
   const others = holding.length - 1;
   const text =
-    `vacuum cannot remove what the last ${counted(transactions, "transaction")} left behind, so tables grow and every read gets slower: ` +
+    `vacuum cannot remove what the last ${counted(transactions, "transaction")} left behind, so tables grow and ` +
+    "every read gets slower: " +
     `${whoHolds(holder)}${others > 0 ? `, and ${counted(others, "other")}` : ""}`;
   return [{ code: "vacuum-held-back", severity: "warning", text, holder, transactions, others }];
 }
@@ -132,7 +135,7 @@ function holderFrom({ kind, name, user, application, state, query, active, ageMs
   if (kind === "replication slot") return { kind, slot: name, active: active === true, ...age };
   if (kind === "prepared transaction") return { kind, gid: name, user: user ?? "", ageMs: ageMs ?? 0 };
   const session = { kind, pid: Number(name), user: user ?? "", application: application ?? "" };
-  // Without the right to see it, there is a remark in place of the statement.
+  // Without the right to see the statement, a remark takes its place.
   if (ageMs === null && state === null) return session;
   return {
     ...session,
@@ -148,28 +151,33 @@ function whoHolds(holder: VacuumHolder): string {
       const { pid, user, application, state, ageMs, query } = holder;
       const who = `a transaction of ${user || "the server"}${application && ` (${application})`}, pid ${pid}`;
       const end = `end it where it comes from, or with pg_terminate_backend(${pid})`;
-      // Only what sends to a standby is in a state and not in a transaction.
+      // Only a WAL sender has a state but no transaction.
       if (ageMs === undefined && state !== undefined)
         return `a long transaction on the standby of ${user}, pid ${pid}; end it there`;
       return ageMs === undefined
         ? `${who}; since when and what it does is hidden from this role, which needs pg_monitor for it; ${end}`
-        : `${who}, ${state ?? "active"}, has been open for ${duration(ageMs)}, its last statement is ${query || "unknown"}; ${end}`;
+        : `${who}, ${state ?? "active"}, has been open for ${duration(ageMs)}, its last statement is ` +
+            `${query || "unknown"}; ${end}`;
     }
     case "prepared transaction":
       return (
-        `the prepared transaction ${holder.gid} of ${holder.user} has waited for its end for ${duration(holder.ageMs)}; ` +
+        `the prepared transaction ${holder.gid} of ${holder.user} has waited for its end for ` +
+        `${duration(holder.ageMs)}; ` +
         "COMMIT PREPARED or ROLLBACK PREPARED it"
       );
     case "replication slot": {
       const { slot, active, ageMs } = holder;
       if (active) return `the replication slot ${slot}, whose standby runs a long transaction; end it there`;
       const since = ageMs === undefined ? "" : ` for ${duration(ageMs)}`;
-      return `the replication slot ${slot}, which has been unused${since}; start its consumer, or drop it with pg_drop_replication_slot`;
+      return (
+        `the replication slot ${slot}, which has been unused${since}; ` +
+        "start its consumer, or drop it with pg_drop_replication_slot"
+      );
     }
   }
 }
 
-/** A relay looks for partitions once a minute while there is none. */
+/** While there is no partition, a relay checks once a minute. */
 const noticedMs = 60_000;
 
 function partitionMissing(
@@ -184,17 +192,20 @@ function partitionMissing(
   const cleaner = "let a relay with 'retentionMs' run, or call store.purge regularly, as a role that may create tables";
   const text =
     aheadMs <= 0
-      ? `${box}_done has partitions, but none for now, so what is done goes to the overflow table, to be deleted row by row: ` +
+      ? `${box}_done has partitions, but none for now, so what is done goes to the overflow table, to be deleted ` +
+        "row by row: " +
         `no process purges the box; ${cleaner}`
       : aheadMs < partitionsAheadMs
-        ? `${box}_done has partitions for the next ${duration(aheadMs)} only, and ${duration(partitionsAheadMs)} is the limit: ` +
+        ? `${box}_done has partitions for the next ${duration(aheadMs)} only, and ${duration(partitionsAheadMs)} ` +
+          "is the limit: " +
           `no process purges the box; ${cleaner}`
         : `${box}_done has a partition for now, and yet what is done goes to the overflow table: ` +
-          "it was made just now, and relays notice within a minute; if this persists, check the TimeZone and DateStyle of their sessions";
+          "it was made just now, and relays notice within a minute; " +
+          "if this persists, check the TimeZone and DateStyle of their sessions";
   return [{ code: "partition-missing", severity: "warning", text, aheadMs: Math.max(0, aheadMs), overflowing }];
 }
 
-/** Until when there is a partition for every moment from `now` on. */
+/** Until when every moment from `now` on has a partition. */
 function coveredFrom(now: number, partitions: NonNullable<Upkeep["partitions"]>): number {
   const inOrder = partitions
     .map(({ from, to }) => ({ from: from ?? Number.NEGATIVE_INFINITY, to: to ?? Number.POSITIVE_INFINITY }))
@@ -202,9 +213,9 @@ function coveredFrom(now: number, partitions: NonNullable<Upkeep["partitions"]>)
   return inOrder.reduce((until, { from, to }) => (from <= until && to > until ? to : until), now);
 }
 
-/** Where live rows explain less of a table than this, the rest is dead space. */
+/** If live rows explain less than this share of a table, the rest is dead space. */
 const liveShare = 0.1;
-/** What a row takes beside its columns: its head, and its place in the indexes. */
+/** The bytes of a row besides its columns: its header and its index entries. */
 const rowOverhead = 100;
 
 function tablesHeavy({ tables }: Upkeep, { tableBytes, deadSpaceBytes }: CheckedLimits): UpkeepProblem[] {
@@ -214,7 +225,8 @@ function tablesHeavy({ tables }: Upkeep, { tableBytes, deadSpaceBytes }: Checked
     if (!dead && bytes <= tableBytes) return [];
     const rows = liveRows < 0 ? "an unknown number of rows" : `about ${counted(liveRows, "row")}`;
     const text = dead
-      ? `the table ${table} takes ${size(bytes)} for ${rows}: the rest is dead space, left by a backlog or because vacuum was held back; ` +
+      ? `the table ${table} takes ${size(bytes)} for ${rows}: ` +
+        "the rest is dead space, left by a backlog or because vacuum was held back; " +
         `see whether vacuum-held-back is a problem, too, then VACUUM FULL ${table} while the box is paused ` +
         "(where the server has crashed lately, ANALYZE it first: the count may be wrong)"
       : `the table ${table} takes ${size(bytes)} with ${rows}, and ${size(tableBytes)} is the limit: ${whyLarge[part]}`;
@@ -228,7 +240,8 @@ const whyLarge: Readonly<Record<TableRecord["part"], string>> = {
   hold: 'very many keys are held; admin.list({ status: "waiting" }) says why',
   scheduled: "much is scheduled for later; raise 'tableBytes' if that is meant to be so",
   parked:
-    "parked messages stay until an operator decides; send them again with admin.retry, or remove them with admin.discard",
+    "parked messages stay until an operator decides; send them again with admin.retry, or remove them with " +
+    "admin.discard",
   done: "what is done is kept; shorten 'retentionMs', or move it to an archive",
   overflow:
     "what is done is kept where there are no partitions; let a relay with 'retentionMs' run, or call store.purge",

@@ -2,8 +2,8 @@ import { inboxOf } from "../../store.js";
 import { boxTable, inboxTable, tablesNamed } from "./names.js";
 
 /*
- * All tables of a box as one, to look at: `outbox_messages` and `inbox_messages`. Every branch has its status as a constant, so
- * that a condition on the status leaves the other tables alone.
+ * All tables of a box as one view, for reading: `outbox_messages` and `inbox_messages`. Each branch has its status as a
+ * constant, so that a condition on the status excludes the other tables.
  */
 
 const message = [
@@ -61,7 +61,7 @@ function boxBranches(schema: string, box: "outbox" | "inbox", before: string): s
       attempts: "m.attempts",
       lastError: "m.last_error",
       updatedAt: "m.updated_at",
-      // Held until somebody lets it go on: there is no such time.
+      // A hold that only an operator can release has no due time.
       dueAt: `(SELECT nullif(h.due_at, 'infinity') FROM ${t.hold} h WHERE h.box = m.box AND h.lane = m.lane AND h.key = m.hold_key)`,
       failures: "m.failures",
     },
@@ -99,7 +99,7 @@ function select(branch: Branch, before: string): string {
     FROM ${branch.from}`;
 }
 
-/** What a consumer remembers of a message is that it has handled it, and not the message: the rest is unknown. */
+/** A consumer remembers that it has handled a message, not the message itself, so its other columns are NULL. */
 function processed(schema: string): string {
   return `
     SELECT m.consumer, 'processed'::text AS status, NULL::bigint, NULL::integer, m.id, m.type, m.topic, NULL::text, m.source,

@@ -3,23 +3,24 @@ import { messageColumns, usualColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
 import { cancelSql, scheduleFrom } from "./schedule-sql.js";
 
-/*
- * What is written in the user's transaction.
- */
+/* The statements in the user's transaction. */
 
 const names = messageColumns.map(([name]) => name);
 const oneMessage = ["$1::integer", ...messageColumns.map(([, type], index) => `$${index + 2}::${type}`)];
 
 /**
- * Always true. The transaction gets its number by it, before the row gets its position: a reader that sees a higher position
- * finds the transaction among those that are open, and knows that something may still come.
+ * Always true, but assigns the transaction its number before the row gets its position. A reader that sees a higher
+ * position then finds this transaction among the open ones, and knows that a lower position may still appear.
  */
 export const numbered = "pg_current_xact_id() IS NOT NULL";
 
-/** What must hold for the statement as a whole, beside what chooses its rows: that its transaction has its number, and is the user's. */
+/** A condition on the whole statement: the transaction has its number and is the user's. */
 const numberedAnd = (condition: string) => `${numbered} AND ${condition}`;
 
-/** The statements that append to a box: one message, one of the usual kind, many; and in turn with others of their keys. */
+/**
+ * The statements that append to a box: one message, one with the usual columns, many; and each of them in turn with
+ * other appends to the same keys.
+ */
 export function appendSql(t: BoxTables) {
   return {
     one: guardedStatement((condition) => appendOneSql(t, messageColumns, condition)),
@@ -36,9 +37,9 @@ export function appendSql(t: BoxTables) {
 }
 
 /**
- * One message: $1 is its lane, then come its columns in order, JSON as text. Without their types, which are those of the
- * columns: there is less to parse. But for JSON, which some libraries send as text, and so has to be cast. `lane` stands before
- * `position`, so that the transaction gets its number first.
+ * Appends one message: $1 is its lane, then its columns follow in order. Parameters have no casts except JSON, because
+ * the columns determine their types and there is less to parse; some libraries send JSON as text, which needs the cast.
+ * `lane` comes before `position`, so that the transaction gets its number first.
  */
 function appendOneSql(t: BoxTables, columns: typeof messageColumns, condition: string): string {
   const params = columns.map(([, type], index) => `$${index + 2}${type === "jsonb" ? "::jsonb" : ""}`);
@@ -48,8 +49,8 @@ function appendOneSql(t: BoxTables, columns: typeof messageColumns, condition: s
 }
 
 /**
- * The same, behind the lock that the last parameter names. The row comes out of the lock's own, so that it gets its
- * position after the lock was got, however long that took.
+ * The same, after taking the lock in the last parameter. The row is selected from the lock, so it gets its position
+ * only after the lock was acquired.
  */
 function appendOneInTurnSql(t: BoxTables, condition: string): string {
   return `
@@ -58,7 +59,10 @@ function appendOneInTurnSql(t: BoxTables, condition: string): string {
     SELECT ${t.box}, ${oneMessage.join(", ")} FROM locked WHERE ${numberedAnd(condition)}`;
 }
 
-/** Many, as `appendFrom` says, behind the locks that $2 lists, a JSON array; got in its order, and before any position, as above. */
+/**
+ * Appends many, as `appendFrom`, after taking the locks in $2, a JSON array, in its order and before any position is
+ * drawn.
+ */
 function appendManyInTurnSql(t: BoxTables, condition: string): string {
   return `
     WITH ${locked}
@@ -69,8 +73,8 @@ const locked = `locked AS MATERIALIZED (
       SELECT count(pg_advisory_xact_lock(number::bigint)) FROM json_array_elements_text($2::json) AS number)`;
 
 /**
- * Many, some of which have a moment to be sent at, `due_at`: those whose moment has come as ever, the others are scheduled. By the
- * database's clock, and by one reading of it, or one message could be on both sides of now.
+ * Appends many, some of which have a `due_at`. Those that are due are appended as usual, the others are scheduled. One
+ * reading of the database's clock decides for all, so that no message counts as both.
  */
 function appendTimedSql(t: BoxTables, first: "" | "locked, ", condition: string): string {
   return `
@@ -80,8 +84,8 @@ function appendTimedSql(t: BoxTables, first: "" | "locked, ", condition: string)
 }
 
 /**
- * Many, some of which have a schedule key: these are scheduled even if they are due. Apart from the statement above, since a role
- * that replaces nothing needs no right to.
+ * Appends many, some of which have a schedule key and are scheduled even if they are due. It is a separate statement,
+ * because a role that never replaces needs no right to do so.
  */
 function appendKeyedSql(t: BoxTables, first: "" | "locked, ", condition: string): string {
   const atOnce = `(${isDue} AND schedule_key IS NULL)`;
@@ -92,7 +96,7 @@ function appendKeyedSql(t: BoxTables, first: "" | "locked, ", condition: string)
 
 const isDue = "coalesce(due_at <= statement_timestamp(), true)";
 
-/** The messages of $1 as rows, in their `place`. */
+/** The messages of $1 as rows, with their `place`. */
 function timed(first: "" | "locked, "): string {
   const columns = "lane, due_at, schedule_key";
   return `${first === "" ? "" : `${locked}, `}m AS MATERIALIZED (
@@ -110,13 +114,13 @@ function appendDue({ pending, box }: BoxTables, due: string, condition: string):
     `;
 }
 
-/** The columns as fields of JSON, and what they are made of. */
+/** The columns as JSON fields, and the expressions that convert them. */
 const fields = messageColumns.map(([name, type]) => `${name} ${type === "bytea" ? "text" : type}`);
 const values = messageColumns.map(([name, type]) => (type === "bytea" ? `decode(${name}, 'base64') AS ${name}` : name));
 
 /**
- * Many messages: $1 is a JSON array of objects, their data in base64. The order of the array is that of the positions,
- * since an identity column is filled after the sort.
+ * Appends many messages: $1 is a JSON array of objects with their data in base64. Positions follow the order of the
+ * array, because an identity column is filled after the sort.
  */
 function appendFrom(t: BoxTables, first: string, condition: string): string {
   return `

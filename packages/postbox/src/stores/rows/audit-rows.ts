@@ -2,7 +2,7 @@ import type { AuditEntry } from "../../admin.js";
 import type { CheckedAudit } from "../admin-options.js";
 import { dropsKeptMs } from "../dropped-entries.js";
 
-/** Who did what. The audit adds where, when, and how many messages it was. */
+/** A change and its actor. The audit adds the box, the time and the number of messages. */
 export type AuditedChange = Pick<AuditEntry, "action" | "by" | "reason" | "selection"> & {
   readonly ids?: readonly string[];
 };
@@ -15,11 +15,11 @@ interface StoredAudit {
   readonly lastOf: readonly (readonly [confirm: string, last: number])[];
 }
 
-/** What was changed in all boxes of a store, numbered through. */
+/** The audit of all boxes of a store, with consecutive numbers. */
 export class AuditRows {
   #entries: StoredEntry[] = [];
   #drawn = 0;
-  /** Up to which position the change with a token was made. */
+  /** The last position of each replay, by its token. */
   readonly #lastOf = new Map<string, number>();
 
   add(box: string, at: number, { ids = [], ...change }: AuditedChange): void {
@@ -27,7 +27,7 @@ export class AuditRows {
     this.#entries.push(structuredClone({ number: ++this.#drawn, at, box, ...change, count: ids.length, ids }));
   }
 
-  /** Notes how far the change with this token has come. */
+  /** Records the position that the change with this token has reached. */
   reached(confirm: string | undefined, last: number): void {
     if (confirm !== undefined) this.#lastOf.set(confirm, last);
   }
@@ -36,7 +36,7 @@ export class AuditRows {
     return this.#lastOf.get(confirm ?? "") ?? 0;
   }
 
-  /** The newest first. */
+  /** Newest first. */
   read({ box, limit, before = Number.POSITIVE_INFINITY }: CheckedAudit): AuditEntry[] {
     const found = this.#entries.filter((entry) => entry.box === (box ?? entry.box) && entry.number < before).reverse();
     return found.slice(0, limit).map(({ at, ...entry }) => structuredClone({ ...entry, at: new Date(at) }));

@@ -2,7 +2,7 @@ import type { BoxStats, Status, StatusStats } from "../../admin.js";
 import type { BoxSight } from "../box-problems.js";
 import type { BoxRows, StatusRow } from "./box-rows.js";
 
-/** A box at one moment, as `admin.stats` shows it. */
+/** The statistics of a box at one moment, for `admin.stats`. */
 export function statsOf(box: BoxRows, withDone: boolean): BoxStats {
   const { now } = box;
   const created = (status: Status) => figures(box.rows(status), (row) => row.createdAt, now);
@@ -49,7 +49,7 @@ function topicsOf(box: BoxRows): BoxStats["topics"] {
     });
 }
 
-/** A box at one moment, as `boxProblems` judges it. */
+/** The state of a box at one moment, for `boxProblems`. */
 export function sightOf(box: BoxRows): BoxSight {
   const { now, pausedAt } = box;
   const isDue = ({ dueAt = now }: StatusRow) => dueAt <= now;

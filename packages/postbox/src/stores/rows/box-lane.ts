@@ -11,12 +11,12 @@ interface Hold {
 
 const forGood = Number.POSITIVE_INFINITY;
 
-/** The rows of one lane that are still to be sent, and what holds them. Knows no owners: the caller has checked the epoch. */
+/** The unsent rows of one lane, and their holds. It does not check ownership; the caller has checked the epoch. */
 export class BoxLane {
   readonly #pending = new OrderedRows<StoredRow>();
   readonly #holds = new Map<string, Hold>();
 
-  /** With the name of a hold, the row waits under it. */
+  /** A row with the name of a hold waits under that hold. */
   add(row: StoredRow): void {
     this.#rowsOf(row)?.set(row.position, row);
   }
@@ -25,7 +25,7 @@ export class BoxLane {
     return this.#pending.first(limit, after).map((row) => seen(row, this.#isHeld(row)));
   }
 
-  /** Without what is held under `except`: a key, or U+0001 and an id. */
+  /** Leaves out rows that are held under `except`: a key, or U+0001 and an id. */
   due(limit: number, now: number, except: ReadonlySet<string>): Row[] {
     const holds = [...this.#holds]
       .filter(([name, { dueAt, rows }]) => dueAt <= now && rows.size > 0 && !except.has(name))
@@ -44,12 +44,12 @@ export class BoxLane {
       .map((row) => ({ ...seen(row, this.#isHeld(row)), ageMs: now - row.createdAt }));
   }
 
-  /** A message without a key stands behind nobody, not even another one of the same id. */
+  /** A message without a key waits behind no other, not even behind one with the same id. */
   #isHeld({ message: { key } }: StoredRow): boolean {
     return key !== undefined && this.#holds.has(key);
   }
 
-  /** Notes how often a row was in flight when a process or a connection died. */
+  /** Stores how often a row was in flight when a process crashed or a connection was lost. */
   suspect({ crashes, ...read }: Row): void {
     for (const rows of this.#places(read)) {
       const row = rows.get(read.position);
@@ -57,7 +57,7 @@ export class BoxLane {
     }
   }
 
-  /** The row at the place of one that was read, whichever message it has; and the holds that either may be under. */
+  /** The row at the place of one that was read, whatever its message is, and the holds that either may be under. */
   loaded(read: Row): { readonly row: StoredRow | undefined; readonly holds: readonly SettledHold[] } {
     const row = this.#places(read).flatMap((rows) => rows.get(read.position) ?? [])[0];
     const names = new Set([read.message, ...(row === undefined ? [] : [row.message])].flatMap(holdNames));
@@ -68,7 +68,7 @@ export class BoxLane {
     return { row, holds };
   }
 
-  /** Writes what a plan says of one row, as far as it concerns this lane. */
+  /** Writes the outcome of one row, as far as this lane is concerned. */
   write({ before, to, after }: RowWrite<StoredRow>): void {
     this.#rowsOf(before)?.delete(before.position);
     if (to === "pending" || to === "wait") this.add(after);
@@ -80,7 +80,7 @@ export class BoxLane {
     else hold.dueAt = dueAt;
   }
 
-  /** Ends a hold that nothing waits under. */
+  /** Ends a hold that no row waits under. */
   free(name: string): void {
     this.#holds.delete(name);
   }
@@ -89,14 +89,14 @@ export class BoxLane {
     return hold === undefined ? this.#pending : this.#holds.get(hold)?.rows;
   }
 
-  /** Where a row may be that was read so. */
+  /** The places where a row that was read like this may be. */
   #places({ message, waiting }: Pick<Row, "message" | "waiting">): OrderedRows<StoredRow>[] {
     return waiting ? holdNames(message).flatMap((name) => this.#holds.get(name)?.rows ?? []) : [this.#pending];
   }
 
   /**
-   * Whether this row is here, the same message and of the turn that was read: an operator may have put it back since, to be
-   * settled anew, and after a lost commit its position may be another message's.
+   * Whether the row that was read is here, with the same message and the same turn. An operator may have put it back
+   * since. After a lost commit, its position may belong to another message.
    */
   has(read: Row): boolean {
     return this.#places(read).some((rows) => {
@@ -106,7 +106,8 @@ export class BoxLane {
   }
 
   /**
-   * Puts a parked row back to its place, before all that wait there; `letsGo` what was held for good. False: its key is not held.
+   * Puts a parked row back to its place, ahead of all rows that wait there. `letsGo` releases a hold that only an
+   * operator can release. Returns false if its key is not held.
    */
   putBack(row: StoredRow, letsGo: boolean, now: number): boolean {
     const { key } = row.message;
@@ -118,8 +119,8 @@ export class BoxLane {
   }
 
   /**
-   * Lets a key go on now. `onlyForGood` leaves one alone that will end by itself. What was read while it was held queues up
-   * behind a hold that is made anew.
+   * Makes a held key due now. With `onlyForGood`, only if an operator has to release it. Rows that were read while it
+   * was held queue up under a new hold.
    */
   letGo(key: string, now: number, onlyForGood = false): boolean {
     const hold = this.#holds.get(key);
@@ -129,7 +130,7 @@ export class BoxLane {
     return hold !== undefined;
   }
 
-  /** Lets a waiting row be tried now, unless an operator has to release its key. */
+  /** Makes a waiting row due now, unless an operator has to release its key. */
   retryNow(row: StoredRow, now: number): void {
     const hold = this.#holds.get(row.hold ?? "");
     if (hold === undefined) return;
@@ -137,7 +138,7 @@ export class BoxLane {
     if (hold.dueAt !== forGood) hold.dueAt = Math.min(hold.dueAt, now);
   }
 
-  /** Takes a row out for good. Rows that waited behind it go on now. */
+  /** Removes a row for good. Rows that waited behind it become due. */
   remove(row: StoredRow, now: number): void {
     const hold = row.hold === undefined ? undefined : this.#holds.get(row.hold);
     const wasFirst = hold?.rows.first(1)[0]?.position === row.position;
@@ -151,14 +152,14 @@ export class BoxLane {
     return this.#pending.first(Number.POSITIVE_INFINITY);
   }
 
-  /** Each with the moment at which its hold is due. */
+  /** Each row with the time at which its hold is due. */
   waiting(): StoredRow[] {
     return [...this.#holds.values()].flatMap(({ rows, dueAt }) =>
       rows.first(Number.POSITIVE_INFINITY).map((row) => ({ ...row, dueAt })),
     );
   }
 
-  /** `byKey`: the name is a key, and not that of a message that waits alone. */
+  /** `byKey`: the name is a key, not the id of a message that waits alone. */
   holds(): { readonly name: string; readonly byKey: boolean; readonly dueAt: number }[] {
     return [...this.#holds].map(([name, { dueAt }]) => ({
       name,

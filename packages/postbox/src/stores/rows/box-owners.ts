@@ -17,15 +17,15 @@ interface Lease {
 }
 
 interface StoredOwners {
-  /** Those that have had an owner. */
+  /** Only lanes that have had an owner. */
   readonly lanes: readonly (readonly [lane: number, state: Ownership])[];
   readonly members: readonly (readonly [owner: string, lease: Lease])[];
 }
 
-/** How long a relay that has crashed is still shown. */
+/** How long a crashed relay is still shown. */
 const deadKeptMs = 24 * 60 * 60 * 1000;
 
-/** Who shares the lanes of a box, and whose each lane is. */
+/** The members that share the lanes of a box, and the owner of each lane. */
 export class BoxOwners {
   readonly #now: () => number;
   readonly #lanes: Ownership[] = Array.from({ length: laneCount }, () => ({ epoch: 0, clean: true }));
@@ -78,7 +78,7 @@ export class BoxOwners {
     if (state !== undefined) Object.assign(state, { owner: undefined, epoch: state.epoch + 1, clean: true });
   }
 
-  /** The lanes whose epoch still stands. */
+  /** The lanes whose epoch is current. */
   standing(lanes: readonly Lane[]): ReadonlySet<number> {
     return new Set(lanes.filter(({ lane, epoch }) => this.#lanes[lane]?.epoch === epoch).map(({ lane }) => lane));
   }
@@ -92,14 +92,14 @@ export class BoxOwners {
     return { unowned: this.unowned().size, owners };
   }
 
-  /** The members whose lease stands. */
+  /** The members whose lease has not expired. */
   living(): BoxSight["relays"] {
     return [...this.#members]
       .filter(([owner]) => this.#lives(owner))
       .map(([owner, { order, beat }]) => ({ owner, order, lanes: this.#lanesOf(owner).length, beat }));
   }
 
-  /** The lanes without an owner whose lease stands. */
+  /** The lanes without an owner whose lease has not expired. */
   unowned(): ReadonlySet<number> {
     const isUnowned = ({ owner }: Ownership) => owner === undefined || !this.#lives(owner);
     return new Set(this.#lanes.flatMap((state, lane) => (isUnowned(state) ? [lane] : [])));

@@ -42,40 +42,40 @@ import {
   type WithData,
 } from "./stored-row.js";
 
-/** What a box holds, for tests and operators. Only what is committed; each list in order of position. */
+/** The committed contents of a box, for tests and operators. Each list is in order of position. */
 export interface BoxContents {
   readonly pending: readonly Message[];
   readonly wait: readonly Message[];
   /** The held keys, sorted; for a message without a key its id. */
   readonly holds: readonly string[];
-  /** What is not due yet, by numbers of its own. */
+  /** Messages that are not due yet, with positions of their own. */
   readonly scheduled: readonly Message[];
   readonly parked: readonly { readonly message: Message; readonly attempts: number; readonly error: string }[];
-  /** What was sent, where the relay keeps it. */
+  /** Sent messages, if the relay keeps them. */
   readonly done: readonly Message[];
 }
 
-/** Messages that have their positions and are not visible yet. The number is that of their append. */
+/** Messages that have positions but are not visible yet. `number` identifies their append. */
 export interface Placed {
   readonly number: number;
   readonly rows: readonly StoredRow[];
   readonly scheduled: readonly ScheduledRow[];
 }
 
-/** A row as an operator sees it; a waiting one is due when its hold is. */
+/** A row as an operator sees it. A waiting row is due when its hold is. */
 export type StatusRow = StoredRow & { readonly status: Status };
 
 export interface BoxRowsOptions {
   now(): number;
   /** Whether positions are drawn before the commit. */
   readonly lateCommits: boolean;
-  /** Whether it is a consumer's inbox: what is done there is what the consumer has handled. */
+  /** Whether it is a consumer's inbox, where `done` is what the consumer has handled. */
   readonly isInbox: boolean;
   isScheduleLocked(message: Message): boolean;
   audit(change: AuditedChange): void;
 }
 
-/** What JSON holds of a box. */
+/** The JSON form of a box. */
 export interface StoredBox {
   readonly drawn: [position: number, scheduled: number, revision: number];
   readonly pausedAt: number | undefined;
@@ -87,15 +87,15 @@ export interface StoredBox {
 }
 
 /**
- * A box in memory. Each verb does its work in one synchronous step, which is what a database's statement is to others:
- * no take-over can come between the check of an epoch and the writes that rest on it.
+ * A box in memory. Each verb is one synchronous step, like a statement of a database: no take-over can happen between
+ * the check of an epoch and the writes that depend on it.
  */
 export class BoxRows {
   readonly owners: BoxOwners;
-  /** Of an inbox: what its consumer has taken over. */
+  /** For an inbox: what its consumer has accepted. */
   readonly remembered = new RememberedIds();
   readonly #options: BoxRowsOptions;
-  /** Each from its first use on. */
+  /** Each lane is created on its first use. */
   readonly #lanes: BoxLane[] = [];
   readonly #scheduled = new ScheduledRows();
   readonly #parked = new OrderedRows<StoredRow>();
@@ -106,7 +106,7 @@ export class BoxRows {
   #drawn = 0;
   #drawnScheduled = 0;
   #revision = 0;
-  /** While it is paused, no relay gets lanes. */
+  /** While the box is paused, no relay gets lanes. */
   pausedAt: number | undefined;
 
   constructor(options: BoxRowsOptions) {
@@ -123,12 +123,14 @@ export class BoxRows {
     return this.#options.now();
   }
 
-  /** Grows with each row that comes to another status. */
+  /** Grows with each row that changes its status. */
   get revision(): number {
     return this.#revision;
   }
 
-  /** Gives messages their positions, as an identity column does: before the commit, and for good even without one. */
+  /**
+   * Assigns positions to messages as an identity column does: before the commit, and used up even if it never commits.
+   */
   place(messages: readonly Message[]): Placed {
     const number = ++this.#lastAppend;
     this.#open.add(number);
@@ -143,7 +145,7 @@ export class BoxRows {
     return placed;
   }
 
-  /** Makes placed messages visible. Without late commits, they get their positions only now. */
+  /** Makes placed messages visible. Without late commits, this assigns their positions. */
   insert({ number, rows, scheduled }: Placed): void {
     this.#open.delete(number);
     for (const row of rows) this.#append(this.#options.lateCommits ? row : { ...row, position: ++this.#drawn });
@@ -154,7 +156,7 @@ export class BoxRows {
     this.#lane(row.lane).add({ ...row, revision: ++this.#revision });
   }
 
-  /** Never makes them visible. */
+  /** Discards placed messages, which never become visible. */
   discard({ number }: Placed): void {
     this.#open.delete(number);
   }
@@ -241,7 +243,7 @@ export class BoxRows {
     for (const drop of plan.drops) this.#options.audit({ action: "drop", by: "relay", ...drop });
   }
 
-  /** Puts a message aside that was never here. */
+  /** Sets aside a message that was never in the box. */
   setAside(message: Message, aside: Aside): void {
     const row = newRow(message, ++this.#drawn, this.now);
     const lane = this.#lane(row.lane);
@@ -250,12 +252,12 @@ export class BoxRows {
     this.#settle([asideSettlement(read, aside, lane.loaded(read).holds)]);
   }
 
-  /** Whether this row is here as it was read, in a lane whose epoch stands. */
+  /** Whether this row is still here as it was read, in a lane whose epoch is current. */
   has(row: Row, epoch: number): boolean {
     return this.owners.standing([{ lane: row.lane, epoch }]).size > 0 && this.#lane(row.lane).has(row);
   }
 
-  /** Takes out a row that was handled. */
+  /** Removes a row that was handled. */
   finish(row: Row): void {
     this.#settle([{ row, to: "sent" }]);
   }
@@ -264,7 +266,7 @@ export class BoxRows {
     const { now } = this;
     const due = this.#scheduled.takeDue(limit, now, this.#options.isScheduleLocked);
     for (const row of due) this.appendAgain(row);
-    // If nothing could be appended, what is due is locked: it comes again with the next look, not at once.
+    // If nothing could be appended, the due messages are locked: the next poll tries again, not an immediate call.
     const next = this.#scheduled.nextDueAt(due.length > 0 ? Number.NEGATIVE_INFINITY : now);
     return { count: due.length, ...(next !== undefined && { nextInMs: Math.max(0, next - now) }) };
   }
@@ -313,20 +315,20 @@ export class BoxRows {
     return this.#stored("parked").some(({ message, holds }) => holds === true && message.key === key);
   }
 
-  /** Appends a row anew: rows never go back to where a relay may have read on. */
+  /** Appends a row again. It never returns to its old position, because a relay may have read beyond it. */
   appendAgain({ message, failures, error }: Pick<StoredRow, "message" | "failures" | "error">): void {
     const row = newRow(unscheduled(message), ++this.#drawn, this.now);
     this.#append({ ...row, failures, ...(error !== undefined && { error }) });
   }
 
-  /** Lets a row be tried again: a parked one anew, a waiting one now, and one that is pending by another owner. */
+  /** Retries a row: appends a parked one again, makes a waiting one due, and lets another owner take a pending one. */
   retry(row: StatusRow): void {
     if (row.status === "parked") this.#retryParked(row);
     else if (row.status === "waiting") this.#lane(row.lane).retryNow(row, this.now);
     else this.owners.disown(row.lane);
   }
 
-  /** A row that holds its key goes back to its place: appended anew it would come after those that wait for it. */
+  /** A row that holds its key returns to its place. Appended again, it would follow the rows that wait for it. */
   #retryParked({ status: _, holds: __, ...row }: StatusRow): void {
     const { now } = this;
     const { key } = row.message;
@@ -337,12 +339,12 @@ export class BoxRows {
     if (!this.#lane(row.lane).putBack(reset, letsGo, now)) this.appendAgain(row);
   }
 
-  /** Lets a held key go on now. False: it is not held. */
+  /** Makes a held key due now. Returns false if it is not held. */
   letGo(key: string): boolean {
     return this.#lane(laneOf(key)).letGo(key, this.now);
   }
 
-  /** The keys that are held, and until when: `Infinity` if an operator has to release it. */
+  /** The held keys and when they are due: `Infinity` if an operator has to release one. */
   heldKeys(): { readonly name: string; readonly dueAt: number }[] {
     return this.#lanes.flatMap((lane) => lane.holds().filter(({ byKey }) => byKey));
   }
@@ -401,7 +403,7 @@ export class BoxRows {
   }
 }
 
-/** The moment at which a waiting row is due is that of its hold. */
+/** A waiting row is due when its hold is, so its own time is not stored. */
 function storedJson({ dueAt, ...row }: StoredRow) {
   return toJson<StoredRow>(row.hold === undefined && dueAt !== undefined ? { ...row, dueAt } : row);
 }

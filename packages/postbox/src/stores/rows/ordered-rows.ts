@@ -1,12 +1,12 @@
 /**
- * Values by position, in order of position. Made for a queue: adding at the end, removing near the front and reading the
- * first few stay cheap however many there are; a late position is slotted in where it belongs.
+ * Values in order of position, for a queue. Appending, removing near the front and reading the first few stay cheap
+ * however many there are. A late position is inserted where it belongs.
  */
 export class OrderedRows<Value> {
   readonly #values = new Map<number, Value>();
-  /** Sorted. A removed position stays until the next compaction, since taking each out at once would be quadratic. */
+  /** Sorted. Removed positions stay until the next compaction, because removing each at once would be quadratic. */
   #positions: number[] = [];
-  /** Everything before this index is removed; reading starts here. */
+  /** Everything before this index is removed, so reads start here. */
   #head = 0;
 
   get size(): number {

@@ -14,11 +14,14 @@ export interface RowsAccess {
   readonly runtime: Runtime;
   /** Whether messages appear in the order of their positions. */
   readonly inCommitOrder: boolean;
-  /** Looks at what is committed, and changes nothing. Waits for no transaction. */
+  /** Reads committed data and changes nothing. Waits for no transaction. */
   read<R>(look: (rows: StoreRows) => R): Promise<R>;
-  /** Changes the rows in a transaction of its own. If `work` throws, or the commit fails, nothing has changed. */
+  /** Changes the rows in a transaction of its own. If `work` throws or the commit fails, nothing has changed. */
   change<R>(work: (rows: StoreRows) => R, signal?: AbortSignal): Promise<R>;
-  /** Whether the rows could not be read, or a commit not be written, since what holds them does not answer. */
+  /**
+   * Whether an error means that the rows could not be read, or a commit not be written, because their storage does not
+   * answer.
+   */
   isUnavailable(error: unknown): boolean;
 }
 
@@ -26,7 +29,10 @@ export interface VerbsOverRows extends Pick<Store, "admin" | "box" | "purge"> {
   health(options?: HealthOptions): Promise<Health>;
 }
 
-/** What a store does outside of a user's transaction. Make it once for the same rows: purges take turns by it. */
+/**
+ * The verbs of a store outside of a user's transaction. Create it once for the same rows, because purges take turns by
+ * it.
+ */
 export function storeOverRows(access: RowsAccess): VerbsOverRows {
   return {
     admin: rowsAdmin(access),

@@ -5,7 +5,7 @@ interface Memory {
   readonly message: Arrival["message"];
   readonly hash: string | undefined;
   readonly position: number;
-  /** From when on retention counts: the later of arrival and the message's own time. */
+  /** The time from which retention counts: the later of arrival and the message's own time. */
   readonly since: number;
   readonly receivedAt: number;
   readonly handledAt?: number;
@@ -17,14 +17,14 @@ interface StoredIds {
   readonly ids: readonly (readonly [id: string, memory: WithData<Memory>])[];
 }
 
-/** What a consumer has taken over, by the id that it knows a message by. */
+/** What a consumer has accepted, by the id under which it knows a message. */
 export class RememberedIds {
   readonly #ids = new Map<string, Memory>();
   #drawn = 0;
-  /** It may have forgotten messages that are older than this. */
+  /** Messages older than this may have been forgotten. */
   #forgottenUntil = 0;
 
-  /** What `add` would find, without adding anything. */
+  /** What `add` would find. Adds nothing. */
   find({ id, hash, message }: Arrival, retentionMs: number, now: number): Remembered {
     const known = this.#ids.get(id);
     if (known !== undefined) return sameOrNot(known.hash, hash);
@@ -44,7 +44,7 @@ export class RememberedIds {
     if (known !== undefined) this.#ids.set(id, { ...known, handledAt: now });
   }
 
-  /** Forgets what was taken over before that time. Answers with how many these were. */
+  /** Forgets everything accepted before that time. Returns how many entries. */
   forget(before: number): number {
     this.#forgottenUntil = Math.max(before, this.#forgottenUntil);
     const old = [...this.#ids].filter(([, { since }]) => since < before);
@@ -52,7 +52,7 @@ export class RememberedIds {
     return old.length;
   }
 
-  /** What was handled, as far as it is remembered. */
+  /** The handled messages that are still remembered. */
   handledRows(): StoredRow[] {
     return [...this.#ids.values()].flatMap(({ message, position, receivedAt, handledAt: updatedAt }) =>
       updatedAt === undefined ? [] : [{ ...newRow(message, position, receivedAt), lane: 0, attempts: 1, updatedAt }],
@@ -72,7 +72,7 @@ export class RememberedIds {
   }
 }
 
-/** What a known message is that comes again. */
+/** Whether a redelivered message is the same as the known one. */
 export function sameOrNot(known: string | undefined, hash: string | undefined): "duplicate" | "differs" {
   return known !== undefined && hash !== undefined && known !== hash ? "differs" : "duplicate";
 }

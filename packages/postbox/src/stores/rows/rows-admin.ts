@@ -8,7 +8,7 @@ import type { RowsAccess } from "./over-rows.js";
 import type { StoreRows } from "./store-rows.js";
 import { copyOf } from "./stored-row.js";
 
-/** `Store.admin`. Each look, and each batch of a change with its entry in the audit, is one step on the rows. */
+/** `Store.admin`. Each read, and each batch of a change with its audit entry, is one step on the rows. */
 export function rowsAdmin({ runtime, read, change }: RowsAccess): Admin {
   return createAdmin({
     runtime,

@@ -3,7 +3,7 @@ import type { StoredRow } from "./stored-row.js";
 
 export type ScheduledRow = StoredRow & { readonly dueAt: number };
 
-/** What a scheduled message is replaced and cancelled by. */
+/** Identifies a scheduled message that can be replaced or cancelled. */
 export interface ScheduleKey {
   readonly type: string;
   readonly scheduleKey: string;
@@ -14,12 +14,12 @@ export function isOf(message: Message, { type, scheduleKey }: ScheduleKey): bool
   return message.scheduleKey === scheduleKey && message.type === type;
 }
 
-/** Messages that are not to be sent yet, numbered by themselves. They hold nothing. */
+/** Messages that are not due yet, with positions of their own. They hold no key. */
 export class ScheduledRows {
-  /** The first due first, and of those due at once the first appended. */
+  /** In order of due time, then of append. */
   #rows: ScheduledRow[] = [];
 
-  /** Replaces the one of the same type and schedule key. */
+  /** Replaces the message with the same type and schedule key. */
   add(row: ScheduledRow): void {
     const { type, scheduleKey } = row.message;
     if (scheduleKey !== undefined) this.cancel({ type, scheduleKey });
@@ -31,7 +31,9 @@ export class ScheduledRows {
     this.#rows.splice(at, 0, row);
   }
 
-  /** Those that are due, but for what `isLocked`: an open transaction has replaced or cancelled it. */
+  /**
+   * Removes and returns due messages, except those that `isLocked`: an open transaction has replaced or cancelled them.
+   */
   takeDue(limit: number, now: number, isLocked: (message: Message) => boolean): ScheduledRow[] {
     const due: ScheduledRow[] = [];
     for (const row of this.#rows) {
@@ -46,7 +48,7 @@ export class ScheduledRows {
     return this.#rows.some(({ message }) => isOf(message, key));
   }
 
-  /** Removes the one of this type and schedule key. Answers with whether there was one. */
+  /** Removes the message with this type and schedule key. Returns whether there was one. */
   cancel(key: ScheduleKey): boolean {
     return this.#removeFirst(({ message }) => isOf(message, key));
   }
@@ -61,23 +63,23 @@ export class ScheduledRows {
     return at !== -1;
   }
 
-  /** When the first is due that is due after `since`. */
+  /** The first due time after `since`. */
   nextDueAt(since: number): number | undefined {
     return this.#rows.find(({ dueAt }) => dueAt > since)?.dueAt;
   }
 
-  /** The first due first. */
+  /** In order of due time. */
   all(): ScheduledRow[] {
     return [...this.#rows];
   }
 }
 
-/** When a message is to be sent at the earliest; absent where that is any time. */
+/** The earliest time at which a message may be sent; undefined for any time. */
 export function dueTimeOf({ deliverAt }: Message): number | undefined {
   return deliverAt === undefined ? undefined : Date.parse(deliverAt);
 }
 
-/** The message as it is sent: its schedule has done its work and does not travel. */
+/** The message as it is sent, without its schedule. */
 export function unscheduled({ deliverAt: _, scheduleKey: __, ...message }: Message): Message {
   return message;
 }

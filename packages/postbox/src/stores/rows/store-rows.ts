@@ -16,11 +16,14 @@ import { AuditRows } from "./audit-rows.js";
 import { BoxRows, type StoredBox } from "./box-rows.js";
 
 export interface StoreRowsOptions {
-  /** Its clock, and where ids come from. Defaults to the system's. */
+  /** Its clock, and the source of its ids. Defaults to the system's. */
   readonly runtime?: Runtime;
-  /** Whether a message gets its position when it is placed, so that a lower one may appear later. Defaults to false: at its commit. */
+  /**
+   * Whether a message gets its position when it is placed, so that a lower one may appear later. Otherwise it gets it
+   * at commit. Defaults to false.
+   */
   readonly lateCommits?: boolean;
-  /** Whether an open transaction is about to replace or cancel this scheduled message. Defaults to never. */
+  /** Whether an open transaction replaces or cancels this scheduled message. Defaults to never. */
   readonly isScheduleLocked?: (box: string, message: Message) => boolean;
 }
 
@@ -36,19 +39,22 @@ interface StoredStore {
 }
 
 /**
- * All that a store keeps, in memory: its boxes, inboxes, schedules and audit. Each verb is one synchronous step and does what the verb of
- * `Store`, `Box` or `Inbox` of the same name promises. Transactions are the store's own affair: a store that runs one at a time
- * gives each a copy, and keeps the copy if it commits.
+ * All data of a store, in memory: boxes, inboxes, schedules and audit. Each verb is one synchronous step with the
+ * contract of the verb of `Store`, `Box` or `Inbox` of the same name. The store implements transactions: one that runs
+ * them serially gives each a copy, and keeps the copy if it commits.
  */
 export class StoreRows {
   readonly audit = new AuditRows();
   readonly #options: StoreRowsOptions;
   readonly #runtime: Runtime;
-  /** What was stored of a box is restored when the box is first used. */
+  /** A stored box is restored on its first use. */
   readonly #boxes = new Map<string, BoxRows | StoredBox>();
   readonly #schedules = new Map<string, StoredSchedule>();
 
-  /** Empty; or with `stored`, what `JSON.parse` makes of rows that `JSON.stringify` has written. */
+  /**
+   * Creates empty rows. With `stored`, restores rows that were written with `JSON.stringify` and read with
+   * `JSON.parse`.
+   */
   constructor(options: StoreRowsOptions = {}, stored?: unknown) {
     this.#options = options;
     this.#runtime = options.runtime ?? runtimeWith();
@@ -56,14 +62,14 @@ export class StoreRows {
     else this.#restore(stored as StoredStore);
   }
 
-  /** A box, which is made if it has not been used yet. */
+  /** Returns a box and creates it if it was never used. */
   box(name: string): BoxRows {
     const box = this.look(name);
     this.#boxes.set(name, box);
     return box;
   }
 
-  /** A box to read. One that has not been used yet is empty, and stays unused. */
+  /** Returns a box for reading. A box that was never used is empty and stays unused. */
   look(name: string): BoxRows {
     const found = this.#boxes.get(name);
     if (found instanceof BoxRows) return found;
@@ -74,7 +80,7 @@ export class StoreRows {
     return box;
   }
 
-  /** A box that an operator names. Throws if it has not been used yet. */
+  /** Returns the box that an operator names. Throws if it was never used. */
   used(name: string): BoxRows {
     requireBox(name);
     if (this.#boxes.has(name)) return this.box(name);
@@ -98,7 +104,7 @@ export class StoreRows {
     });
   }
 
-  /** By its clock. */
+  /** The time of its clock. */
   now(): number {
     return this.#runtime.now();
   }
@@ -121,7 +127,7 @@ export class StoreRows {
     return { ...moved, now, claimed };
   }
 
-  /** Call it before a tick: the result takes back what that tick does. */
+  /** Call it before a tick. The returned function undoes that tick. */
   untick(name: string): () => void {
     const known = this.#schedules.get(name);
     return () => void (known === undefined ? this.#schedules.delete(name) : this.#schedules.set(name, known));

@@ -3,15 +3,15 @@ import type { Message } from "../../message/message.js";
 import type { Row } from "../../store.js";
 import type { SettledRow } from "../settle-plan.js";
 
-/** A message as a box in memory keeps it. Rows are never changed, only replaced. */
+/** A message as a box in memory stores it. Rows are never changed, only replaced. */
 export interface StoredRow extends SettledRow {
   readonly message: Message;
   readonly createdAt: number;
-  /** When it came to its status, or last failed there. */
+  /** When it reached its status or last failed there. */
   readonly updatedAt: number;
-  /** The revision of its box at which it came to its status. */
+  /** The revision of its box at which it reached its status. */
   readonly revision: number;
-  /** Of a scheduled one: when it is sent. */
+  /** For a scheduled row: when it is due. */
   readonly dueAt?: number;
 }
 
@@ -36,7 +36,7 @@ export function seen(row: StoredRow, held: boolean): Row {
   return { lane, position, message: copyOf(message), attempts, crashes, waiting, held, ...(waiting && { turn }) };
 }
 
-/** Bytes are the one part of a message that can be written to: whoever holds a row must not reach into the box by it. */
+/** Copies a message. Its bytes are its only mutable part, so the copy protects the box from writes through a row. */
 export function copyOf(message: Message): Message {
   return Object.freeze({ ...message, data: new Uint8Array(message.data) });
 }
@@ -45,12 +45,12 @@ export function byPosition(one: Pick<Row, "position">, other: Pick<Row, "positio
   return one.position - other.position;
 }
 
-/** About how many bytes a row takes. */
+/** The approximate size of a row in bytes. */
 export function bytesOf({ message }: Row): number {
   return message.data.byteLength + 512;
 }
 
-/** The first rows, up to the one with which they reach so many bytes. */
+/** The first rows, including the one with which they reach this many bytes. */
 export function upToBytes<R extends Row>(rows: readonly R[], maxBytes: number): R[] {
   let bytes = 0;
   const end = rows.findIndex((row) => {
@@ -61,7 +61,7 @@ export function upToBytes<R extends Row>(rows: readonly R[], maxBytes: number): 
   return end < 0 ? [...rows] : rows.slice(0, end);
 }
 
-/** What holds a message, as JSON can: its data as base64. */
+/** The JSON form of something with a message: its data is base64. */
 export type WithData<T> = Omit<T, "message"> & { readonly message: Omit<Message, "data"> & { readonly data: string } };
 
 export function toJson<T extends { readonly message: Message }>({ message, ...rest }: T): WithData<T> {

@@ -2,7 +2,9 @@ import type { Channel } from "amqplib";
 import { expect, it } from "vitest";
 import { type Acks, gatheredAcks } from "./acks.js";
 
-/** What a broker does with acks: each outstanding delivery once, `allUpTo` for all before it. */
+/**
+ * A broker that counts acks. It throws for a delivery that is not outstanding; `allUpTo` acks all earlier ones, too.
+ */
 function broker(deliveries: number) {
   const outstanding = new Set(Array.from({ length: deliveries }, (_, index) => index + 1));
   const acked = new Set<number>();
@@ -22,7 +24,7 @@ function broker(deliveries: number) {
   return { channel, acked, giveBack: (tag: number) => outstanding.delete(tag), commands: () => commands };
 }
 
-/** The acks of a channel on which so many deliveries have come. */
+/** The acks of a channel with this many deliveries. */
 function acksOf(channel: Channel, deliveries: number): Acks {
   const acks = gatheredAcks(channel);
   for (let tag = 1; tag <= deliveries; tag++) acks.opened(tag);
@@ -82,7 +84,7 @@ it("leaves it to others to tell that the channel has ended", async () => {
   const acks = acksOf(channel, 2);
   acks.add(1);
   acks.flush();
-  // An error there would end the process.
+  // An error here would end the process.
   acks.add(2);
   await new Promise((resolve) => setImmediate(resolve));
 });

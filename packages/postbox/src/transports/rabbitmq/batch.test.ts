@@ -14,7 +14,7 @@ const options = {
   unrouted: (_: Message, error: Error): Outcome => ({ status: "dropped", error }),
 } as const;
 
-/** A batch over a socket that takes two messages at a time. */
+/** A batch over a socket with room for two messages at a time. */
 function batchOf(count: number) {
   let drained = gate();
   const published: string[] = [];
@@ -41,7 +41,7 @@ function batchOf(count: number) {
   return { batch, link, published, drain };
 }
 
-/** Long enough for whoever has nothing to wait for. */
+/** Enough time for code that waits for nothing. */
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 it("writes no more than the socket takes, and the rest when it takes more", async () => {

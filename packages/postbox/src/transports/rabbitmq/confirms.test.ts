@@ -6,7 +6,7 @@ import { describe, expect, it } from "vitest";
 import { toAmqp } from "./amqp-message.js";
 import { type Confirmation, confirmedPublishing } from "./confirms.js";
 
-/** A channel that says what a test makes it say, in whatever order. */
+/** A channel whose confirms, returns and events the test emits, in any order. */
 function channelInHand() {
   const published: { properties: { headers: object }; done: (error: Error | null) => void }[] = [];
   let room = true;

@@ -10,7 +10,7 @@ import { rabbitmqReceiver, rabbitmqSender } from "./index.js";
 
 const patienceMs = 20_000;
 
-/** The ways in which a connection can die, and the moments. */
+/** The ways and the moments in which a connection can be lost. */
 describeOnEach("rabbitmq", ({ url }) => {
   const { stage, receiving, way } = rabbitmqStages(url);
 
@@ -36,12 +36,12 @@ describeOnEach("rabbitmq", ({ url }) => {
 
     it.each([
       ["before the first message", { code: "transport-down", during: "connect" }],
-      // It may only be slow: no message is suspected.
+      // The broker may only be slow, so no message becomes suspect.
       ["after it", { code: "publish-timeout" }],
     ])("gives up on a connection that says nothing %s, and takes another one", async (when, error) => {
       const { message } = await stage();
       const through = await way();
-      // Not by its heartbeat.
+      // A long heartbeat, so that the timeout ends the connection.
       const sender = rabbitmqSender({ url: through.url, publishTimeoutMs: 1000, heartbeatSeconds: 600 });
       onTestFinished(() => sender.close());
       const isSent = async (id: string) => {
@@ -55,7 +55,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       const lost = sending(sender, [message("m1")]).sent;
       await expect(lost).rejects.toMatchObject(error);
       through.mend();
-      // Again, since it may take longer than that on a slow machine.
+      // Polls, since connecting and sending may exceed the timeout on a slow machine.
       await expect.poll(() => isSent("m2")).toBe("sent");
     });
 
@@ -63,7 +63,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       const { message } = await stage();
       const through = await way();
       const sender = rabbitmqSender({ url: through.url, connectTimeoutMs: 60_000, publishTimeoutMs: 60_000 });
-      // In good order it would wait for an answer.
+      // An orderly close would wait for an answer.
       onTestFinished(() => {
         through.cut();
         return sender.close();
@@ -82,11 +82,11 @@ describeOnEach("rabbitmq", ({ url }) => {
   });
 
   describe("a receiver", () => {
-    it("begins anew wherever its connection dies while it begins, and ends wherever it dies while it ends", async () => {
+    it("reconnects if the connection is lost at any step of setup, and stops if at any step of a stop", async () => {
       const through = await dyingWay(url);
       onTestFinished(() => through.close());
-      // The first connection dies with the first thing that it says, the second with the second, until one has said
-      // enough.
+      // The first connection is cut at its first write, the second at its second, and so on, until one completes its
+      // setup.
       const { publish, next, deliveries, running, stop } = await receiving({ url: through.url, backoff: () => 1 });
       publish("m1");
       await (await next()).ack();
@@ -103,7 +103,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       await ends({ deliveries, running, stop });
     });
 
-    /** What was delivered again, since its ack had died, is settled, too. */
+    /** Also settles redeliveries, which occur when a connection was cut before its ack. */
     async function ends({
       deliveries,
       running,
@@ -136,7 +136,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       await running;
     });
 
-    it("waits for what it handed over when its connection dies while it stops, and hands over nothing more", async () => {
+    it("if the connection is lost during a stop, waits for its deliveries and delivers nothing more", async () => {
       const through = await way();
       const taken = gate();
       const { publish, next, running, stop, deliveries, failures, channel, queue } = await receiving(
@@ -145,14 +145,14 @@ describeOnEach("rabbitmq", ({ url }) => {
       );
       for (const id of ["m1", "m2", "m3"]) publish(id);
       const first = await next();
-      // The others are on their way, or in its hands.
+      // The other messages are in flight, or buffered in the receiver.
       await expect.poll(async () => (await channel.checkQueue(queue)).messageCount).toBe(0);
       stop.abort();
       through.cut();
       await expect.poll(() => failures.length).toBe(1);
       expect(await settlesWithin(running, 300)).toBe(false);
       taken.open();
-      // Taken, but not settled yet.
+      // The consumer has taken the message and not settled it yet.
       expect(await settlesWithin(running, 300)).toBe(false);
       await expect(first.ack()).rejects.toBeInstanceOf(TransportDownError);
       expect(await settlesWithin(running, patienceMs)).toBe(true);
@@ -161,7 +161,9 @@ describeOnEach("rabbitmq", ({ url }) => {
   });
 
   describe("a router", () => {
-    /** Its handlers write an effect each; those that ran when the connection was lost end when the test says so. */
+    /**
+     * Each handler writes one effect. Handlers that ran when the connection was lost end when the test opens `finish`.
+     */
     async function handling(inboxOn: boolean) {
       const through = await way();
       const { event, queue, publish, channel } = await stage();
@@ -189,14 +191,14 @@ describeOnEach("rabbitmq", ({ url }) => {
       isLost = true;
       through.cut();
       through.mend();
-      // Dropped without having been started.
+      // The router dropped deliveries that it had not started.
       await log.until("delivery.revoked");
       const effects = () =>
         store.contents("outbox").pending.map(({ data }) => JSON.parse(String(Buffer.from(data))).id);
       return { log, lost, finish, effects: () => effects().sort() };
     }
 
-    it("drops what a lost connection had delivered, and rolls back what runs: it is all handled again, once", async () => {
+    it("a lost connection drops waiting deliveries and rolls back running ones: each is handled again", async () => {
       const { log, lost, finish, effects } = await handling(false);
       expect(await settlesWithin(lost.opened, patienceMs)).toBe(true);
       finish.open();
@@ -218,8 +220,7 @@ describeOnEach("rabbitmq", ({ url }) => {
 });
 
 /**
- * A way to a server on which each connection dies one step later than the one before it: it gets no further than to
- * what it says then.
+ * A proxy to a server that cuts the first connection at the client's first write, the second at its second, and so on.
  */
 async function dyingWay(url: string) {
   const target = new URL(url);
@@ -252,7 +253,7 @@ async function dyingWay(url: string) {
   return {
     url: through.href,
     deaths: () => deaths,
-    /** Whoever says the next thing but so many less one dies of it. */
+    /** Cuts the connection that makes the `said`th write from now on. */
     dieAfter(said: number) {
       left = said;
     },

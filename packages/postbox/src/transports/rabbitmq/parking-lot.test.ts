@@ -6,7 +6,7 @@ import { rabbitmqParkingLot } from "./index.js";
 describeOnEach("rabbitmq", ({ url }) => {
   const { stage, receiving } = rabbitmqStages(url);
 
-  /** A queue, and as many messages that its consumers have parked. */
+  /** A queue with `count` messages that its consumers have parked. */
   async function parked(count: number): Promise<RabbitmqStage> {
     const made = await stage();
     const { queue, channel } = made;
@@ -32,7 +32,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       ["m1", {}, 1],
       ["m2", {}, 1],
     ]);
-    // What fails again while it is replayed is not replayed once more.
+    // m1 fails again and is parked again. One replay returns each message once, whatever its limit.
     await again[0]?.park(new Error("still no such order"));
     expect(await lot.replay({ limit: 100 })).toBe(2);
     expect([(await next()).message.id, (await next()).message.id].sort()).toEqual(["m1", "m3"]);

@@ -6,7 +6,7 @@ import { eventHeaders, rabbitmqStages } from "../../../fixtures/rabbitmq-stage.j
 import type { TelemetryEvent } from "../../telemetry/events.js";
 import { rabbitmqParkingLot } from "./index.js";
 
-/** Messages that stop a consumer, whoever wrote them. */
+/** Messages that crash a consumer, including ones from other publishers. */
 describeOnEach("rabbitmq", ({ url }) => {
   const { receiving, way } = rabbitmqStages(url);
 
@@ -26,7 +26,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       const lot = rabbitmqParkingLot({ url, queue });
       await expect.poll(() => lot.count()).toBe(1);
       expect(await lot.list({ limit: 10 })).toEqual([{ reason: expect.stringContaining("headers cannot be decoded") }]);
-      // It keeps its place, and others pass.
+      // The undecodable message keeps its place, and others pass it.
       publish("parked");
       await (await next()).park(new Error("no such order"));
       expect(await lot.list({ limit: 10 })).toMatchObject([{}, { id: "parked", reason: "no such order" }]);
@@ -68,7 +68,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     expect(await lot.list({ limit: 10 })).toEqual([
       { id: "poison", reason: expect.stringContaining("x-delivery-limit") },
     ]);
-    // The way out of the parking lot is not the way back into it.
+    // A replayed message goes to the queue, not straight back to the parking lot.
     expect(await lot.replay({ limit: 1 })).toBe(1);
     publish("last");
     await expect.poll(() => handled.has("last")).toBe(true);
@@ -76,10 +76,11 @@ describeOnEach("rabbitmq", ({ url }) => {
   });
 });
 
-/** Publishes headers nested so deeply that a recursive decoder overflows its stack: 40 KB are enough. */
+/** Publishes headers nested so deeply (40 KB) that a recursive decoder overflows its stack. */
 async function publishNested(url: string, exchange: string, headers: Record<string, unknown>): Promise<void> {
   const depth = 7_000;
-  // From the inside out, as the client's own encoder is recursive, too: an empty name, the type of a table, its length.
+  // Written by hand, because the client's own encoder is recursive, too. Each level is an empty name, the type of a
+  // table, and its length.
   const nested = Buffer.alloc(depth * 6);
   for (let level = 0; level < depth; level++) {
     nested.write("F", level * 6 + 1);
@@ -88,7 +89,7 @@ async function publishNested(url: string, exchange: string, headers: Record<stri
   const connection = await connect(url);
   const { stream } = connection.connection as unknown as { stream: Socket };
   const write = stream.write.bind(stream) as (chunk: Buffer) => boolean;
-  // Bytes differ from a table by their type alone.
+  // On the wire, bytes and a table differ only in their type.
   stream.write = ((chunk: Buffer) => {
     const at = chunk.indexOf("\x06nestedx");
     if (at >= 0) chunk.write("F", at + 7);

@@ -8,13 +8,16 @@ import type { TelemetryEvent } from "../../telemetry/events.js";
 import type { Delivery } from "../../transport.js";
 import { rabbitmqParkingLot, rabbitmqReceiver } from "./index.js";
 
-/** What only a receiver of RabbitMQ can get wrong: its queues, what others put into them, and what it puts aside. */
+/**
+ * What is specific to a RabbitMQ receiver: its queues, what other clients publish to them, and the messages it sets
+ * aside.
+ */
 describeOnEach("rabbitmq", ({ url }) => {
   const { stage, receiving, way } = rabbitmqStages(url);
 
   it("makes its queue anew when somebody deletes it, and binds it", async () => {
     const handled = new Set<string>();
-    // To try again it has a connection beside.
+    // The retry opens a second connection.
     const handle = async ({ message: { id }, attempt, ack, retry }: Delivery) => {
       if (attempt === 1) return retry(0);
       await ack();
@@ -36,10 +39,10 @@ describeOnEach("rabbitmq", ({ url }) => {
     for (let times = 1; times <= 3; times++) {
       await channel.deleteQueue(queue);
       await expect.poll(() => failures.length).toBeGreaterThanOrEqual(times);
-      // It is bound a moment after it is there.
+      // The queue is bound a moment after it is declared.
       await untilHandled(`again-${times}`);
     }
-    // Of a connection that lives on without its queue, nothing must be left.
+    // A connection that outlives its queue must be closed.
     await expect.poll(openSockets).toBeLessThanOrEqual(sockets);
   });
 
@@ -62,7 +65,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     const { channel, topic, queue, publish, next } = await receiving({
       telemetry: (event) => event.name === "delivery.parked" && parked.push(event),
     });
-    // As much as other clients can write, which leaves no room for a reason.
+    // The largest headers that other clients can write, which leave no room for a reason.
     const headers = Object.fromEntries(Array.from({ length: 63 }, (_, index) => [`h${index}`, "x".repeat(1000)]));
     channel.publish(topic, "Happened", Buffer.from("{}"), { headers: { ...headers, more: "y".repeat(1900) } });
     await expect.poll(() => parked).toMatchObject([{ consumer: "test", id: "(without an id)" }]);
@@ -75,7 +78,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     expect(delivery.attempt).toBe(1);
     await delivery.retry(0);
     expect((await next()).attempt).toBe(2);
-    // A copy goes where it is sent, and nowhere else.
+    // The retry ignored the CC header: only the unreadable message is parked.
     expect(await rabbitmqParkingLot({ url, queue }).count()).toBe(1);
   });
 
@@ -89,7 +92,7 @@ describeOnEach("rabbitmq", ({ url }) => {
         { "x-delivery-count": 2 ** 40, "postbox-attempt": 2 ** 60 },
         { "x-delivery-count": 1.5, "postbox-attempt": 1.5, "x-acquired-count": 3 },
         { "x-delivery-count": { a: 1 }, "postbox-attempt": ["2"], "postbox-topic": { a: 1 } },
-        // The client reads this, but cannot write what it has read.
+        // The client can decode this header, but not encode it again.
         { large: { "!": "timestamp", value: 2n ** 64n - 1n } },
       ];
       for (const [index, headers] of hostile.entries()) {
@@ -143,7 +146,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     const { channel, queue, publish, next } = await receiving();
     publish("m1");
     const first = await next();
-    // The wait queue is made when it is first needed, and remembered.
+    // The first retry declares the wait queue, and the receiver remembers that.
     await first.retry(0);
     const second = await next();
     await channel.deleteQueue(queue + which);
@@ -160,7 +163,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     const refusedAt = performance.now();
     await expect(first.park(new Error("never"))).rejects.toMatchObject({ code: "publish-failed" });
     const again = await next();
-    // Timers may fire a little early by the clock that measures them.
+    // A one-second pause; timers may fire slightly early by the clock that measures them.
     expect(performance.now() - refusedAt).toBeGreaterThan(900);
     expect(again).toMatchObject({ attempt: 1, redelivered: true });
     await again.ack();
@@ -171,7 +174,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     const { publish, next, channel } = await receiving({ url: through.url, topology: "check" }, { prepare: noParking });
     publish("m1");
     const first = await next();
-    // As the client does when it knows of the end, and has not said so yet.
+    // The client behaves like this when it knows that the channel has ended and has not emitted the event yet.
     const nack = vi.spyOn(Object.getPrototypeOf(channel), "nack").mockImplementationOnce(() => {
       throw new Error("Channel closed");
     });
@@ -247,7 +250,7 @@ describeOnEach("rabbitmq", ({ url }) => {
   });
 });
 
-/** Beside the queue, one to park in that refuses everything. */
+/** Creates a parking queue that rejects everything. */
 async function noParking(channel: Channel, queue: string): Promise<void> {
   const none = { "x-queue-type": "classic", "x-max-length": 0, "x-overflow": "reject-publish" };
   await channel.assertQueue(`${queue}.parked`, { arguments: none });

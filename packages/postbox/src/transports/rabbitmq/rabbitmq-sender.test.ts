@@ -7,10 +7,7 @@ import type { Outcome } from "../../transport.js";
 import { fromAmqp } from "./amqp-message.js";
 import { type RabbitmqSenderOptions, rabbitmqSender } from "./index.js";
 
-/**
- * What a queue holds once nothing more arrives: what was published is there within a moment, and nothing is published
- * any more.
- */
+/** The number of messages in a queue once it stops growing. Call it after the last publish. */
 async function settledCount(arrived: () => Promise<number>): Promise<number> {
   for (let last = -1; ; ) {
     const now = await arrived();
@@ -20,7 +17,7 @@ async function settledCount(arrived: () => Promise<number>): Promise<number> {
   }
 }
 
-/** What only a sender of RabbitMQ can get wrong: its exchanges, its headers and its credentials. */
+/** What is specific to a RabbitMQ sender: its exchanges, its headers and its credentials. */
 describeOnEach("rabbitmq", ({ url }) => {
   const { stage, way } = rabbitmqStages(url);
 
@@ -31,7 +28,7 @@ describeOnEach("rabbitmq", ({ url }) => {
   }
   const unaborted = new AbortController().signal;
 
-  it("close waits for what was begun before it; what is sent after it gets a connection that ends by itself", async () => {
+  it("close waits for earlier sends; a later send opens a connection that closes by itself", async () => {
     const { message } = await stage();
     const by = sender();
     const before = sending(by, [message("m1")]);
@@ -75,7 +72,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     }
   });
 
-  it("reports a message as sent that the broker confirms after the call was given up, so that it is not sent again", async () => {
+  it("reports a message as sent if the broker confirms it after the abort, so that it is not sent again", async () => {
     const { queue, channel, message } = await stage();
     const by = sender();
     await sending(by, [message("first")]).sent;
@@ -84,7 +81,7 @@ describeOnEach("rabbitmq", ({ url }) => {
     const messages = Array.from({ length: 300 }, (_, index) => message(`m${index}`));
     const settled = (_: number, { status }: Outcome) => {
       reported.push(status);
-      // In the middle: others are published, and not confirmed yet.
+      // Abort midway: other messages are published and not confirmed yet.
       stop.abort(new Error("too late"));
     };
     await expect(by.send(messages, settled, stop.signal)).rejects.toThrow("too late");

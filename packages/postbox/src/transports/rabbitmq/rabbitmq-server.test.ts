@@ -13,7 +13,7 @@ import {
   rabbitmqSender,
 } from "./index.js";
 
-/** What can only be done to a broker that nobody else uses. */
+/** Tests that would disturb other users of a shared broker. */
 describe("a RabbitMQ of its own", () => {
   let server: DisposableRabbitmq;
   beforeAll(async () => {
@@ -39,7 +39,7 @@ describe("a RabbitMQ of its own", () => {
     return outcomes;
   }
 
-  /** Receives until the test is over. */
+  /** Receives until the end of the test. */
   function receive(
     queue: string,
     deliver: (delivery: Delivery) => Promise<void>,
@@ -73,7 +73,7 @@ describe("a RabbitMQ of its own", () => {
       const by = sender();
       await expect.poll(async () => (await send(by, "first").catch(() => []))[0]?.status).toBe("sent");
       await alarm();
-      // The broker says so when the next one comes, and takes no more of that connection.
+      // The broker reports the alarm on the next publish, and reads nothing more from that connection.
       const waiting = send(by, "waiting");
       expect(await settlesWithin(waiting, 300)).toBe(false);
       const refused = send(by, "refused");
@@ -104,10 +104,10 @@ describe("a RabbitMQ of its own", () => {
       expect(handled.filter((id) => id === "again")).toHaveLength(1);
     });
 
-    /** Two messages in somebody's hands when the alarm begins: one that is being put aside, and another one. */
+    /** Two messages are unsettled when the alarm begins: one that the receiver is setting aside, and another one. */
     async function putAside(queue: string) {
       const held: Delivery[] = [];
-      // So that no heart that does not beat any more ends what somebody waits for.
+      // A long heartbeat, so that a missed one does not end the connection during the wait.
       const patient = { heartbeatSeconds: 120 };
       const consumer = receive(queue, async (delivery) => void held.push(delivery), "classic", patient);
       const by = sender();
@@ -183,7 +183,7 @@ describe("a RabbitMQ of its own", () => {
 
   describe("whose limits are lower than the sender's", () => {
     const limit = (bytes: number) =>
-      // RabbitMQ 3 reads the first, RabbitMQ 4 the second.
+      // RabbitMQ 3 reads the first setting, RabbitMQ 4 the second.
       server.control(
         "eval",
         `application:set_env(rabbit, max_message_size, ${bytes}), persistent_term:put(max_message_size, ${bytes}).`,
@@ -201,7 +201,7 @@ describe("a RabbitMQ of its own", () => {
       onTestFinished(async () => {
         await limit(134_217_728);
       });
-      // The limit is that of channels opened from now on.
+      // The limit applies to channels opened from now on.
       const by = sender();
       const large = (id: string) => ({ ...message(id), data: new Uint8Array(2000) });
       const outcomes: (Outcome | undefined)[] = [];
@@ -232,12 +232,12 @@ describe("a RabbitMQ of its own", () => {
         await server.control("clear_policy", queue);
       });
     };
-    /** A queue that is bound, and has no consumer. */
+    /** Creates a bound queue without a consumer. */
     const prepared = async (queue: string) => {
       const { health, stop } = receive(queue, (delivery) => delivery.ack(), queueType);
       await expect.poll(() => health().status).toBe("connected");
       await stop();
-      // Queues of other tests get everything, too.
+      // The queue would also receive the messages of other tests.
       onTestFinished(async () => {
         const connection = await connect(server.url);
         const channel = await connection.createChannel();
@@ -248,7 +248,7 @@ describe("a RabbitMQ of its own", () => {
 
     it.each([
       ["refuses what is sent", {}],
-      // In a quorum queue, a policy's overflow is stronger than the queue's own.
+      // For a quorum queue, a policy's overflow overrides the queue's own.
       ["parks what it drops, or refuses what is sent, if it says drop-head", { overflow: "drop-head" }],
     ])("a limit of length %s, and loses nothing", async (_, overflow) => {
       const queue = `length.${queueType}`;
@@ -278,7 +278,7 @@ describe("a RabbitMQ of its own", () => {
       await expect.poll(() => [...sent].every((id) => handled.has(id))).toBe(true);
     });
 
-    it("what expires by a time to live is parked, with its reason, whatever a policy says of dead letters", async () => {
+    it("a message whose TTL expires is parked with its reason, whatever a policy says about dead letters", async () => {
       const queue = `expiry.${queueType}`;
       await prepared(queue);
       await policy(queue, { "message-ttl": 20, "dead-letter-exchange": "amq.fanout" });
@@ -341,7 +341,7 @@ describe("a RabbitMQ of its own", () => {
       };
       receive("encrypted", deliver, "quorum", trusting);
       const by = sender(trusting);
-      // Until its queue is bound, others get it.
+      // Until this queue is bound, only queues of other tests receive it.
       const arrivedNow = async () => {
         await send(by, "m1");
         return arrived[0];
@@ -363,7 +363,8 @@ describe("a RabbitMQ of its own", () => {
 });
 
 /**
- * Erlang that makes authorities and a certificate of one, listens with that at this port, and prints the authorities'.
+ * An Erlang program that creates certificate authorities and a server certificate, starts a TLS listener on this port,
+ * and prints the authorities.
  */
 function certify(port: number): string {
   return `

@@ -13,7 +13,7 @@ type Told = Extract<TelemetryEvent, { name: `transport.${string}` }>;
 describeOnEach("rabbitmq", ({ url }) => {
   const { stage, way } = rabbitmqStages(url);
 
-  /** What is told, and a way to wait for it. */
+  /** Records the transport's telemetry; `until` waits for the named events. */
   function listening() {
     const told: Told[] = [];
     let heard = gate();
@@ -126,7 +126,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       expect(await send(sender, [message("m2")])).toEqual([{ status: "sent" }]);
     });
 
-    it("that is refused after it was let in is asked again after growing pauses, and no message pays for it", async () => {
+    it("that is refused after a first success retries with growing pauses, without counting attempts", async () => {
       const { event } = await stage();
       const through = await way();
       const [right, wrong] = [new URL(url), { username: "nobody", password: "very-secret" }];
@@ -211,7 +211,9 @@ describeOnEach("rabbitmq", ({ url }) => {
   });
 });
 
-/** A way to the broker that can say in its place that it takes nothing: an alarm would concern everybody else there. */
+/**
+ * A proxy that can send connection.blocked in the broker's name. A real alarm would affect every client of the broker.
+ */
 async function blockable(url: string) {
   const target = new URL(url);
   const clients = new Set<Socket>();
@@ -229,7 +231,7 @@ async function blockable(url: string) {
   const through = new URL(url);
   through.hostname = "127.0.0.1";
   through.port = String((server.address() as AddressInfo).port);
-  /** A method of the class `connection`, on channel 0. */
+  /** Sends a method of the class `connection` on channel 0. */
   const tell = (method: number, args: Buffer) => {
     const head = Buffer.from([1, 0, 0, 0, 0, 0, 4 + args.length, 0, 10, 0, method]);
     for (const client of clients) client.write(Buffer.concat([head, args, Buffer.from([0xce])]));

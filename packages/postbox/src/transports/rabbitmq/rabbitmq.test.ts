@@ -53,7 +53,7 @@ describe("a RabbitMQ of its own", () => {
   beforeAll(async () => {
     server = await disposable("rabbitmq");
   });
-  // Before those of the broker, since the last hook comes first.
+  // Registered before the hooks of the broker, because hooks run in reverse order.
   afterAll(() => server?.stop());
   const broker = testBroker(() => server.url);
   transportSuite({
@@ -61,7 +61,7 @@ describe("a RabbitMQ of its own", () => {
     features: { ...features, blocks: true, restarts: true },
     create: async () => {
       const harness = await broker.harness("binary");
-      // By its alarm: more memory than that it has in any case.
+      // Triggers the memory alarm: the broker always uses more than this limit.
       const block = () => server.control("set_vm_memory_high_watermark", "absolute", "1MB");
       const unblock = () => server.control("set_vm_memory_high_watermark", "0.4");
       let blocked = false;
@@ -83,7 +83,7 @@ describe("a RabbitMQ of its own", () => {
           await broker.enter();
         },
         async close() {
-          // Where a fact has failed meanwhile, the next one needs it, and so does whoever closes a connection.
+          // If a test failed while the broker was blocked, the next test and the closing connections need it unblocked.
           if (blocked) await unblock();
           await harness.close();
         },
@@ -92,7 +92,7 @@ describe("a RabbitMQ of its own", () => {
   });
 });
 
-/** A broker, with a connection for what tests do behind a transport's back. */
+/** A broker with an admin connection, for what tests do behind the transport's back. */
 function testBroker(url: () => string) {
   let admin: ChannelModel;
 
@@ -104,7 +104,10 @@ function testBroker(url: () => string) {
   beforeAll(enter);
   afterAll(leave);
 
-  /** At once and not in the end: a broker out of descriptors, of which a quorum queue takes three, lets nobody in. */
+  /**
+   * Deletes queues right after each test. A quorum queue uses three file descriptors, and a broker without free ones
+   * rejects connections.
+   */
   async function remove(queues: Iterable<string>, exchanges: Iterable<string>): Promise<void> {
     const channel = await admin.createChannel();
     for (const queue of queues) {
@@ -115,7 +118,7 @@ function testBroker(url: () => string) {
     await channel.close();
   }
 
-  /** Puts a queue in the place of this one that has no room for anything. */
+  /** Replaces this queue with one that rejects every message. */
   async function fill(queue: string): Promise<void> {
     const channel = await admin.createChannel();
     await channel.deleteQueue(queue);
@@ -178,8 +181,8 @@ function testBroker(url: () => string) {
         await channel.close();
       },
       async crash(receiver) {
-        // What was written before it dies has left the process, and the way: also where this process has just stood
-        // still.
+        // Gives earlier writes time to leave the process and the proxy before the cut, even if this process was just
+        // stalled.
         await new Promise((resolve) => setTimeout(resolve, 30));
         for (let turns = 0; turns < 10; turns++) await new Promise((resolve) => setImmediate(resolve));
         ways.get(receiver)?.cut();

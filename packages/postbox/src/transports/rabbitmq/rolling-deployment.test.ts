@@ -27,10 +27,10 @@ const schema: StandardSchema<Step> = {
 };
 const orders = Array.from({ length: 20 }, (_, n) => `order-${n}`);
 
-/** A type that only the new code handles, while the old code runs beside it on the same queue. */
+/** The new code handles a type that the old code does not know, while both consume the same queue. */
 describeOnEach("rabbitmq", ({ url }) => {
   it.each([
-    // One process takes from the queue and stores, so that effects follow the order of the queue.
+    // One process consumes the queue and stores, so that effects follow the order of the queue.
     { mode: "durableInbox", singleActiveConsumer: true },
     { mode: "durableInbox", singleActiveConsumer: false },
     { mode: "inbox", singleActiveConsumer: false },
@@ -75,7 +75,10 @@ describeOnEach("rabbitmq", ({ url }) => {
       onTestFinished(() => sender.close());
       const publisher = createPublisher(sender, { source: "/orders" });
       let published = 0;
-      /** A step of each order, of each type in turn; in one call, so that they reach the queue in this order. */
+      /**
+       * Publishes one step of every order per round, alternating between the types. One call per round keeps their
+       * order in the queue.
+       */
       async function load(types: readonly (typeof Placed | typeof Shipped)[], rounds: number): Promise<void> {
         for (let round = 0; round < rounds; round++) {
           const n = published++;
@@ -83,7 +86,7 @@ describeOnEach("rabbitmq", ({ url }) => {
           await publisher.publishAll(orders.map((order) => event.message({ order, n })));
         }
       }
-      /** Published again until a consumer has bound its queue. */
+      /** Publishes probes until a consumer has bound its queue. */
       async function bound(event: typeof Placed | typeof Shipped): Promise<void> {
         const isRouted = () =>
           publisher.publish(event, { order: "probe", n: 0 }).then(
@@ -110,7 +113,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       const first = instance("new");
       await bound(Shipped);
       await load([Shipped, Placed], 20);
-      // Both versions have had messages of the new type, and the load goes on through the rest of the deployment.
+      // Wait until both versions have received the new type. The load continues for the rest of the deployment.
       await Promise.all(
         old.slice(0, how.singleActiveConsumer ? 0 : 2).map(({ log }) => log.until("consumer.types-differ")),
       );

@@ -53,7 +53,7 @@ describeOnEach("rabbitmq", ({ url }) => {
       });
       await second.ready;
       first.stopping.abort();
-      // Long enough for the other one to get what it should not.
+      // Enough time for the second consumer to receive what it should not.
       await new Promise((resolve) => setTimeout(resolve, 300));
       for (const delivery of held.slice(0, 3)) await delivery.ack();
       for (const delivery of held.slice(3)) await delivery.release();

@@ -2,7 +2,7 @@ import { describeOnEach } from "@postbox/testkit/servers";
 import { expect, it } from "vitest";
 import { rabbitmqStages } from "../../../fixtures/rabbitmq-stage.js";
 
-/** What a receiver makes, looks for, and says of what is not there. */
+/** What a receiver declares, what it checks, and how it reports what is missing. */
 describeOnEach("rabbitmq", ({ url }) => {
   const { receiving } = rabbitmqStages(url);
 

@@ -1,7 +1,7 @@
 import type { TracedHistory } from "../trace-history.js";
 import type { Violation } from "../violation.js";
 
-/** `open-end`: the history stops before it proves anything. */
+/** `open-end`: the history ends too early to prove anything. */
 export function* completeness({ history, boxes, open }: TracedHistory): Iterable<Violation> {
   for (const { name, beganAt, appends, effects } of open) {
     const ids = [...appends.map(({ message }) => message.id), ...effects.map(({ id }) => id)];

@@ -1,7 +1,7 @@
 import { originOf, type TracedHistory } from "../trace-history.js";
 import type { Violation } from "../violation.js";
 
-/** `duplicate`: sent or delivered again, when nothing had gone wrong and nobody had asked for it. */
+/** `duplicate`: a message was sent or delivered again, without a fault or a request. */
 export function* duplicates(traced: TracedHistory): Iterable<Violation> {
   for (const { box, messages } of traced.boxes) {
     for (const { id, accepted, retried, replayed } of messages.values()) {
@@ -19,7 +19,7 @@ export function* duplicates(traced: TracedHistory): Iterable<Violation> {
       const accepted = originOf(consumer, id)?.accepted.map(({ at }) => at) ?? [];
       for (const [earlier, { at }] of delivered.entries()) {
         if (at > traced.faultAt) break;
-        // What was sent twice is rightly delivered twice: the first wrong step is the one to tell.
+        // A message that was sent twice may be delivered twice; only the first wrong step is reported.
         if (earlier === 0 || earlier < countBetween(accepted, -1, at)) continue;
         yield { rule: "duplicate", text: again(id, "delivered", `to ${consumer.consumer}`, at), ids: [id], at };
       }

@@ -13,7 +13,7 @@ export function* repeatedEffects({ consumers }: TracedHistory): Iterable<Violati
   }
 }
 
-/** `unhandled`: a message was sent, and a consumer has neither an effect of it nor refused it. */
+/** `unhandled`: a message was sent, but a consumer has neither an effect of it nor refused it. */
 export function* missingEffects({ boxes, consumers }: TracedHistory): Iterable<Violation> {
   for (const { promise, messages, rested } of boxes) {
     if (promise === undefined || rested === undefined) continue;

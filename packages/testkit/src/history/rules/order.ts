@@ -2,18 +2,18 @@ import type { BoxPromise, Sighting } from "../history.js";
 import type { BoxTrace, ConsumerTrace, MessageTrace, TracedHistory } from "../trace-history.js";
 import type { Rule, Violation } from "../violation.js";
 
-/** A message in line. */
+/** A message in order. */
 interface Place {
   readonly id: string;
   readonly key: string | undefined;
   readonly appendedAt: number;
   readonly committedAt: number;
-  /** When it went itself, and when it let the later ones go; infinite for never. */
+  /** When it was sent, and when later ones could be; infinite for never. */
   readonly wentAt: number;
   readonly freedAt: number;
 }
 
-/** `order`: a message was accepted before an earlier one was, or was set aside. */
+/** `order`: a message was accepted before an earlier one was accepted or set aside. */
 export function* acceptanceOrder({ boxes }: TracedHistory): Iterable<Violation> {
   for (const { promise, messages, released } of boxes) {
     if (promise === undefined || promise.order === "none") continue;
@@ -28,7 +28,7 @@ export function* acceptanceOrder({ boxes }: TracedHistory): Iterable<Violation> 
   }
 }
 
-/** `effect-order`: the same of a consumer's effects. */
+/** `effect-order`: the same for a consumer's effects. */
 export function* effectOrder({ boxes, consumers }: TracedHistory): Iterable<Violation> {
   for (const { promise, messages } of boxes) {
     if (promise === undefined || promise.order === "none") continue;
@@ -77,12 +77,15 @@ function* overtakings(rule: Rule, promise: BoxPromise, line: Place[], how: strin
       if (told.has(later)) continue;
       told.add(later);
       const among = order === "key" ? ` of key ${later.key}` : "";
-      const text = `${later.id}${among} ${how} at event ${later.wentAt}, before ${earlier.id} of event ${earlier.appendedAt}.`;
+      const text =
+        `${later.id}${among} ${how} at event ${later.wentAt}, ` +
+        `before ${earlier.id} of event ${earlier.appendedAt}.`;
       yield { rule, text, ids: [earlier.id, later.id], at: later.wentAt };
     }
   };
   if (order === "total") yield* tell(line, ({ appendedAt }) => appendedAt);
-  // Keys take turns, not everything: under a total order, too, commits count within a key only.
+  // Only appends to the same key wait for each other: even under a total order, the order of commits holds within a key
+  // only.
   if (order === "total" && !strictKeyOrder) return;
   for (const queue of byKey(line)) {
     yield* tell(queue, strictKeyOrder ? ({ committedAt }) => committedAt : ({ appendedAt }) => appendedAt);
@@ -101,8 +104,8 @@ function byKey(line: readonly Place[]): Iterable<Place[]> {
 }
 
 /**
- * Those that went while one before them was not out of the way, each with the one that was so last. Before it are those
- * committed before `since` of it, and those appended earlier in its own transaction.
+ * The messages that went while an earlier one still blocked them, each with the one that blocked longest. Earlier are
+ * the messages committed before its `since`, and those appended before it in its own transaction.
  */
 function* overtaken(
   queue: readonly Place[],

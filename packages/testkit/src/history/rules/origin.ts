@@ -8,7 +8,7 @@ interface Apparition {
   readonly how: string;
 }
 
-/** `ghost`: something is seen that no committed transaction has appended. The first sight of each. */
+/** `ghost`: something is seen that no committed transaction has appended. Reported once for each id. */
 export function* ghosts(traced: TracedHistory): Iterable<Violation> {
   const first = new Map<string, Apparition>();
   const see = (id: string, trace: MessageTrace | undefined, at: number | undefined, how: string) => {
@@ -42,7 +42,7 @@ export function* ghosts(traced: TracedHistory): Iterable<Violation> {
   }
 }
 
-/** `altered`: what arrives is not what was appended. */
+/** `altered`: a message arrives that differs from the one that was appended. */
 export function* alterations(traced: TracedHistory): Iterable<Violation> {
   for (const { box, messages } of traced.boxes) {
     for (const trace of messages.values()) yield* altered(trace, trace.accepted, `as ${box} has sent it`);
@@ -55,7 +55,7 @@ export function* alterations(traced: TracedHistory): Iterable<Violation> {
   }
 }
 
-/** `unstable-id`: an id is given to two messages of a box. */
+/** `unstable-id`: two messages of a box have the same id. */
 export function* sharedIds({ boxes }: TracedHistory): Iterable<Violation> {
   for (const { box, messages } of boxes) {
     for (const { id, committed } of messages.values()) {

@@ -6,7 +6,7 @@ type Part = keyof RestedBox;
 
 const parts: readonly Part[] = ["pending", "wait", "parked", "done"];
 
-/** `lost`, `misplaced` and `undrained`: whether every message is where it belongs when all is over. */
+/** `lost`, `misplaced` and `undrained`: whether every message is where it belongs at the end. */
 export function* rest({ boxes }: TracedHistory): Iterable<Violation> {
   for (const { box, promise, messages, released, rested } of boxes) {
     if (promise === undefined || rested === undefined) continue;
@@ -39,12 +39,12 @@ function placesIn(contents: RestedBox): Map<string, Part[]> {
   return places;
 }
 
-/** To be in `done` is no excuse: that says it was sent, and it was not. */
+/** A message in `done` may still be lost: it is marked as sent although it was not. */
 function isLost({ accepted, discarded }: MessageTrace, found: readonly Part[]): boolean {
   return accepted.length === 0 && discarded.length === 0 && !found.some((part) => part !== "done");
 }
 
-/** A replay adds a row to the one in `done`, to discard takes one away; all else moves it. */
+/** A replay adds a row to the one in `done`, and a discard removes one; all other changes move it. */
 function misplacement(trace: MessageTrace, found: readonly Part[], { box, keep = false }: BoxPromise) {
   const rows = Math.max(0, 1 + trace.replayed.length - trace.discarded.length);
   if (!keep && found.includes("done")) return `${trace.id} is in done of ${box}, which keeps nothing.`;

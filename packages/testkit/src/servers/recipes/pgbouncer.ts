@@ -6,7 +6,7 @@ import { unprivilegedAccount } from "../postgres-programs.js";
 import type { Recipe } from "../recipe.js";
 import { postgresVersion } from "../services/postgres.js";
 
-// Where Debian keeps it, which is not on everybody's path.
+// Debian installs it there, which is not on every user's path.
 const program = ["/usr/sbin/pgbouncer"].find((path) => existsSync(path)) ?? "pgbouncer";
 
 export function isPgbouncerInstalled(): boolean {
@@ -14,7 +14,7 @@ export function isPgbouncerInstalled(): boolean {
 }
 
 /**
- * A PgBouncer of this machine in front of the PostgreSQL at `upstream`, in transaction mode, with its user and
+ * A PgBouncer of this machine that connects to the PostgreSQL at `upstream`, in transaction mode, with its user and
  * password.
  */
 export function pgbouncer(upstream: string): Recipe {
@@ -24,7 +24,7 @@ export function pgbouncer(upstream: string): Recipe {
       const [settings, users] = [join(folder.path, "pgbouncer.ini"), join(folder.path, "users")];
       await writeFile(users, `"${username}" "${password}"\n`, { mode: 0o600 });
       await writeFile(settings, "");
-      // It does not run as root either.
+      // It refuses to run as root, too.
       const account = unprivilegedAccount();
       if (account) for (const path of [folder.path, users, settings]) await chown(path, account.uid, account.gid);
 
@@ -47,7 +47,7 @@ export function pgbouncer(upstream: string): Recipe {
             server_login_retry = 0.1
             `.replaceAll(/^ +/gm, ""),
           );
-          // On SIGTERM, newer versions wait for their clients to leave.
+          // On SIGTERM, newer versions wait for their clients to disconnect.
           return { file: program, args: [settings], account, stopSignal: "SIGQUIT" };
         },
         url: (port) => upstream.replace(`:${upstreamPort}/`, `:${port}/`),

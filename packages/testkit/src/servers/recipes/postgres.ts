@@ -11,11 +11,11 @@ const settings = [
   "listen_addresses=127.0.0.1",
   "unix_socket_directories=",
   "max_connections=200",
-  // Nothing here has to survive a power cut. It does survive a kill: a commit still reaches the operating system,
-  // which is why synchronous_commit stays on.
+  // The data need not survive a power failure. They do survive a kill: a commit still reaches the operating system,
+  // since synchronous_commit stays on.
   "fsync=off",
   "full_page_writes=off",
-  // In the data folder, so that a killed server leaves none of it behind.
+  // In the data folder, so that a killed server leaves nothing behind.
   "dynamic_shared_memory_type=mmap",
 ];
 
@@ -26,7 +26,8 @@ export const postgres: Recipe = {
     if (account) await chown(folder.path, account.uid, account.gid);
     const programs = await postgresPrograms(folder.path, account);
     const data = join(folder.path, "data");
-    // Others on this machine can reach the port, and a superuser of the database can run programs as us.
+    // Other users of this machine can reach the port, and a superuser of the database can run programs under our
+    // account.
     const password = randomBytes(16).toString("hex");
     const passwordFile = join(folder.path, "password");
     await writeFile(passwordFile, password, { mode: 0o600 });
@@ -41,7 +42,7 @@ export const postgres: Recipe = {
         file: programs.postgres,
         args: ["-D", data, "-p", `${port}`, ...settings.flatMap((setting) => ["-c", setting])],
         account,
-        // Its "fast shutdown". On SIGTERM it would wait for its clients to leave.
+        // A "fast shutdown". On SIGTERM it would wait for its clients to disconnect.
         stopSignal: "SIGINT",
       }),
       url: (port) => `postgres://postgres:${password}@127.0.0.1:${port}/postgres`,
@@ -52,8 +53,8 @@ export const postgres: Recipe = {
 };
 
 /**
- * Only an orderly stop, or the next start, removes the small System V segment by which a server holds its data folder.
- * The seventh line of its pid file has the segment's key and id.
+ * Only an orderly stop, or the next start, removes the small System V segment by which a server locks its data folder.
+ * The seventh line of its pid file has the key and the id of the segment.
  */
 async function removeSharedMemory(data: string): Promise<void> {
   const pidFile = await readFile(join(data, "postmaster.pid"), "utf8").catch(() => "");

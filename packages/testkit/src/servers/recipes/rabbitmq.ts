@@ -9,8 +9,8 @@ import type { Recipe } from "../recipe.js";
 import { rabbitmqVersion } from "../services/rabbitmq.js";
 
 /**
- * Where Debian keeps its programs, and where an unpacked release does. Not the ones on the path: those switch to a user
- * of their own.
+ * Where Debian installs its programs, and where an unpacked release has them. Those on the path do not work, since they
+ * switch to another user.
  */
 function programs(root: string): string {
   const released = process.env.RABBITMQ_HOME;
@@ -25,13 +25,13 @@ function programs(root: string): string {
 }
 
 /**
- * A RabbitMQ of this machine, or of the system at `POSTBOX_TEST_RABBITMQ_ROOT`, with `configuration` (lines of
- * rabbitmq.conf) beside its own.
+ * A RabbitMQ of this machine, or of the system at `POSTBOX_TEST_RABBITMQ_ROOT`, with additional lines of rabbitmq.conf
+ * in `configuration`.
  */
 export function rabbitmq(configuration: string): Recipe {
   const root = process.env.POSTBOX_TEST_RABBITMQ_ROOT ?? "/";
   return {
-    // It sees nothing outside of its root.
+    // With another root, it sees nothing outside of that root.
     ...(root !== "/" && { parent: join(root, "tmp") }),
     prepare: async (folder) => {
       const from = programs(root);
@@ -39,8 +39,7 @@ export function rabbitmq(configuration: string): Recipe {
       const own = (name: string) => join(folder.path, name);
       const seen = (path: string) => join("/", relative(root, path));
       /**
-       * Only the superuser may change the root. RabbitMQ reads /proc, which is mounted for this process and its
-       * children alone.
+       * Only root may change the root. RabbitMQ reads /proc, which is mounted for this process and its children only.
        */
       const within = (program: string, args: readonly string[]) =>
         root === "/"
@@ -52,7 +51,7 @@ export function rabbitmq(configuration: string): Recipe {
                 ...[`--userspec=${account?.uid}:${account?.gid}`, root, program, ...args],
               ],
             };
-      // Others on this machine can reach the port.
+      // Other users of this machine can reach the port.
       const password = randomBytes(16).toString("hex");
       const erlangPort = await freePort();
       for (const name of ["data", "logs"]) await mkdir(own(name));
@@ -65,7 +64,8 @@ export function rabbitmq(configuration: string): Recipe {
       }
 
       /**
-       * Erlang's name server would be started on demand, listen everywhere, and stay. With a fixed port nobody asks it.
+       * Erlang's name server would be started on demand, listen on all interfaces, and keep running. With a fixed port
+       * it is not needed.
        */
       const erlang = `-start_epmd false -erl_epmd_port ${erlangPort} -kernel inet_dist_use_interface {127,0,0,1}`;
       const environment = {
@@ -87,7 +87,7 @@ export function rabbitmq(configuration: string): Recipe {
             RABBITMQ_NODE_PORT: `${port}`,
             RABBITMQ_DIST_PORT: `${erlangPort}`,
             ERL_AFLAGS: erlang,
-            // The process is the server then, and no script that waits for it.
+            // Makes the process the server itself, and not a script that waits for it.
             RABBITMQ_ALLOW_INPUT: "1",
             RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: "-noinput",
           },

@@ -1,9 +1,7 @@
 import type { Service } from "../service.js";
 import { postgresVersion, withClient } from "./postgres.js";
 
-/**
- * In front of the PostgreSQL that tests look for, in transaction mode: two statements in a row may meet two sessions.
- */
+/** Connects to the PostgreSQL that tests use, in transaction mode: two statements in a row may run in two sessions. */
 export const pgbouncer: Service = {
   name: "pgbouncer",
   title: "PgBouncer",
@@ -12,8 +10,8 @@ export const pgbouncer: Service = {
   probe: pgbouncerVersion,
   debian: {
     package: "pgbouncer",
-    // Its own configuration binds to loopback and knows no database: ours comes after it, or dpkg would ask which to
-    // keep.
+    // The package's own configuration binds to loopback and has no database. Ours is written after the installation, or
+    // dpkg would ask which to keep.
     configuration: {},
     start: "service pgbouncer start",
     afterInstallation: `
@@ -30,8 +28,8 @@ export const pgbouncer: Service = {
 };
 
 /**
- * Asks the pooler at `url` for its version, and the server behind it for an answer: a pooler alone is of no use.
- * Rejects one that lends whole sessions, on which tests would prove nothing.
+ * Asks the pooler at `url` for its version, and the server behind it for an answer, since tests need both. Rejects a
+ * pooler in session mode, on which tests would prove nothing.
  */
 async function pgbouncerVersion(url: string): Promise<string> {
   await postgresVersion(url);

@@ -1,7 +1,7 @@
 import pg from "pg";
 import type { Service } from "../service.js";
 
-/** One that is there and busy with other tests may be slow; one that is not there says so at once. */
+/** A server that is busy with other tests may be slow; a missing one fails at once. */
 const timeoutMs = 10_000;
 
 export const postgres: Service = {
@@ -26,10 +26,10 @@ export function postgresVersion(url: string): Promise<string> {
   });
 }
 
-/** Lends `work` a connection that waits for nothing longer than a few seconds. */
+/** Runs `work` with a connection whose calls time out after a few seconds. */
 export async function withClient<R>(url: string, work: (client: pg.Client) => Promise<R>): Promise<R> {
   const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: timeoutMs, query_timeout: timeoutMs });
-  // A server that goes away between two steps must reject the step, not end the process.
+  // A connection that is lost between two steps must reject the next step, not end the process.
   client.on("error", () => {});
   try {
     await client.connect();

@@ -1,7 +1,7 @@
 import { connect } from "node:net";
 import type { Service } from "../service.js";
 
-/** One that is there and busy with other tests may be slow; one that is not there says so at once. */
+/** A server that is busy with other tests may be slow; a missing one fails at once. */
 const timeoutMs = 10_000;
 
 export const rabbitmq: Service = {
@@ -14,7 +14,7 @@ export const rabbitmq: Service = {
     package: "rabbitmq-server",
     configuration: {
       "/etc/rabbitmq/rabbitmq.conf": "listeners.tcp.local = 127.0.0.1:5672\n",
-      // The broker's own port for clustering, and Erlang's name server, listen everywhere unless told otherwise.
+      // By default, the broker's clustering port and Erlang's name server listen on all interfaces.
       "/etc/rabbitmq/rabbitmq-env.conf": [
         "NODENAME=rabbit@localhost",
         "export ERL_EPMD_ADDRESS=127.0.0.1",
@@ -26,7 +26,7 @@ export const rabbitmq: Service = {
   },
 };
 
-/** Opens AMQP 0-9-1 at `url` just far enough for the broker to introduce itself. */
+/** Opens AMQP 0-9-1 at `url` just far enough for the broker to send its properties. */
 export async function rabbitmqVersion(url: string): Promise<string> {
   const { hostname, port } = new URL(url);
   const socket = connect({ host: hostname, port: Number(port || 5672) });
@@ -46,8 +46,8 @@ export async function rabbitmqVersion(url: string): Promise<string> {
 }
 
 /**
- * Reads the server properties out of a Connection.Start frame: type 1, channel 0, size, class 10, method 10, two
- * version bytes, then a table. Undefined while the frame is incomplete.
+ * Reads the server properties from a Connection.Start frame: type 1, channel 0, size, class 10, method 10, two version
+ * bytes, then a table. Undefined while the frame is incomplete.
  */
 function readConnectionStart(bytes: Buffer): ReadonlyMap<string, string> | undefined {
   if (bytes.length < 7) return undefined;
@@ -68,7 +68,7 @@ function readConnectionStart(bytes: Buffer): ReadonlyMap<string, string> | undef
       at += 1;
       continue;
     }
-    // Text and tables carry their length in front. A broker introduces itself with nothing else.
+    // Strings and tables have a length prefix. Server properties have no other types.
     if (type !== "S" && type !== "F") throw new Error(`unexpected AMQP field type ${type} in ${name}`);
     const length = bytes.readUInt32BE(at);
     if (type === "S") properties.set(name, bytes.toString("utf8", at + 4, at + 4 + length));
