@@ -72,7 +72,7 @@ const texts = (steps: readonly Step[], promise?: Partial<BoxPromise>) => check(s
 
 type Case = [what: string, steps: readonly Step[], promise?: Partial<BoxPromise>];
 
-describe("nothing is wrong with", () => {
+describe("accepts", () => {
   const sound: Case[] = [
     [
       "what a parked message held, and somebody released",
@@ -806,19 +806,19 @@ describe("finds", () => {
     expect(found([asSent, asGot, rested()])).toEqual(["ghost: a1"]);
   });
 
-  it("no alteration in what one of two messages with one id has", () => {
+  it("no alteration if one of two messages with one id has the data", () => {
     const again: HistoryEvent = { what: "appended", tx: "u", box, message: other };
     const asSent: HistoryEvent = { what: "accepted", box, message: other };
     const steps = [published("t", "a1"), again, committed("u"), asSent, handled("a1"), rested()];
     expect(found(steps)).toEqual(["unstable-id: a1"]);
   });
 
-  it("a ghost that never ended, and its open end", () => {
+  it("a ghost whose transaction never ended, and its open end", () => {
     const steps = [appended("t", "a1"), accepted("a1"), rested()];
     expect(found(steps)).toEqual(["open-end: a1", "ghost: a1"]);
   });
 
-  it("a ghost that is still to be sent, and that it is", () => {
+  it("a ghost that is still to be sent, and that fact", () => {
     expect(found([rested({ pending: ["a1"] })])).toEqual(["ghost: a1", "undrained: a1"]);
     expect(found([rested({ wait: ["a1"] })])).toEqual(["ghost: a1", "undrained: a1"]);
     expect(found([appended("t", "a1"), rolledBack("t"), rested({ wait: ["a1"] })])).toEqual([
@@ -848,7 +848,7 @@ describe("finds", () => {
     ]);
   });
 
-  it("a message that comes from another box than its consumer's", () => {
+  it("a message from another box than its consumer's", () => {
     const events: HistoryEvent[] = [
       { what: "appended", tx: "t", box: "audit", message: message("a1") },
       committed("t"),
@@ -858,7 +858,7 @@ describe("finds", () => {
     expect(found(events)).toEqual(["ghost: a1"]);
   });
 
-  it("what goes to the consumer of another promised box, and a ghost behind a box that nobody looked into", () => {
+  it("a message for the consumer of another promised box, and a ghost behind an unread box", () => {
     const contents = { pending: [], wait: [], parked: ["b9"], done: [] };
     const events = [...published("t", "a1"), ...sent("a1"), ...handled("a1", "ledger")];
     events.push({ what: "rested", box: "refunds", contents });
@@ -873,7 +873,7 @@ describe("finds", () => {
     ]);
   });
 
-  it("what was sent but not accounted for, once for each that misses it", () => {
+  it("a sent message without an effect, once for each consumer", () => {
     const consumers = [{ consumer }, { consumer: "shipping" }];
     expect(texts([published("t", "a1"), accepted("a1"), rested()], { consumers })).toEqual([
       "a1, accepted at event 2, has no effect of billing, which has not refused it.",
@@ -881,11 +881,11 @@ describe("finds", () => {
     ]);
   });
 
-  it("what is lost and yet in a done that should be empty", () => {
+  it("a lost message in a `done` that should be empty", () => {
     expect(found([published("t", "a1"), rested({ done: ["a1"] })])).toEqual(["lost: a1", "misplaced: a1"]);
   });
 
-  it("what is in two places and still to be sent", () => {
+  it("a message in two places that is still to be sent", () => {
     const steps = [published("t", "a1"), parked("a1"), rested({ pending: ["a1"], parked: ["a1"] })];
     expect(found(steps)).toEqual(["misplaced: a1", "undrained: a1"]);
     expect(found([published("t", "a1"), rested({ pending: ["a1", "a1"] })])).toEqual([
@@ -894,7 +894,7 @@ describe("finds", () => {
     ]);
   });
 
-  it("who was overtaken, each time, by the one that is out of the way last", () => {
+  it("each message that was sent too early, with the one that blocked it longest", () => {
     const steps = [published("t", "a1"), published("u", "a2"), published("v", "a3"), sent("a3", "a2", "a1"), rested()];
     expect(found(steps)).toEqual(["order: a1 a3", "order: a1 a2"]);
     const crossed = [
@@ -920,13 +920,13 @@ describe("finds", () => {
     expect(found(steps, { order: "total", strictKeyOrder: true })).toEqual(["order: a1 a2"]);
   });
 
-  it("what overtakes something that is never sent, and that", () => {
+  it("a message that overtakes one that is never sent, and that one", () => {
     const steps = [published("t", "a1", "a2"), sent("a2"), rested({ pending: ["a1"] })];
     expect(found(steps)).toEqual(["order: a1 a2", "undrained: a1"]);
     expect(found([published("t", "a1", "a2"), sent("a2"), rested()])).toEqual(["order: a1 a2", "lost: a1"]);
   });
 
-  it("an effect before another one that is missing, and that", () => {
+  it("an effect before a missing one, and the missing one", () => {
     const steps = [published("t", "a1", "a2"), accepted("a1"), sent("a2"), rested()];
     expect(found(steps, inOrder)).toEqual(["effect-order: a1 a2", "unhandled: a1"]);
   });
@@ -965,13 +965,13 @@ describe("finds", () => {
     expect(found([...deliveries, rested()])).toEqual(["duplicate: a1", "duplicate: a1"]);
   });
 
-  it("a second delivery of what was never accepted", () => {
+  it("a second delivery of a message that was never accepted", () => {
     expect(found([delivered("a1"), delivered("a1"), rested()])).toEqual(["ghost: a1", "duplicate: a1"]);
     const steps = [published("t", "a1"), handled("a1"), delivered("a1"), parked("a1"), rested({ parked: ["a1"] })];
     expect(found(steps)).toEqual(["duplicate: a1"]);
   });
 
-  it("nothing about rest in a box that has none, except that", () => {
+  it("only the missing rest of a box without one", () => {
     expect(found([published("t", "a1"), accepted("a1")])).toEqual(["open-end: "]);
   });
 
@@ -1110,7 +1110,7 @@ describe("tells", () => {
     expect(violations.map(({ at }) => at)).toEqual(violations.map(({ at }) => at).toSorted((a, b) => a - b));
   });
 
-  it("where it shows", () => {
+  it("the event where it shows", () => {
     const at = (steps: readonly Step[], promise?: Partial<BoxPromise>) => check(steps, promise).map((one) => one.at);
     expect(at([published("t", "a1")])).toEqual([2]);
     expect(at([fault, appended("t", "a1"), fault, rested()])).toEqual([1]);
@@ -1123,7 +1123,7 @@ describe("tells", () => {
   });
 });
 
-it("takes a long history of one key, all in the wrong order, in its stride", () => {
+it("checks a long history of one key, all in the wrong order, in time", () => {
   const ids = Array.from({ length: 50_000 }, (_, number) => `a${number}`);
   const steps = ids.flatMap((id) => published(id, id));
   for (const id of ids.toReversed()) steps.push(accepted(id));
