@@ -7,6 +7,11 @@ import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
 /**
  * Kills a producer, a relay or a consumer at every failpoint, once on its first and once on a later hit, and starts a
  * replacement. Proves that no message is lost and no effect is repeated. Needs the feature `processes`.
+ *
+ * @example
+ * ```ts
+ * crashSuite({ name: "mine", features, create: async () => harness });
+ * ```
  */
 export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Gate, gate } from "./gate.js";
 import { patiently } from "./patience.js";
 
+/** A notifier under test. */
 export interface NotifierHarness {
   readonly notifier: Notifier;
   /**
@@ -13,13 +14,21 @@ export interface NotifierHarness {
   close(): Promise<void>;
 }
 
+/** Options of `notifierSuite`. */
 export interface NotifierSuiteOptions {
   readonly name: string;
   /** Called for every fact. */
   create(): Promise<NotifierHarness>;
 }
 
-/** Proves that a notifier keeps the contract of `Notifier`. Call it from a Vitest file. */
+/**
+ * Proves that a notifier keeps the contract of `Notifier`. Call it from a Vitest file.
+ *
+ * @example
+ * ```ts
+ * notifierSuite({ name: "mine", create: async () => notifierHarness });
+ * ```
+ */
 export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
   describe(`${name} as a notifier`, () => {
     let harness: NotifierHarness;

@@ -7,6 +7,7 @@ import { callback, count, type OptionRule, object, oneOf, positive } from "../op
 import type { Order, Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 
+/** Options of `createRelay`. */
 export interface RelayOptions {
   /**
    * `key`: messages of one key are sent in order, different keys concurrently. `total`: all messages are sent in the
