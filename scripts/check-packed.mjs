@@ -9,9 +9,9 @@ import { formatMessage } from "publint/utils";
 
 /** In kilobytes. When you raise a limit, state in the commit what grew and why. */
 const limits = {
-  postbox: { packed: 430, unpacked: 1450 },
-  "@postbox/protobuf": { packed: 20, unpacked: 60 },
-  "@postbox/testkit": { packed: 185, unpacked: 770 },
+  postbox: { packed: 440, unpacked: 1480 },
+  "@postbox/protobuf": { packed: 22, unpacked: 62 },
+  "@postbox/testkit": { packed: 190, unpacked: 790 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));

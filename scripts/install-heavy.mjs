@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-for (const name of ["prisma", "typeorm", "mikro-orm", "protobuf"]) {
+for (const name of ["prisma", "typeorm", "mikro-orm", "protobuf", "reference"]) {
   const folder = join(import.meta.dirname, "..", "heavy", name);
   const made = madeOf(folder);
   // Written last: an interrupted installation leaves no mark and is repeated. `npm ci` removes the mark.

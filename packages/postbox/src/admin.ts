@@ -27,6 +27,7 @@ export interface MessageFilter {
   readonly error?: string;
 }
 
+/** The box that a call is about. */
 export interface BoxOption {
   /** Defaults to "outbox". */
   readonly box?: string;
@@ -88,6 +89,7 @@ export interface StoredMessageDetails extends StoredMessage {
   readonly failures: readonly Failure[];
 }
 
+/** A page of `admin.list`. */
 export interface MessagePage {
   /** One status after another, each the newest first. */
   readonly messages: readonly StoredMessage[];
@@ -95,12 +97,14 @@ export interface MessagePage {
   readonly next?: string;
 }
 
+/** The number of messages of one status, and the oldest of them. */
 export interface StatusStats {
   readonly count: number;
   /** The age of the oldest message; of scheduled ones, how long the first is overdue. Absent if there is none. */
   readonly oldestAgeMs?: number;
 }
 
+/** Options of `admin.stats`. */
 export interface StatsOptions extends BoxOption {
   /** Also counts messages that are done, which takes longer the more there are. Defaults to false. */
   readonly done?: boolean;
@@ -155,11 +159,13 @@ export interface ChangeOptions extends Operator {
   readonly confirm?: string;
 }
 
+/** Options of a dry run. */
 export interface DryRunOptions {
   /** Changes at most this many messages, the first ones. At most 1,000,000. Defaults to 10,000. */
   readonly limit?: number;
 }
 
+/** What a call would change. */
 export interface DryRun {
   /** How many messages the change would affect. */
   readonly count: number;
@@ -169,6 +175,7 @@ export interface DryRun {
   readonly confirm: string;
 }
 
+/** What a call changed. */
 export interface Changed {
   readonly count: number;
 }
@@ -193,6 +200,7 @@ export interface ReplayOptions extends ChangeOptions {
   readonly signal?: AbortSignal;
 }
 
+/** Options of `admin.audit`. */
 export interface AuditOptions {
   /** Defaults to all boxes. */
   readonly box?: string;
@@ -202,6 +210,7 @@ export interface AuditOptions {
   readonly before?: number;
 }
 
+/** An action of an operator, or of a relay that dropped a message. */
 export interface AuditEntry {
   readonly number: number;
   readonly at: Date;
@@ -272,6 +281,7 @@ export interface PurgeOptions extends BoxOption {
   readonly signal?: AbortSignal;
 }
 
+/** A sent message, as `archive` receives it before it is deleted. */
 export interface ArchivedMessage {
   readonly message: Message;
   readonly position: number;
@@ -280,6 +290,7 @@ export interface ArchivedMessage {
   readonly publishedAt: Date;
 }
 
+/** What `purge` deleted. */
 export interface Purged {
   /** Another process is purging: nothing was done. */
   readonly busy: boolean;

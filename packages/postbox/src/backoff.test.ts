@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { constant, exponential, reliable } from "./backoff.js";
 
 describe("exponential", () => {
-  it("grows, and never exceeds its cap, jitter included", () => {
+  it("grows, and never exceeds its cap, including jitter", () => {
     const backoff = exponential({ initialMs: 100, maxMs: 1000 });
     expect([1, 2, 3, 4, 5, 50].map((attempt) => backoff(attempt, () => 0))).toEqual([100, 200, 400, 800, 1000, 1000]);
     fc.assert(
@@ -24,7 +24,7 @@ describe("exponential", () => {
   });
 });
 
-it("constant is constant", () => {
+it("returns the same delay every time", () => {
   expect(constant(7)(99, Math.random)).toBe(7);
   expect(() => constant(-1)).toThrow(expect.objectContaining({ code: "option-invalid" }));
 });

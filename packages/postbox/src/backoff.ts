@@ -21,7 +21,14 @@ export interface ExponentialOptions {
   readonly jitter?: number;
 }
 
-/** Growing delays with jitter *inside* the cap, so that clients which failed together do not retry together. */
+/**
+ * Growing delays with jitter *inside* the cap, so that clients which failed together do not retry together.
+ *
+ * @example
+ * ```ts
+ * const relay = createRelay(store, sender, { backoff: exponential({ initialMs: 100, maxMs: 60_000 }) });
+ * ```
+ */
 export function exponential(options: ExponentialOptions = {}): Backoff {
   checkOptions("exponential", options, { initialMs: positive, maxMs: positive, factor: number, jitter: number });
   const { initialMs = 200, maxMs = 60_000, factor = 2, jitter = 0.5 } = options;
@@ -38,7 +45,14 @@ export function exponential(options: ExponentialOptions = {}): Backoff {
   };
 }
 
-/** The same delay every time. */
+/**
+ * The same delay every time.
+ *
+ * @example
+ * ```ts
+ * const relay = createRelay(store, sender, { backoff: constant(5_000) });
+ * ```
+ */
 export function constant(ms: number): Backoff {
   if (!(Number.isFinite(ms) && ms >= 0)) {
     throw new ConfigError("option-invalid", `constant: the delay must be a number of 0 or more; got ${ms}`);

@@ -67,6 +67,7 @@ export type ErrorCode =
   // Any error that is not Postbox's own.
   | "unknown";
 
+/** Options of a `PostboxError`. */
 export interface ErrorDetails {
   /** What caused this error; never flattened into the text. */
   readonly cause?: unknown;

@@ -139,6 +139,7 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
       }
   );
 
+/** The answer of `health()`: every problem that was found, or none. */
 export interface Health<Problem extends AnyProblem = HealthProblem> {
   /** Whether none of the problems is an error. */
   readonly healthy: boolean;

@@ -21,7 +21,7 @@ it("knows whether anyone listens, so that appends need not notify", async () => 
   expect(notifier.isHeard?.("outbox")).toBe(false);
 });
 
-it("makes nothing per notification, since each publish sends one", async () => {
+it("allocates nothing per notification, since each publish sends one", async () => {
   const notifier = inProcessNotifier();
   const stop = new AbortController();
   const listening = notifier.listen("outbox", { listening() {}, notified() {} }, stop.signal);

@@ -23,6 +23,7 @@ export interface Notifier {
   isHeard?(box: string): boolean;
 }
 
+/** The functions that a notifier calls. */
 export interface NotificationListener {
   /** It listens from now on. Earlier notifications may be lost. */
   listening(): void;
@@ -44,7 +45,16 @@ const restMs = 10;
 
 const notified = Promise.resolve();
 
-/** Notifies the relays of this process that have the same notifier. */
+/**
+ * Notifies the relays of this process that have the same notifier.
+ *
+ * @example
+ * ```ts
+ * const notifier = inProcessNotifier();
+ * const outbox = createOutbox(store, { source: "/orders", notifier });
+ * const relay = createRelay(store, sender, { notifier });
+ * ```
+ */
 export function inProcessNotifier(): Notifier {
   const runtime = runtimeWith();
   const boxes = new Map<string, { readonly listeners: Set<NotificationListener>; readonly wake: () => void }>();

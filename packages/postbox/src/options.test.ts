@@ -3,7 +3,7 @@ import { callback, checkOptions, count, given, list, object, oneOf, positive, te
 
 const rules = { pollIntervalMs: count, source: text, mode: oneOf("delete", "keep") };
 
-it("answers an unknown option with the nearest known one", () => {
+it("rejects an unknown option and suggests the nearest known one", () => {
   expect(() => checkOptions("createRelay", { pollInterval: 1 }, rules)).toThrow(
     "[option-unknown] createRelay: unknown option 'pollInterval'; did you mean 'pollIntervalMs'?",
   );
@@ -11,7 +11,7 @@ it("answers an unknown option with the nearest known one", () => {
   expect(() => checkOptions("createRelay", { constructor: 1 }, rules)).toThrow("unknown option 'constructor'");
 });
 
-it("says what a good value looks like", () => {
+it("rejects an invalid value and describes valid ones", () => {
   expect(() => checkOptions("x", { pollIntervalMs: 0.5 }, rules)).toThrow(
     "x: option 'pollIntervalMs' must be a whole number of at least 1; got 0.5",
   );
@@ -25,7 +25,7 @@ it("repeats no password of a URL in the wrong place", () => {
   expect(() => checkOptions("x", "postgres://u:secret@h/d" as never, rules)).toThrow('got "postgres://***@h/d"');
 });
 
-it("lets undefined stand for the default", () => {
+it("treats undefined as the default", () => {
   expect(() => checkOptions("x", { pollIntervalMs: undefined, source: "/a" }, rules, ["source"])).not.toThrow();
 });
 
@@ -42,7 +42,7 @@ it.each([
   expect(bad.filter((value) => rule.test(value))).toEqual([]);
 });
 
-it("puts what is given before what is not, and nothing before undefined", () => {
+it("prefers given values, and ignores undefined ones", () => {
   expect(given({ a: 1, b: 2, c: undefined }, { b: 3, a: undefined })).toEqual({ a: 1, b: 3 });
   expect(given(undefined, { a: 1 })).toEqual({ a: 1 });
   expect(given({ a: 1 })).toEqual({ a: 1 });

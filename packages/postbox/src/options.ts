@@ -44,6 +44,12 @@ export function oneOf(...values: readonly string[]): OptionRule {
 /**
  * Checks an options object once, where it is passed in: every key must have a rule, and every value must pass it. For
  * an unknown key, the error suggests the nearest known one, including the options `nested` in it.
+ *
+ * @example
+ * ```ts
+ * const text = { expected: "a text", test: (value: unknown) => typeof value === "string" };
+ * checkOptions("myStore", { url: "my://localhost" }, { url: text }, ["url"]);
+ * ```
  */
 export function checkOptions(
   owner: string,

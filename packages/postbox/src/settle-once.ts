@@ -3,6 +3,13 @@ import { PostboxError } from "./errors.js";
 /**
  * Guards one delivery: the first call passes, any later one throws `delivery-settled`. The argument is the verb of the
  * settlement, for the error's text.
+ *
+ * @example
+ * ```ts
+ * const settle = settleOnce(message.id);
+ * settle("ack");
+ * settle("nack"); // throws: ack() was called before
+ * ```
  */
 export function settleOnce(id: string): (verb: string) => void {
   let by: string | undefined;

@@ -11,8 +11,10 @@ import type { Origin } from "./transport.js";
  * appear later, unless the box is `inCommitOrder`.
  */
 
+/** The isolation level of a transaction, as in the SQL standard. */
 export type IsolationLevel = "read committed" | "repeatable read" | "serializable";
 
+/** Options of `store.transaction` and `transaction`. */
 export interface TransactionOptions {
   /** Defaults to the database's own default. */
   readonly isolation?: IsolationLevel;
@@ -30,6 +32,7 @@ export interface TransactionOptions {
   readonly startsWithStatement?: boolean;
 }
 
+/** Options of `store.append`. */
 export interface AppendOptions {
   /**
    * Makes the positions of a key follow the order of commits. Before a message gets its position, the append waits
@@ -39,6 +42,7 @@ export interface AppendOptions {
   readonly strictKeyOrder?: boolean;
 }
 
+/** A database that keeps boxes of messages and runs transactions; `Tx` is the handle of a transaction. */
 export interface Store<Tx = unknown> {
   readonly name: string;
   /**
@@ -175,6 +179,7 @@ export interface Membership {
   readonly lanes: readonly Lane[];
 }
 
+/** Options of `Box.own`. */
 export interface OwnOptions {
   /**
    * Members whose lanes may be taken although their lease is valid, unless they have sent another heartbeat. Defaults
@@ -281,6 +286,7 @@ export interface Row {
   readonly turn?: number;
 }
 
+/** Options of `Box.settle`. */
 export interface SettleOptions {
   /** Keeps sent rows in `done` instead of deleting them. Defaults to false. */
   readonly keep?: boolean;
@@ -307,6 +313,7 @@ export type Settlement = { readonly row: Row } & (
   | { readonly to: "pending"; readonly attempts: number; readonly error: string }
 );
 
+/** What a call moved from the scheduled rows to the pending rows. */
 export interface Promoted {
   readonly count: number;
   readonly nextInMs?: number;
@@ -320,6 +327,7 @@ export interface Settled {
   readonly writer?: Writers;
 }
 
+/** Options of `Box.read`. */
 export interface ReadOptions {
   /**
    * The read stops after the row with which it reaches this many bytes, so it always returns a first row. Defaults to
@@ -328,6 +336,7 @@ export interface ReadOptions {
   readonly maxBytes?: number;
 }
 
+/** Options of `Box.promote`, which moves due messages. */
 export interface DueOptions extends ReadOptions {
   /**
    * Holds whose rows the reader has already: a key, or for a row with a hold of its own, U+0001 and its id. Defaults to
@@ -400,7 +409,14 @@ export interface Box {
 /** How many bytes a read returns by default. */
 export const defaultReadBytes = 16 * 1024 * 1024;
 
-/** The box with the messages that a consumer has not handled yet. */
+/**
+ * The box with the messages that a consumer has not handled yet.
+ *
+ * @example
+ * ```ts
+ * const parked = await store.admin.list({ box: inboxOf("billing"), status: "parked" });
+ * ```
+ */
 export function inboxOf(consumer: string): string {
   return `inbox/${consumer}`;
 }
@@ -426,6 +442,7 @@ export interface Arrival {
  */
 export type Remembered = "new" | "duplicate" | "differs" | "too-old";
 
+/** Options of `Inbox.remember`. */
 export interface RememberOptions {
   /** How long an id is remembered, from its arrival or from the message's own `time`, whichever is later. */
   readonly retentionMs: number;
@@ -568,6 +585,14 @@ export interface TransactionLibrary<Tx, D extends Dialect = Dialect> {
 /**
  * The transaction of `store` that surrounds the caller, for repositories deep in user code. Throws
  * `transaction-missing` outside of one.
+ *
+ * @example
+ * ```ts
+ * async function placeOrder(id: string) {
+ *   await currentTransaction(store).query("INSERT INTO orders (id) VALUES ($1)", [id]);
+ * }
+ * await store.transaction(() => placeOrder("1"));
+ * ```
  */
 export function currentTransaction<Tx>(store: Store<Tx>): Tx {
   const tx = store.current();

@@ -29,6 +29,7 @@ type KeyField<Shape> = {
   [K in Exclude<keyof Shape & string, "$typeName">]: Shape[K] extends string | number | bigint | undefined ? K : never;
 }[Exclude<keyof Shape & string, "$typeName">];
 
+/** Options of `defineProtobufEvent`. */
 export interface ProtobufEventOptions<Type extends string, Desc extends DescMessage, Older extends string = never>
   extends Pick<EventOptions<Type, StandardSchema>, "topic" | "version" | "dataschema" | "jsonSchema" | "docs"> {
   /** The type name on the wire, for example `example.books.v1.BookCreated`. */
@@ -61,6 +62,12 @@ const known = {
  * Defines an event whose data is a protobuf message, as generated code does. The definition does not depend on the
  * publishers, outboxes and routers that use it. Its content type is `application/protobuf`. Set `application/json` on a
  * message to encode it with protobuf's JSON mapping; handlers read both.
+ *
+ * @example
+ * ```ts
+ * const Event = defineProtobufEvent({ type: "shop.v1.Raised", message: DurationSchema });
+ * await outbox.in(tx).publish(Event, { seconds: 1n });
+ * ```
  */
 export function defineProtobufEvent<
   const Type extends string,

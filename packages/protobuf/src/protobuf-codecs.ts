@@ -17,6 +17,11 @@ const decoder = new TextDecoder("utf-8", { fatal: true });
  * The codecs of one message type: `application/protobuf`, the same binary form under its other common names, and
  * protobuf's JSON mapping for JSON. Unknown fields are preserved in binary and ignored in JSON, so older readers accept
  * newer writers. Data that the message cannot hold is refused with `data-invalid`.
+ *
+ * @example
+ * ```ts
+ * const codecs = protobufCodecs(DurationSchema);
+ * ```
  */
 export function protobufCodecs<Desc extends DescMessage>(message: Desc): readonly Codec<MessageShape<Desc>>[] {
   const binary = (contentType: string): Codec<MessageShape<Desc>> => ({

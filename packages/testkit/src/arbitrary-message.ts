@@ -33,7 +33,14 @@ const headerName = fc.oneof(
   fc.constantFrom("idempotency_key", "x-source", "__proto__", "constructor"),
 );
 
-/** Any message that `createMessage` accepts, up to a few hundred bytes. */
+/**
+ * Any message that `createMessage` accepts, up to a few hundred bytes.
+ *
+ * @example
+ * ```ts
+ * await fc.assert(fc.asyncProperty(arbitraryMessage(), async (message) => toCloudEventJson(message).length > 0));
+ * ```
+ */
 export function arbitraryMessage(): fc.Arbitrary<Message> {
   return fc
     .record(

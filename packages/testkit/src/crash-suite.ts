@@ -7,6 +7,11 @@ import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
 /**
  * Kills a producer, a relay or a consumer at every failpoint, once on its first and once on a later hit, and starts a
  * replacement. Proves that no message is lost and no effect is repeated. Needs the feature `processes`.
+ *
+ * @example
+ * ```ts
+ * crashSuite({ name: "mine", features, create: async () => harness });
+ * ```
  */
 export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);
@@ -14,7 +19,7 @@ export function crashSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
     for (const [mode, reached] of modes) {
       for (const failpoint of reached) {
         for (const times of hitsOf(failpoint)) {
-          const name = `dying at ${failpoint}, hit ${times}, behind ${mode}, loses nothing and doubles nothing`;
+          const name = `a crash at ${failpoint}, hit ${times}, with ${mode}, loses nothing and repeats no effect`;
           fact(name, "processes", async (harness) => {
             const run = await crashRun(harness, mode, { failpoint, times });
             expect(run.unreached).toEqual([]);

@@ -25,12 +25,12 @@ async function run(plan: FaultPlan) {
 }
 
 describe("faultySender", () => {
-  it("passes on what has no fault", async () => {
+  it("passes on messages without a fault", async () => {
     const sent = { m0: "sent", m1: "sent", m2: "sent", m3: "sent" };
     expect(await run(() => undefined)).toEqual({ reported: sent, during: "sent", arrived: 4 });
   });
 
-  it("is down before anything arrives", async () => {
+  it("is unreachable before anything arrives", async () => {
     const plan: FaultPlan = ({ id }) => (id === "m2" ? "down" : undefined);
     expect(await run(plan)).toEqual({ reported: {}, during: "connect", arrived: 0 });
   });
@@ -46,9 +46,12 @@ describe("faultySender", () => {
     expect(unconfirmed).toEqual({ reported, during: "send", arrived: 3 });
   });
 
-  it.each(["rejected", "dropped"] as const)("has one message %s, and holds back the rest of its key", async (fault) => {
-    const plan: FaultPlan = ({ id }) => (id === "m0" ? fault : undefined);
-    const reported = { m0: fault, m1: "sent", m2: "failed", m3: "sent" };
-    expect(await run(plan)).toEqual({ reported, during: "sent", arrived: 2 });
-  });
+  it.each(["rejected", "dropped"] as const)(
+    "reports one message as %s, and holds back the rest of its key",
+    async (fault) => {
+      const plan: FaultPlan = ({ id }) => (id === "m0" ? fault : undefined);
+      const reported = { m0: fault, m1: "sent", m2: "failed", m3: "sent" };
+      expect(await run(plan)).toEqual({ reported, during: "sent", arrived: 2 });
+    },
+  );
 });

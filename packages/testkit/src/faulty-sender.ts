@@ -26,6 +26,11 @@ export type FaultPlan = (message: Message, sentBefore: number) => SendFault | un
 /**
  * A sender that fails as planned and otherwise passes messages to `sender`. It keeps order if `sender` does. `scopeOf`
  * defaults to that of `sender`.
+ *
+ * @example
+ * ```ts
+ * const sender = faultySender(recordingSender(), (_, sentBefore) => (sentBefore === 0 ? "failed" : undefined));
+ * ```
  */
 export function faultySender(sender: Sender, plan: FaultPlan, scopeOf = sender.scopeOf): Sender {
   let sentBefore = 0;

@@ -28,7 +28,7 @@ describe("freezeAt", () => {
 });
 
 describe("manualRuntime", () => {
-  it("runs what falls due, in order, and what that schedules in turn", async () => {
+  it("runs what becomes due, in order, and what that schedules in turn", async () => {
     const runtime = manualRuntime({ now: 1000 });
     const seen: string[] = [];
     const note = (name: string) => () => seen.push(`${name} at ${runtime.now()}`);
@@ -43,7 +43,7 @@ describe("manualRuntime", () => {
     expect([runtime.now(), runtime.monotonic()]).toEqual([1050, 50]);
   });
 
-  it("repeats its chance from its seed", () => {
+  it("repeats its random numbers from its seed", () => {
     const draws = (seed: number) => Array.from({ length: 5 }, manualRuntime({ seed }).random);
     expect(draws(7)).toEqual(draws(7));
     expect(draws(7)).not.toEqual(draws(8));

@@ -1,6 +1,7 @@
 import type { Failpoint, Runtime } from "postbox/store";
 import { gate } from "./gate.js";
 
+/** Options of `freezeAt`. */
 export interface FreezeOptions {
   /** Freezes at this hit of the failpoint. Defaults to 1. */
   readonly times?: number;
@@ -8,6 +9,7 @@ export interface FreezeOptions {
   readonly runtime?: Partial<Runtime>;
 }
 
+/** A runtime that stops at a failpoint. */
 export interface Freeze {
   /** Pass it as the option `runtime` to the part that is to freeze. */
   readonly runtime: Partial<Runtime>;
@@ -18,6 +20,13 @@ export interface Freeze {
 /**
  * Simulates a crash without killing a process: freezes what reaches the failpoint, and then everything that reaches any
  * failpoint. No timer fires any more. Concurrent work continues up to its next failpoint.
+ *
+ * @example
+ * ```ts
+ * const { runtime, reached } = freezeAt("relay.sent");
+ * const relay = createRelay(store, sender, { runtime });
+ * await reached;
+ * ```
  */
 export function freezeAt(failpoint: Failpoint, { times = 1, runtime = {} }: FreezeOptions = {}): Freeze {
   const { opened: reached, open } = gate();

@@ -4,6 +4,16 @@ export interface Gate {
   open(): void;
 }
 
+/**
+ * Makes a promise that resolves when `open` is called.
+ *
+ * @example
+ * ```ts
+ * const { open, opened } = gate();
+ * const router = createRouter("billing").on(OrderPlaced, () => opened);
+ * open();
+ * ```
+ */
 export function gate(): Gate {
   let open = () => {};
   const opened = new Promise<void>((resolve) => {
@@ -15,6 +25,11 @@ export function gate(): Gate {
 /**
  * Whether the promise settles within `ms`. Use it for promises that wait for a silent peer, after which no event
  * follows. Otherwise wait for the event that must come first.
+ *
+ * @example
+ * ```ts
+ * expect(await settlesWithin(relay.stop(), 1_000)).toBe(true);
+ * ```
  */
 export async function settlesWithin(promise: Promise<unknown>, ms: number): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;

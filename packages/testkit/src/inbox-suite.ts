@@ -7,6 +7,11 @@ import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
 /**
  * Proves that consumers with an inbox on this store handle each message once, in both modes. Call it from a Vitest
  * file, with the options of `storeSuite`.
+ *
+ * @example
+ * ```ts
+ * inboxSuite({ name: "mine", features, create: async () => harness });
+ * ```
  */
 export function inboxSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);

@@ -15,6 +15,11 @@ import { transactionFacts } from "./store-suite/transaction-facts.js";
 /**
  * Proves that a store works in the transactions of a library on PostgreSQL: those that its user opens, and those that
  * the store opens for a handler. Everything else is the same for all libraries; `storeSuite` proves that.
+ *
+ * @example
+ * ```ts
+ * librarySuite(mine);
+ * ```
  */
 export function librarySuite<Tx>(library: LibrarySuiteOptions<Tx>): void {
   const { name, connect, transactions, impostors } = library;

@@ -1,6 +1,7 @@
 import { setImmediate } from "node:timers/promises";
 import type { Runtime } from "postbox/store";
 
+/** Options of `manualRuntime`. */
 export interface ManualRuntimeOptions {
   /** The initial time. Defaults to the start of 2026. */
   readonly now?: number;
@@ -22,6 +23,16 @@ export interface ManualRuntime extends Runtime {
   advance(ms: number): Promise<void>;
 }
 
+/**
+ * Makes a clock that stands still until `advance` moves it.
+ *
+ * @example
+ * ```ts
+ * const runtime = manualRuntime();
+ * const relay = createRelay(store, sender, { runtime });
+ * await runtime.advance(60_000);
+ * ```
+ */
 export function manualRuntime(options: ManualRuntimeOptions = {}): ManualRuntime {
   const start = options.now ?? Date.UTC(2026, 0, 1);
   const random = seeded(options.seed ?? 1);

@@ -3,6 +3,7 @@ import { inboxOf } from "postbox";
 import { type MemoryDatabaseOptions, type MemoryTransaction, memoryDatabase, memoryStore } from "postbox/memory";
 import type { StoreFeatures, StoreHarness } from "./store-suite/store-harness.js";
 
+/** What the memory store claims in its suites. */
 export const memoryStoreFeatures: StoreFeatures = {
   concurrentTransactions: true,
   lateCommits: true,
@@ -13,7 +14,14 @@ export const memoryStoreFeatures: StoreFeatures = {
   processes: true,
 };
 
-/** A memory store for `storeSuite`. */
+/**
+ * A memory store for `storeSuite`.
+ *
+ * @example
+ * ```ts
+ * storeSuite({ name: "memory", features: memoryStoreFeatures, create: memoryStoreHarness });
+ * ```
+ */
 export async function memoryStoreHarness(
   options: MemoryDatabaseOptions = {},
 ): Promise<StoreHarness<MemoryTransaction>> {

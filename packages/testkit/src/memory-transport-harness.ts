@@ -2,6 +2,7 @@ import { type MemoryReceiver, memoryBroker, memoryLog } from "postbox/memory";
 import { faultySender } from "./faulty-sender.js";
 import type { TransportFeatures, TransportHarness } from "./transport-suite/transport-harness.js";
 
+/** What the memory transport claims in its suite. */
 export const memoryTransportFeatures: TransportFeatures = {
   keepsOrder: true,
   unroutable: true,
@@ -29,7 +30,14 @@ export const memoryTransportFeatures: TransportFeatures = {
   restarts: false,
 };
 
-/** A memory broker for `transportSuite`. */
+/**
+ * A memory broker for `transportSuite`.
+ *
+ * @example
+ * ```ts
+ * transportSuite({ name: "memory", features: memoryTransportFeatures, create: memoryTransportHarness });
+ * ```
+ */
 export async function memoryTransportHarness(): Promise<TransportHarness> {
   const broker = memoryBroker();
   let away = false;
@@ -51,6 +59,7 @@ export async function memoryTransportHarness(): Promise<TransportHarness> {
   };
 }
 
+/** What the partitioned memory transport claims in its suite. */
 export const memoryLogFeatures: TransportFeatures = {
   ...memoryTransportFeatures,
   unroutable: false,
@@ -64,7 +73,14 @@ export const memoryLogFeatures: TransportFeatures = {
   scopes: true,
 };
 
-/** A memory log for `transportSuite`. */
+/**
+ * A memory log for `transportSuite`.
+ *
+ * @example
+ * ```ts
+ * transportSuite({ name: "memory log", features: memoryLogFeatures, create: memoryLogHarness });
+ * ```
+ */
 export async function memoryLogHarness(): Promise<TransportHarness> {
   const log = memoryLog({ partitions: 1 });
   let away = false;

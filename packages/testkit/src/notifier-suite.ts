@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Gate, gate } from "./gate.js";
 import { patiently } from "./patience.js";
 
+/** A notifier under test. */
 export interface NotifierHarness {
   readonly notifier: Notifier;
   /**
@@ -13,13 +14,21 @@ export interface NotifierHarness {
   close(): Promise<void>;
 }
 
+/** Options of `notifierSuite`. */
 export interface NotifierSuiteOptions {
   readonly name: string;
   /** Called for every fact. */
   create(): Promise<NotifierHarness>;
 }
 
-/** Proves that a notifier keeps the contract of `Notifier`. Call it from a Vitest file. */
+/**
+ * Proves that a notifier keeps the contract of `Notifier`. Call it from a Vitest file.
+ *
+ * @example
+ * ```ts
+ * notifierSuite({ name: "mine", create: async () => notifierHarness });
+ * ```
+ */
 export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
   describe(`${name} as a notifier`, () => {
     let harness: NotifierHarness;
@@ -28,14 +37,14 @@ export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
     });
     afterEach(() => harness.close());
 
-    it("notifies all who listen, in whatever process", async () => {
+    it("notifies all listeners, in every process", async () => {
       const ears = [await listenTo(harness.notifier), await listenTo(harness.another)];
       await harness.notifier.notify("outbox");
       for (const ear of ears) await ear.heard("a notification");
       for (const ear of ears) await ear.close();
     });
 
-    it("tells boxes apart", async () => {
+    it("keeps boxes apart", async () => {
       const [outbox, inbox] = [await listenTo(harness.notifier), await listenTo(harness.notifier, "inbox/other")];
       await harness.another.notify("outbox");
       await outbox.heard("the outbox's");
@@ -45,7 +54,7 @@ export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
       for (const ear of [outbox, inbox]) await ear.close();
     });
 
-    it("notifies nobody any more whose signal was aborted", async () => {
+    it("does not notify a listener whose signal was aborted", async () => {
       const [gone, ear] = [await listenTo(harness.notifier), await listenTo(harness.notifier)];
       await gone.close();
       await harness.another.notify("outbox");
@@ -54,7 +63,7 @@ export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
       await ear.close();
     });
 
-    it("makes few notifications of many calls, and at least one after the last of them", async () => {
+    it("coalesces many calls into few notifications, with at least one after the last call", async () => {
       const ear = await listenTo(harness.notifier);
       await Promise.all(Array.from({ length: 1000 }, () => harness.notifier.notify("outbox")));
       await ear.heard("the first");
@@ -65,7 +74,7 @@ export function notifierSuite({ name, create }: NotifierSuiteOptions): void {
       await ear.close();
     });
 
-    it("may notify where nobody listens", async () => {
+    it("may notify without a listener", async () => {
       await harness.notifier.notify("outbox");
     });
   });

@@ -6,6 +6,7 @@ import { postgresStore } from "postbox/postgres";
 import type { TransactionLibrary } from "postbox/store";
 import type { StoreFeatures, StoreHarness, StoreHarnessContents, StoreProcess } from "./store-suite/store-harness.js";
 
+/** What the store on PostgreSQL claims in its suites. */
 export const postgresStoreFeatures: StoreFeatures = {
   concurrentTransactions: true,
   migrations: true,
@@ -16,6 +17,7 @@ export const postgresStoreFeatures: StoreFeatures = {
   processes: true,
 };
 
+/** Options of `postgresTestData`. */
 export interface PostgresTestDataOptions<Tx> {
   /** Opens a pool for the tests, which `drop` ends, and another one for each process that a test starts. */
   connect(): Pool;
@@ -35,7 +37,14 @@ export interface PostgresTestData<Tx> {
 
 const boxes = ["outbox", "inbox"];
 
-/** A PostgreSQL store for `storeSuite`, with the transactions of any library. */
+/**
+ * A PostgreSQL store for `storeSuite`, with the transactions of any library.
+ *
+ * @example
+ * ```ts
+ * const data = postgresTestData({ connect: () => new Pool(), transactions: pgTransactions });
+ * ```
+ */
 export function postgresTestData<Tx>(options: PostgresTestDataOptions<Tx>): PostgresTestData<Tx> {
   const schema = `test_${randomBytes(6).toString("hex")}`;
   const pool = named(schema, options.connect());

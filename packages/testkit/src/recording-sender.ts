@@ -9,6 +9,7 @@ export interface RecordingSender extends Sender {
   until(count: number): Promise<void>;
 }
 
+/** Options of `recordingSender`. */
 export interface RecordingOptions {
   /** Defaults to true. */
   readonly keepsOrder?: boolean;
@@ -16,6 +17,16 @@ export interface RecordingOptions {
   before?(messages: readonly Message[]): Promise<void> | void;
 }
 
+/**
+ * Makes a sender that records every message and confirms it.
+ *
+ * @example
+ * ```ts
+ * const sender = recordingSender();
+ * await createRelay(store, sender).start();
+ * await sender.until(1);
+ * ```
+ */
 export function recordingSender({ keepsOrder = true, before }: RecordingOptions = {}): RecordingSender {
   const messages: Message[] = [];
   const watchers: { readonly count: number; resolve(): void }[] = [];

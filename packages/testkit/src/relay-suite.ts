@@ -16,6 +16,11 @@ import type { StoreSuiteOptions } from "./store-suite/store-harness.js";
  * Proves that a relay on this store keeps its promises: it sends everything that is committed and nothing else, in
  * order per key, through refusals, outages and take-overs. Call it from a Vitest file, with the options of
  * `storeSuite`.
+ *
+ * @example
+ * ```ts
+ * relaySuite({ name: "mine", features, create: async () => harness });
+ * ```
  */
 export function relaySuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);

@@ -24,6 +24,11 @@ import { transactionFacts } from "./store-suite/transaction-facts.js";
 /**
  * Proves that a store keeps the contract of `store.ts`. Call it from a Vitest file; each fact gets a harness of its
  * own.
+ *
+ * @example
+ * ```ts
+ * storeSuite({ name: "mine", features, create: async () => harness });
+ * ```
  */
 export function storeSuite<Tx>(options: StoreSuiteOptions<Tx>): void {
   const fact = storeFacts(options);

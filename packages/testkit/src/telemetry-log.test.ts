@@ -8,7 +8,7 @@ describe("telemetryLog", () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 
-  it("answers with a past event, or waits for one to come", async () => {
+  it("returns a past event, or waits for the next one", async () => {
     const log = telemetryLog();
     log.telemetry(idle);
     expect(await log.until("relay.drained")).toBe(idle);
@@ -32,7 +32,7 @@ describe("telemetryLog", () => {
     await third;
   });
 
-  it("fails when patience is at its end, and says what was seen", async () => {
+  it("fails when its patience ends, and says what was seen", async () => {
     const log = telemetryLog();
     log.telemetry(idle);
     log.telemetry(read);

@@ -19,6 +19,16 @@ export interface TelemetryLog {
   until(test: (event: TelemetryEvent) => boolean, what?: string): Promise<TelemetryEvent>;
 }
 
+/**
+ * Makes a telemetry listener that records every event, and can wait for one.
+ *
+ * @example
+ * ```ts
+ * const log = telemetryLog();
+ * await createRelay(store, sender, { telemetry: log.telemetry }).start();
+ * await log.until("relay.owned");
+ * ```
+ */
 export function telemetryLog(): TelemetryLog {
   const events: TelemetryEvent[] = [];
   const watchers = new Set<(event: TelemetryEvent) => void>();

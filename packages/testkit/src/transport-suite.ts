@@ -15,6 +15,11 @@ import type { TransportSuiteOptions } from "./transport-suite/transport-harness.
 /**
  * Proves that a transport keeps the contract of `transport.ts`. Call it from a Vitest file. Topics and queues are new
  * for each fact, so the broker may be shared.
+ *
+ * @example
+ * ```ts
+ * transportSuite({ name: "memory", features: memoryTransportFeatures, create: memoryTransportHarness });
+ * ```
  */
 export function transportSuite(options: TransportSuiteOptions): void {
   const fact = transportFacts(options);

@@ -6,6 +6,7 @@ import type { PostgresStore } from "../stores/postgres/postgres-store.js";
 import { loadDriver } from "./load-driver.js";
 import { unsupportedUrl } from "./unsupported-url.js";
 
+/** Options of `connectStore`. */
 export interface ConnectStoreOptions {
   /** The schema of Postbox's tables, if the database has schemas. Defaults to "postbox". */
   readonly schema?: string;
@@ -38,6 +39,12 @@ function closing(close: () => Promise<void>): Closes {
  * - `memory:`: in this process only
  *
  * Opens no connection and creates no tables: call `store.migrate()`.
+ *
+ * @example
+ * ```ts
+ * await using database = await connectStore("postgres://localhost/shop");
+ * await database.store.migrate();
+ * ```
  */
 export async function connectStore(url: string, options: ConnectStoreOptions = {}): Promise<ConnectedStore> {
   checkOptions("connectStore", options, { schema: text });

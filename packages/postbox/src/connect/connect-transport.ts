@@ -16,6 +16,7 @@ export interface ConnectedTransport {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+/** Options of `connectTransport`: those of the transport that the URL names. */
 export interface ConnectTransportOptions {
   /**
    * Receives the events of its connections. Defaults to warnings and errors on the console; `silent` turns that off.
@@ -29,10 +30,16 @@ export interface ConnectTransportOptions {
 }
 
 /**
- * Makes a transport from a URL, and loads only the driver that the URL needs:
+ * Makes a transport from a URL. It loads only the driver that the URL needs.
  *
  * - `memory:`: a broker inside of this process; each call makes a new one
  * - `amqp://` and `amqps://`: RabbitMQ, through `amqplib`
+ *
+ * @example
+ * ```ts
+ * await using rabbitmq = await connectTransport("amqp://localhost");
+ * const relay = createRelay(store, rabbitmq.sender());
+ * ```
  */
 export async function connectTransport(
   url: string,

@@ -57,6 +57,12 @@ export interface Catalog<E extends EventDefinition = EventDefinition> {
 /**
  * Collects events, and lists of events from generated code. An event that is given twice is listed once. Throws
  * `event-invalid` if two definitions have the same type.
+ *
+ * @example
+ * ```ts
+ * const catalog = defineCatalog([OrderPlaced]);
+ * const document = catalog.asyncApi({ info: { title: "Shop", version: "1.0.0" } });
+ * ```
  */
 export function defineCatalog<const Entries extends readonly CatalogEntry[]>(
   entries: Entries,

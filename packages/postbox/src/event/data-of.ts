@@ -5,6 +5,12 @@ import type { DataOut, EventDefinition } from "./define-event.js";
 /**
  * The data of a message, decoded and validated as for the handler of its event. Rejects with `content-type-unknown` or
  * `data-invalid`. Pass the publisher's `codecs`; those of the event and the built-in ones are known.
+ *
+ * @example
+ * ```ts
+ * const order = await dataOf(OrderPlaced, message);
+ * console.log(order.orderId);
+ * ```
  */
 export async function dataOf<E extends EventDefinition>(
   event: E,

@@ -104,7 +104,9 @@ export interface EventDefinition<
   readonly "~types"?: { readonly in: In; readonly out: Out; readonly older: (type: Older) => void };
 }
 
+/** What a publisher passes for an event: the input of its schema. */
 export type DataIn<E> = E extends EventDefinition<string, infer In, unknown> ? In : never;
+/** What a handler receives for an event: the output of its schema. */
 export type DataOut<E> = E extends EventDefinition<string, unknown, infer Out> ? Out : never;
 /** The older types that an event takes in addition to its own. */
 export type OlderTypesOf<E extends EventDefinition> = Parameters<NonNullable<E["~types"]>["older"]>[0];
@@ -120,6 +122,7 @@ export interface EventDocs {
   readonly [extension: `x-${string}`]: unknown;
 }
 
+/** Options of `defineEvent`. */
 export interface EventOptions<
   Type extends string,
   S extends StandardSchema,
@@ -185,6 +188,15 @@ const rules = {
  * Defines an event. A publisher sends what the schema *returned* (with defaults filled in and unknown keys removed),
  * and the handler's side validates it again. A schema whose output is not valid input after JSON, or after the event's
  * own codecs, does not compile; untyped callers get `event-invalid` when they publish a message that shows it.
+ *
+ * @example
+ * ```ts
+ * const OrderPaid = defineEvent({
+ *   type: "shop.orders.v1.OrderPaid",
+ *   schema: z.object({ orderId: z.string(), amount: z.number() }),
+ *   key: (order) => order.orderId,
+ * });
+ * ```
  */
 export function defineEvent<
   const Type extends string,

@@ -23,6 +23,7 @@ export interface StandardSchema<Input = unknown, Output = Input> {
 /** The dialect of a JSON Schema. */
 export type JsonSchemaTarget = "draft-07" | "draft-2020-12";
 
+/** A JSON Schema document. */
 export type JsonSchema = Readonly<Record<string, unknown>>;
 
 /** Which JSON Schema of an event is wanted: its dialect, and whether of the schema's input or output. */

@@ -39,6 +39,7 @@ export interface OlderType<Out = unknown> {
   readonly "~read": (decoded: unknown) => Promise<Out>;
 }
 
+/** Options of `upcastFrom` for a type that is given by its name. */
 export interface UpcastFromOptions {
   /** The topic of messages of the old type. Defaults to the type before its last dot. */
   readonly topic?: string;
@@ -50,6 +51,15 @@ export interface UpcastFromOptions {
  * Upcasts from an older event, or from a type. From an event, its schema first validates the data and gives it a type,
  * and everything that it upcasts itself is included. From a type, `upcast` gets whatever was decoded. `upcast` must
  * depend on nothing but its argument: if it throws, the message is parked with `upcast-failed`.
+ *
+ * @example
+ * ```ts
+ * const OrderPlacedV2 = defineEvent({
+ *   type: "shop.orders.v2.OrderPlaced",
+ *   schema: z.object({ orderId: z.string(), cents: z.number() }),
+ *   upcast: [upcastFrom(OrderPlaced, ({ orderId, total }) => ({ orderId, cents: total * 100 }))],
+ * });
+ * ```
  */
 export function upcastFrom<E extends EventDefinition, const To>(
   old: E,

@@ -5,6 +5,13 @@ import { olderTypes, type Upcaster } from "./upcast.js";
 /**
  * The same event with `upcast`, for a definition that you cannot change: generated code, or a shared package. Its
  * handler takes the older types in addition to those that it took before. Publishing either event is the same.
+ *
+ * @example
+ * ```ts
+ * const Placed = withUpcast(OrderPlaced, [
+ *   upcastFrom("shop.orders.v0.OrderPlaced", () => ({ orderId: "unknown", total: 0 })),
+ * ]);
+ * ```
  */
 export function withUpcast<E extends EventDefinition, const Older extends string>(
   event: E,

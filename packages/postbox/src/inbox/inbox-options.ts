@@ -3,6 +3,7 @@ import type { Message } from "../message/message.js";
 import { callback, checkOptions, count, flag, given, type OptionRule, oneOf, positive } from "../options.js";
 import type { RememberOptions } from "../store.js";
 
+/** Options of `inbox`. */
 export interface InboxOptions {
   /**
    * Identifies a message: a consumer treats two messages with the same result as one. If it returns undefined, the
@@ -34,6 +35,7 @@ export interface InboxOptions {
   readonly onPark?: "continue" | "hold";
 }
 
+/** Options of `durableInbox`. */
 export interface DurableInboxOptions extends InboxOptions {
   /** The most messages to store at once. Defaults to 200. */
   readonly batchSize?: number;

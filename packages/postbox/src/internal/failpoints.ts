@@ -20,4 +20,5 @@ export const failpoints = [
   "router.acked",
 ] as const;
 
+/** The name of a place in the code at which a test can stop a process. */
 export type Failpoint = (typeof failpoints)[number];

@@ -7,6 +7,11 @@ export const laneCount = 64;
  * The lane of a message: the first byte of the SHA-256 of its key, or of its id if it has no key, modulo the number of
  * lanes. It must never change, and other ways to append (SQL) must compute the same: the rows of a key keep their order
  * only within one lane.
+ *
+ * @example
+ * ```ts
+ * const lane = laneOf(message.key ?? message.id); // from 0 to laneCount - 1
+ * ```
  */
 export function laneOf(keyOrId: string): number {
   const known = lanes.get(keyOrId);

@@ -33,7 +33,14 @@ const systemRuntime: Runtime = {
   },
 };
 
-/** The system's time and randomness, with the replacements in `own`. */
+/**
+ * The system's time and randomness, with the replacements in `own`.
+ *
+ * @example
+ * ```ts
+ * const runtime = runtimeWith({ now: () => Date.parse("2026-01-01") });
+ * ```
+ */
 export function runtimeWith(own: Partial<Runtime> = {}): Runtime {
   return { ...systemRuntime, ...own };
 }

@@ -14,7 +14,14 @@ export interface BesideTheEvent {
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** `application/cloudevents+json`. JSON data is embedded byte for byte, never parsed and written again. */
+/**
+ * `application/cloudevents+json`. JSON data is embedded byte for byte, never parsed and written again.
+ *
+ * @example
+ * ```ts
+ * const body = toCloudEventJson(message);
+ * ```
+ */
 export function toCloudEventJson(message: Message): string {
   const { specversion, id, source, type, subject, time, datacontenttype, dataschema, extensions, key } = message;
   const attributes = { ...extensions, specversion, id, source, type, subject, time, datacontenttype, dataschema };
@@ -23,18 +30,39 @@ export function toCloudEventJson(message: Message): string {
   return `${head.slice(0, -1)},${dataMember(message)}}`;
 }
 
-/** `application/cloudevents-batch+json`. */
+/**
+ * `application/cloudevents-batch+json`.
+ *
+ * @example
+ * ```ts
+ * const body = toCloudEventBatchJson([message]);
+ * ```
+ */
 export function toCloudEventBatchJson(messages: readonly Message[]): string {
   return `[${messages.map(toCloudEventJson).join(",")}]`;
 }
 
-/** Reads one structured event. Throws a `PermanentError` if it is no CloudEvents 1.0 JSON. */
+/**
+ * Reads one structured event. Throws a `PermanentError` if it is no CloudEvents 1.0 JSON.
+ *
+ * @example
+ * ```ts
+ * const message = fromCloudEventJson(await request.text());
+ * ```
+ */
 export function fromCloudEventJson(text: string, beside: BesideTheEvent = {}): Message {
   checkMembers(text);
   return readEvent(text, parse(text), beside);
 }
 
-/** Reads a batch. One invalid event fails the whole call: a batch is one unit on the wire. */
+/**
+ * Reads a batch. One invalid event fails the whole call: a batch is one unit on the wire.
+ *
+ * @example
+ * ```ts
+ * const messages = fromCloudEventBatchJson(await request.text());
+ * ```
+ */
 export function fromCloudEventBatchJson(text: string, beside: BesideTheEvent = {}): Message[] {
   const events = parse(text);
   if (!Array.isArray(events)) throw notCloudEvent("a batch is a JSON array");

@@ -77,6 +77,7 @@ export interface MessageInput {
   readonly data?: Uint8Array | undefined;
 }
 
+/** The limits of `createMessage`. */
 export interface MessageLimits {
   /** The limit of attributes, headers and data together. Defaults to 1 MiB, which every broker accepts by default. */
   readonly maxMessageBytes?: number;
@@ -92,6 +93,11 @@ const defaultMaxMessageBytes = 1024 * 1024;
 /**
  * Makes a message, or throws `message-invalid` or `message-too-large` with the path of the fault. Every store and
  * transport can carry the result.
+ *
+ * @example
+ * ```ts
+ * const message = createMessage({ id: "1", source: "/orders", type: "shop.orders.v1.OrderPlaced" });
+ * ```
  */
 export function createMessage(input: MessageInput, limits: MessageLimits = {}): Message {
   const { subject, time, dataschema, deliverAt, scheduleKey } = input;

@@ -27,6 +27,22 @@ type NeedsStore<Outbox, Inbox> = [Outbox] extends [true]
 /**
  * Makes the publisher, the relay and the consumers of a service, with the outbox and the inbox each on or off. Checks
  * the options of parts that are off, too, so that turning one on later brings no surprise.
+ *
+ * @example
+ * ```ts
+ * const messaging = createMessaging({
+ *   service: "shop",
+ *   store,
+ *   outbox: true,
+ *   inbox: true,
+ *   sender,
+ *   receiver: (consumer) => broker.receiver(consumer),
+ * });
+ * messaging.consumer("billing").on(OrderPlaced, async (order, { tx }) => {
+ *   await tx.query("INSERT INTO invoices (order_id) VALUES ($1)", [order.orderId]);
+ * });
+ * await messaging.start();
+ * ```
  */
 export function createMessaging<
   S extends AnyStore | undefined = AnyStore | undefined,

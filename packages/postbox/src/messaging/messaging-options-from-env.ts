@@ -62,6 +62,16 @@ const testPrefix = `${prefix}TEST_`;
  * Reads options for `createMessaging` from variables such as `process.env`; the library itself never reads the
  * environment. An invalid or empty value throws, and so does an unknown variable that begins with `POSTBOX_`. No error
  * repeats a value, since it may contain a password.
+ *
+ * @example
+ * ```ts
+ * const messaging = createMessaging({
+ *   ...messagingOptionsFromEnv({ OUTBOX_ENABLED: "true", INBOX_ENABLED: "true" }),
+ *   service: "shop",
+ *   store,
+ *   sender,
+ * });
+ * ```
  */
 export function messagingOptionsFromEnv(env: Readonly<Record<string, string | undefined>>): EnvMessagingOptions {
   const options: Partial<Record<keyof EnvMessagingOptions, unknown>> = {};

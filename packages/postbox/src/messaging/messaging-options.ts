@@ -16,6 +16,7 @@ import type { ConsumerOptions, InboxMode } from "./messaging.js";
 // biome-ignore lint/suspicious/noExplicitAny: any store, whatever its transactions are.
 export type AnyStore = Store<any>;
 
+/** Options of `createMessaging`. */
 export interface MessagingOptions<
   S extends AnyStore | undefined = AnyStore | undefined,
   Outbox extends boolean = boolean,

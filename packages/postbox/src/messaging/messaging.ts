@@ -50,6 +50,7 @@ type TxOf<S> = [S] extends [AnyStore] ? (S extends Store<infer Tx> ? Tx : never)
 type InTransactionOf<S> = [S] extends [AnyStore] ? InTransaction<TxOf<S>> : unknown;
 type Effective<Own, Inbox> = Exclude<Own, undefined> | (undefined extends Own ? Inbox : never);
 
+/** Options of `messaging.consumer`. */
 export interface ConsumerOptions<
   Ack extends string = AckStrategyName,
   Inbox extends InboxMode | string | undefined = InboxMode,

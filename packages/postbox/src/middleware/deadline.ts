@@ -5,6 +5,7 @@ import type { BaseContext, Outputs } from "../router/context.js";
 import type { Middleware, None } from "../router/middleware.js";
 import type { WithSignal } from "./timeout.js";
 
+/** Options of `deadline`. */
 export interface DeadlineOptions {
   /** What to do with a message whose `expirytime` has passed. Defaults to `park`. */
   readonly onExpired?: "park" | "drop";
@@ -14,6 +15,15 @@ export interface DeadlineOptions {
  * Respects the extension `expirytime`: an expired message is not handled, and a handler that is still running when its
  * message expires fails. Messages without the extension pass. The publisher's clock set the time, and this host's clock
  * is compared with it.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("billing")
+ *   .use(deadline({ onExpired: "drop" }))
+ *   .on(OrderPlaced, async (order, { signal }) => {
+ *     await fetch("https://bank.example/charges", { method: "POST", body: order.orderId, signal });
+ *   });
+ * ```
  */
 export function deadline(options: DeadlineOptions = {}): Middleware<"deadline", None, WithSignal, "tx"> {
   checkOptions("deadline", options, { onExpired: oneOf("park", "drop") });

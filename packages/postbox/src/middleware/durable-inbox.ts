@@ -11,6 +11,16 @@ import type { Store } from "../store.js";
  * Stores every message in the consumer's box, `inbox/<consumer>`, when it arrives, acknowledges it, and handles it from
  * the box once: the handler's own transaction removes it. The effects of one key happen in the order of delivery, even
  * if a handler fails.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("billing")
+ *   .use(transaction(store))
+ *   .use(durableInbox(store))
+ *   .on(OrderPlaced, async (order, { tx }) => {
+ *     await tx.query("INSERT INTO invoices (order_id) VALUES ($1)", [order.orderId]);
+ *   });
+ * ```
  */
 export function durableInbox<Tx>(
   store: Store<Tx>,

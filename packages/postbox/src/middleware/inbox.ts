@@ -15,6 +15,16 @@ import type { Remembered, Store } from "../store.js";
  * A message that fails is stored in the consumer's box, `inbox/<consumer>`, and acknowledged. It is retried from there,
  * and parked there when the router's `maxAttempts` are spent. So is a message that is redelivered and was not handled,
  * since it may have crashed a process.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("billing")
+ *   .use(transaction(store))
+ *   .use(inbox(store))
+ *   .on(OrderPlaced, async (order, { tx }) => {
+ *     await tx.query("INSERT INTO invoices (order_id) VALUES ($1)", [order.orderId]);
+ *   });
+ * ```
  */
 export function inbox<Tx>(
   store: Store<Tx>,

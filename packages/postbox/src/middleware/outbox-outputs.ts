@@ -6,6 +6,15 @@ import { descending, lineageOf } from "./lineage.js";
 /**
  * Publishes the handler's outputs through the outbox, in the handler's transaction, so both commit or neither does.
  * They carry the handled message's `correlationid` (its id, if it has none) and its id as `causationid`.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("billing")
+ *   .use(transaction(store))
+ *   .use(inbox(store))
+ *   .use(outboxOutputs(outbox))
+ *   .on(OrderPlaced, async (order) => [OrderPlaced.message({ ...order, total: 0 })]);
+ * ```
  */
 export function outboxOutputs<Tx>(outbox: Outbox<Tx>): Middleware<"outboxOutputs", InTransaction<Tx>, WithOutputs> {
   return {

@@ -8,6 +8,13 @@ import { descending, lineageOf } from "./lineage.js";
  * the message has failed and is handled again, so its handler must be idempotent: this is why no inbox fits inside.
  * With `ack: "forward"`, the next message is handled while the broker confirms. Outputs carry `correlationid` and
  * `causationid`, as with `outboxOutputs`.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("mail")
+ *   .use(publishOutputs(createPublisher(sender, { source: "/mail" })))
+ *   .on(OrderPlaced, async (order) => [OrderPlaced.message(order)]);
+ * ```
  */
 export function publishOutputs(publisher: Publisher): Middleware<"publishOutputs", None, PublishesOutputs, "tx"> {
   return {

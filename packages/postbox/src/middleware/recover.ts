@@ -7,6 +7,13 @@ import type { Middleware, None } from "../router/middleware.js";
  * Replaces a failure inside by the result of `onError`: nothing (the message counts as handled), messages to publish,
  * if `publishOutputs` stands outside of it, or another error. Must stand outside of a transaction, which rolls back
  * what failed inside.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("mail")
+ *   .use(recover((error, { message }) => console.error(`${message.id} is ignored`, error)))
+ *   .on(OrderPlaced, async (order) => console.log(order.orderId));
+ * ```
  */
 export function recover(
   onError: (error: unknown, context: BaseContext) => void | Promise<void>,

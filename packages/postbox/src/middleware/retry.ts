@@ -4,6 +4,7 @@ import { sleep } from "../internal/runtime.js";
 import { callback, checkOptions, count } from "../options.js";
 import type { Middleware, None } from "../router/middleware.js";
 
+/** Options of `retry`. */
 export interface RetryOptions {
   /** Total tries within one delivery, including the first. Defaults to 3. */
   readonly maxAttempts?: number;
@@ -19,6 +20,13 @@ const rules = { maxAttempts: count, backoff: callback, when: callback };
  * Retries what is inside, in place, before the failure reaches the broker. Meanwhile the message keeps its place in the
  * order of its key. A try that `timeout` inside gave up on must end before the next one starts. Must stand outside of a
  * transaction, which the first failure would already have aborted.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("mail")
+ *   .use(retry({ maxAttempts: 3, backoff: constant(200) }))
+ *   .on(OrderPlaced, async (order) => console.log(order.orderId));
+ * ```
  */
 export function retry(options: RetryOptions = {}): Middleware<"retry", None, None, "tx"> {
   checkOptions("retry", options, rules);

@@ -13,6 +13,15 @@ export interface WithSignal {
  * Fails what is inside if it takes longer than `ms`, and aborts `context.signal`. If the handler ignores the signal,
  * its transaction rolls back instead of committing late. The next message of the key starts, and the handler's place
  * becomes free, when the handler has ended.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("mail")
+ *   .use(timeout(10_000))
+ *   .on(OrderPlaced, async (order, { signal }) => {
+ *     await fetch("https://mail.example/send", { method: "POST", body: order.orderId, signal });
+ *   });
+ * ```
  */
 export function timeout(ms: number): Middleware<"timeout", None, WithSignal, "tx"> {
   if (!positive.test(ms)) {

@@ -21,6 +21,15 @@ const mostTries = 10;
  * back. If the handler ignores the signal, its transaction is ended by force (`delivery.abandoned`): nothing that it
  * still does can commit, so nothing waits for it. The message is acknowledged after COMMIT. If the process crashes
  * between the two, the message is delivered again, which `inbox(store)` detects.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("billing")
+ *   .use(transaction(store, { isolation: "serializable" }))
+ *   .on(OrderPlaced, async (order, { tx }) => {
+ *     await tx.query("UPDATE orders SET billed = true WHERE id = $1", [order.orderId]);
+ *   });
+ * ```
  */
 export function transaction<Tx>(
   store: Store<Tx>,

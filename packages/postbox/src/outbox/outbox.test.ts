@@ -7,7 +7,7 @@ import { z } from "zod";
 
 const Placed = defineEvent({ type: "shop.Placed", schema: z.object({ n: z.number() }) });
 
-it("stores what is published in the transaction, and tells how much", async () => {
+it("stores published messages in the transaction, and reports how many", async () => {
   const store = memoryStore();
   const log = telemetryLog();
   const outbox = createOutbox(store, { source: "/orders", telemetry: log.telemetry });
@@ -23,7 +23,7 @@ it("stores what is published in the transaction, and tells how much", async () =
   expect(log.of("outbox.appended").map(({ count }) => count)).toEqual([1, 2, 1]);
 });
 
-it("refuses bad data before it touches the transaction", async () => {
+it("rejects invalid data before it uses the transaction", async () => {
   const store = memoryStore();
   const outbox = createOutbox(store, { source: "/orders" });
   await store.transaction(async (tx) => {
@@ -33,7 +33,7 @@ it("refuses bad data before it touches the transaction", async () => {
   expect(store.contents("outbox").pending).toHaveLength(1);
 });
 
-it("refuses a transaction that has ended, or none at all", async () => {
+it("rejects an ended transaction, or values that are none", async () => {
   const store = memoryStore();
   const outbox = createOutbox(store, { source: "/orders" });
   const ended = await store.transaction(async (tx) => tx);
@@ -42,13 +42,13 @@ it("refuses a transaction that has ended, or none at all", async () => {
   await expect(outbox.in(undefined as never).publish(Placed, { n: 1 })).rejects.toMatchObject(notATransaction);
 });
 
-it("refuses options it does not know", () => {
+it("rejects unknown options", () => {
   expect(() => createOutbox(memoryStore(), { source: "/a", telemetri: () => {} } as never)).toThrow(
     "createOutbox: unknown option 'telemetri'; did you mean 'telemetry'?",
   );
 });
 
-it("lets publishes to a key take turns where it is asked to", async () => {
+it("serializes publishes to a key if asked to", async () => {
   const store = memoryStore();
   const keyed = { key: "k" };
   for (const strictKeyOrder of [true, false]) {
@@ -73,7 +73,7 @@ describe("a schedule key", () => {
   const deliverAt = new Date(Date.now() + 60_000);
   const scheduled = () => store.contents("outbox").scheduled.map(({ id }) => id);
 
-  it("replaces and cancels what is scheduled, however it was published", async () => {
+  it("replaces and cancels scheduled messages, however they were published", async () => {
     await store.transaction(async (tx) => {
       await outbox.in(tx).publish(Placed, { n: 1 }, { id: "1", deliverAt, scheduleKey: "a" });
     });
@@ -91,7 +91,7 @@ describe("a schedule key", () => {
     expect(scheduled()).toEqual([]);
   });
 
-  it("is refused without a schedule, and where it is no text", async () => {
+  it("is rejected without a schedule, or if it is no text", async () => {
     await store.transaction(async (tx) => {
       const box = outbox.in(tx);
       const refused = { code: "message-invalid", path: "scheduleKey" };
@@ -159,7 +159,7 @@ describe("collecting", () => {
     expect(notified).toEqual(["outbox"]);
   });
 
-  it("writes nothing when the callback throws, and the error passes", async () => {
+  it("writes nothing if the callback throws, and rejects with its error", async () => {
     const { store, outbox, appends } = collectingOutbox();
     const refused = new Error("after all not");
     await store.transaction(async (tx) => {
@@ -173,7 +173,7 @@ describe("collecting", () => {
     expect(store.contents("outbox").pending).toEqual([]);
   });
 
-  it("runs no statement when nothing was published", async () => {
+  it("runs no statement if nothing was published", async () => {
     const { store, outbox, appends, log } = collectingOutbox();
     expect(await store.transaction((tx) => outbox.collecting(tx, async () => "done"))).toBe("done");
     expect([appends, log.events]).toEqual([[], []]);
@@ -197,7 +197,7 @@ describe("collecting", () => {
     expect(appends.map(({ ids }) => ids.length)).toEqual([3]);
   });
 
-  it("refuses what is published after the callback, and what it did not wait for", async () => {
+  it("rejects publishes after the callback, and those that it did not await", async () => {
     const ended = { code: "not-awaited" };
     const { store, outbox, appends } = collectingOutbox();
     await store.transaction(async (tx) => {

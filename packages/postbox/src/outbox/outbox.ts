@@ -11,6 +11,7 @@ import { telling } from "../telemetry/telling.js";
 import { createCollection } from "./collection.js";
 import { notifyOf } from "./notify.js";
 
+/** Options of `createOutbox`. */
 export interface OutboxOptions extends PublisherOptions {
   /**
    * Wakes relays that have the same notifier, so that they need not wait for the next poll, such as `postgresNotifier({
@@ -64,6 +65,15 @@ export const outboxBox = "outbox";
 /**
  * Makes an outbox in a store. A publish costs one statement in the caller's transaction, and nothing after it: if the
  * process crashes right after COMMIT, the relay finds the messages in the database.
+ *
+ * @example
+ * ```ts
+ * const outbox = createOutbox(store, { source: "/orders" });
+ * await store.transaction(async (tx) => {
+ *   await tx.query("INSERT INTO orders (id, total) VALUES ($1, $2)", ["1", 20]);
+ *   await outbox.in(tx).publish(OrderPlaced, { orderId: "1", total: 20 });
+ * });
+ * ```
  */
 export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outbox<Tx> {
   const publisherInto = publisherTo("createOutbox", options, {

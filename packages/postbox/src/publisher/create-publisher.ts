@@ -7,6 +7,7 @@ import { telling } from "../telemetry/telling.js";
 import type { Outcome, Sender } from "../transport.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "./publisher.js";
 
+/** Options of `createPublisher`. */
 export interface DirectPublisherOptions extends PublisherOptions {
   /** How long the broker may take to confirm. Defaults to 10,000. */
   readonly publishTimeoutMs?: number;
@@ -19,6 +20,12 @@ export interface DirectPublisherOptions extends PublisherOptions {
  * sender drops by its options (`publisher.dropped`). It ignores your transaction; use an outbox for that. Rejects with
  * a `PublishError` that lists the messages which were not sent, or with a `TransportDownError` if the broker cannot be
  * reached.
+ *
+ * @example
+ * ```ts
+ * const publisher = createPublisher(sender, { source: "/orders" });
+ * await publisher.publish(OrderPlaced, { orderId: "1", total: 20 });
+ * ```
  */
 export function createPublisher(sender: Sender, options: DirectPublisherOptions): Publisher {
   const publisherInto = publisherTo("createPublisher", options, { publishTimeoutMs: positive, telemetry: callback });

@@ -25,6 +25,7 @@ export interface Publisher {
   send(message: OutgoingMessage): Promise<Published>;
 }
 
+/** Options that every publisher has. */
 export interface PublisherOptions {
   /**
    * The CloudEvents `source` of everything published here: a URI reference that names your service, such as `/orders`.

@@ -23,6 +23,12 @@ export type OutboxReceiverOptions = Omit<RelayOptions, "batchSize" | "publishTim
  *
  * Each `receive` shares the lanes with other receivers and with relays of the same box, and only one of them gets a
  * message. So let a box have one kind of reader.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("mail").on(OrderPlaced, async (order) => console.log(order.orderId));
+ * await router.start(outboxReceiver(store));
+ * ```
  */
 export function outboxReceiver<S extends Store>(
   store: S,

@@ -7,6 +7,7 @@ import { callback, count, type OptionRule, object, oneOf, positive } from "../op
 import type { Order, Store } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 
+/** Options of `createRelay`. */
 export interface RelayOptions {
   /**
    * `key`: messages of one key are sent in order, different keys concurrently. `total`: all messages are sent in the
@@ -120,9 +121,13 @@ export function checkRelayOptions(
   checkBelowThird(owner, "publishTimeoutMs", publishTimeoutMs, leaseMs);
   const { order = "key", onPark = "continue" } = options;
   if (onPark === "hold" && order !== "key") {
-    throw new ConfigError("option-invalid", `${owner}: onPark: "hold" holds keys, which order: "${order}" has not`, {
-      path: "onPark",
-    });
+    throw new ConfigError(
+      "option-invalid",
+      `${owner}: onPark: "hold" has no effect with order: "${order}", which ignores keys; remove one of them`,
+      {
+        path: "onPark",
+      },
+    );
   }
   checkRetention(owner, options, ownPurgeOptions);
 }
@@ -132,7 +137,7 @@ function checkRetention(owner: string, options: RelayOptions, own: readonly stri
   if (retentionMs !== undefined && onSent !== "keep") {
     throw new ConfigError(
       "option-invalid",
-      `${owner}: retentionMs is for what is kept; give onSent: "keep" too, or leave it out`,
+      `${owner}: retentionMs has no effect without onSent: "keep"; set both, or remove retentionMs`,
       { path: "retentionMs" },
     );
   }

@@ -39,6 +39,13 @@ export interface Relay {
  * take over its lanes after `leaseMs`. All messages of a key are in one lane, so they keep their order.
  *
  * Delivery is at least once: messages that were sent but not settled before a crash are sent again, with the same id.
+ *
+ * @example
+ * ```ts
+ * const relay = createRelay(store, sender);
+ * await relay.start();
+ * process.once("SIGTERM", () => relay.stop());
+ * ```
  */
 export function createRelay<S extends Store>(
   store: S,

@@ -17,6 +17,17 @@ import { answerMs, Session } from "./session.js";
 /**
  * Makes a router, which dispatches the messages of a receiver to handlers by type, through middleware. `consumer`
  * identifies it to brokers and to the inbox. Keep the name stable, since both remember it.
+ *
+ * @example
+ * ```ts
+ * const router = createRouter("billing")
+ *   .use(transaction(store))
+ *   .use(inbox(store))
+ *   .on(OrderPlaced, async (order, { tx }) => {
+ *     await tx.query("INSERT INTO invoices (order_id) VALUES ($1)", [order.orderId]);
+ *   });
+ * await router.start(receiver);
+ * ```
  */
 export function createRouter(
   consumer: string,

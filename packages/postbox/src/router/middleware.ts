@@ -49,6 +49,18 @@ type Listed<Field extends string, T> = [keyof T] extends [never]
 /**
  * Defines a middleware. The annotations of `run` give its types; `needs` and `adds` name the same keys for the check at
  * run time.
+ *
+ * @example
+ * ```ts
+ * const log = defineMiddleware({
+ *   name: "log",
+ *   run: async ({ message }, next) => {
+ *     console.log("handling", message.id);
+ *     return next();
+ *   },
+ * });
+ * const router = createRouter("billing").use(log);
+ * ```
  */
 export function defineMiddleware<
   const Name extends string,

@@ -8,6 +8,7 @@ import { telling } from "../telemetry/telling.js";
 import type { AckStrategyName } from "./ack-strategy.js";
 import type { SessionOptions } from "./session.js";
 
+/** Options of `createRouter`. */
 export interface RouterOptions {
   /**
    * When to acknowledge a message. `on-success`: when its handler and all middleware have succeeded. `manual`: the

@@ -58,7 +58,7 @@ it("publishes at every tick, from the start on, with an id of its own", async ()
   expect(messages()).toHaveLength(2);
 });
 
-it("takes a ready-made draft with its options, but for its id", async () => {
+it("accepts a ready-made draft with its options, except for its id", async () => {
   const { runtime, process, messages } = world();
   const draft = ReportDue.message({ at: "any" }, { id: "mine", key: "k", headers: { h: "1" } });
   const schedule = process({ hourly: { everyMs: hour, message: draft } });
@@ -95,7 +95,7 @@ it("publishes each tick once, however many processes run", async () => {
   expect(log.of("schedule.ticked")).toHaveLength(144);
 });
 
-it("takes the database's clock, not the host's", async () => {
+it("uses the database's clock, not the host's", async () => {
   const { runtime, database, process, ticks } = world();
   const schedule = process({ hourly: { everyMs: hour, message } }, { now: () => Date.UTC(1999, 0, 1) });
   await schedule.start();
@@ -149,7 +149,7 @@ describe("missed ticks", () => {
     expect([missed, later]).toEqual([ticked(5, 6), ticked(7)]);
   });
 
-  it("skip: publishes nothing, and says so", async () => {
+  it("skip: publishes nothing, and reports it", async () => {
     const { missed, later, log } = await after(5.5 * hour, { everyMs: hour, message, missed: "skip" });
     expect([missed, later]).toEqual([[], ticked(7)]);
     const skipped = {
@@ -167,7 +167,7 @@ describe("missed ticks", () => {
   });
 });
 
-it("goes on from the last tick with another expression, and never publishes a time twice while both run", async () => {
+it("continues from the last tick with another expression, and publishes no time twice while both run", async () => {
   const { runtime, process, messages, ticks } = world();
   const before = process({ report: { cron: "0 * * * *", message } });
   const after = process({ report: { cron: "0,30 * * * *", message } });
@@ -201,7 +201,7 @@ it("names the same tick of another database differently, as a consumer of both m
   expect(ids[0]).not.toBe(ids[1]);
 });
 
-describe("what fails", () => {
+describe("failures", () => {
   it("after the claim and the append, before COMMIT: both roll back, and the tick is published later", async () => {
     const { runtime, log, process, ticks } = world();
     let crashes = 2;
@@ -244,7 +244,7 @@ describe("what fails", () => {
     expect(log.of("schedule.failed")).toHaveLength(2);
   });
 
-  it("a function that throws keeps its own tick waiting, and no other entry", async () => {
+  it("a function that throws delays its own tick, and no other entry", async () => {
     const { runtime, log, process, ticks } = world();
     let broken = true;
     const failing = (tick: Date) => {
@@ -262,7 +262,7 @@ describe("what fails", () => {
     await schedule.stop();
   });
 
-  it("a transaction that does not end is given up, and does not keep stop() waiting for ever", async () => {
+  it("a transaction that hangs times out, and does not block stop()", async () => {
     const { runtime, log, process } = world();
     const { store, outbox } = process({});
     const hanging = { ...outbox, store: { ...store, transaction: () => new Promise<never>(() => {}) } };
@@ -279,7 +279,7 @@ describe("what fails", () => {
     expect(log.of("schedule.failed")).toMatchObject([{ error: { code: "store-timeout" } }]);
   });
 
-  it("a cron expression that is not valid ends the start, and is told", async () => {
+  it("an invalid cron expression rejects the start, and is reported", async () => {
     const { log, process } = world();
     const schedule = process({ good: { everyMs: hour, message }, bad: { cron: "nonsense", message } });
     await expect(schedule.start()).rejects.toMatchObject({ code: "option-invalid", path: "bad.cron" });
@@ -335,7 +335,7 @@ it.each<[string, Record<string, unknown>, string]>([
   expect(() => createSchedule(outbox, { entry: entry as unknown as ScheduleEntry })).toThrow(text);
 });
 
-it("refuses a name that is no name, and what is no outbox", () => {
+it("rejects invalid names, and values that are not an outbox", () => {
   const outbox = createOutbox(memoryStore(), { source: "/reports" });
   expect(() => createSchedule(outbox, { "a b": { everyMs: 1, message } })).toThrow("an entry's name must be");
   expect(() => createSchedule(memoryStore() as never, {})).toThrow("give what createOutbox(store) returned");

@@ -61,6 +61,7 @@ type MissedTicks =
       readonly maxMissed?: number;
     };
 
+/** Options of `createSchedule`. */
 export interface ScheduleOptions {
   /** Receives its events. Defaults to warnings and errors on the console; `silent` turns that off. */
   readonly telemetry?: Telemetry;
@@ -120,6 +121,18 @@ const entryRules = {
  *
  * An entry begins when the database first sees its name. A known name continues, also after a restart or with another
  * `cron`.
+ *
+ * @example
+ * ```ts
+ * const schedule = createSchedule(outbox, {
+ *   nightly: {
+ *     cron: "0 3 * * *",
+ *     timeZone: "Europe/Berlin",
+ *     message: (tick) => OrderPlaced.message({ orderId: tick.toISOString(), total: 0 }),
+ *   },
+ * });
+ * await schedule.start();
+ * ```
  */
 export function createSchedule<Tx>(
   outbox: Outbox<Tx>,

@@ -134,6 +134,7 @@ function filterOf(given: MessageFilter): MessageFilter {
   return Object.fromEntries(Object.entries(given).filter(([name]) => Object.hasOwn(filterRules, name)));
 }
 
+/** Who changes something and why, checked. */
 export interface CheckedOperator {
   readonly box: string;
   readonly by: string;
@@ -174,6 +175,7 @@ export function checkGet(id: string, options: BoxOption = {}): { readonly id: st
   return { id, box };
 }
 
+/** The options of `admin.audit`, checked and with their defaults. */
 export interface CheckedAudit {
   /** Absent for all boxes. */
   readonly box?: string;
@@ -204,6 +206,7 @@ export function checkRelease(key: string, options: Operator & BoxOption): Checke
   return { box: defaultBox, ...printable(given), key };
 }
 
+/** A change that an operator makes to messages. */
 export type ChangeAction = "retry" | "discard" | "replay";
 
 /** The messages that a change, or its dry run, selects. */
@@ -315,7 +318,14 @@ export interface CheckedPurge extends PurgeOptions {
   readonly box: string;
 }
 
-/** `own` are the rules of options that only this store has. */
+/**
+ * `own` are the rules of options that only this store has.
+ *
+ * @example
+ * ```ts
+ * const { retentionMs } = checkPurge({ retentionMs: 86_400_000 });
+ * ```
+ */
 export function checkPurge<O extends PurgeOptions>(
   options: O,
   own: Readonly<Record<string, OptionRule>> = {},

@@ -102,7 +102,14 @@ export type BoxProblem = Exclude<
   { readonly code: "unreachable" | "store-refused" | "unreadable" | `schema-${string}` | `transport-${string}` }
 >;
 
-/** The problems of a box in this state. */
+/**
+ * The problems of a box in this state.
+ *
+ * @example
+ * ```ts
+ * const health = healthOf(boxProblems("outbox", sight, checkHealth()));
+ * ```
+ */
 export function boxProblems(box: string, sight: BoxSight, limits: CheckedHealth): BoxProblem[] {
   const words = wordsOf(box);
   const problems: BoxProblem[] = [
@@ -118,7 +125,14 @@ export function boxProblems(box: string, sight: BoxSight, limits: CheckedHealth)
   return problems.map((problem) => ({ ...problem, box }));
 }
 
-/** Errors first, otherwise in the order in which they were found. */
+/**
+ * Errors first, otherwise in the order in which they were found.
+ *
+ * @example
+ * ```ts
+ * const { healthy, problems } = healthOf(boxProblems("outbox", sight, checkHealth()));
+ * ```
+ */
 export function healthOf<P extends AnyProblem>(problems: readonly P[]): Health<P> {
   const of = (severity: AnyProblem["severity"]) => problems.filter((problem) => problem.severity === severity);
   return { healthy: of("error").length === 0, problems: [...of("error"), ...of("warning")] };

@@ -82,7 +82,15 @@ export interface AdminPrimitives {
 /** More messages than a box has. */
 const all = 0x7ffffffe;
 
-/** Builds `Store.admin` on the store's own verbs. Options, pages, dry runs and batches are the same for all stores. */
+/**
+ * Builds `Store.admin` on the store's own verbs. Options, pages, dry runs and batches are the same for all stores.
+ *
+ * @example
+ * ```ts
+ * const admin = createAdmin(primitives);
+ * await admin.list({ status: "parked" });
+ * ```
+ */
 export function createAdmin(store: AdminPrimitives): Admin {
   async function change(checked: CheckedChange) {
     const { filter, bounds } = checked;

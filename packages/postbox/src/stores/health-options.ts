@@ -3,6 +3,7 @@ import { longestTimerMs } from "../internal/runtime.js";
 import type { OptionRule } from "../options.js";
 import { boxRules, centuryMs, checked, wholeUpTo } from "./admin-options.js";
 
+/** The options of `health`, checked and with their defaults. */
 export type CheckedHealth = Required<Omit<HealthOptions, "box">> & Pick<HealthOptions, "box">;
 
 /** The rule of a time limit. */
@@ -19,7 +20,14 @@ const rules = {
   timeoutMs: wholeUpTo(longestTimerMs),
 };
 
-/** `own` are the rules of limits that only this store has. */
+/**
+ * `own` are the rules of limits that only this store has.
+ *
+ * @example
+ * ```ts
+ * const limits = checkHealth({ unsentAgeMs: 10_000 });
+ * ```
+ */
 export function checkHealth<O extends HealthOptions>(
   options: O = {} as O,
   own: Readonly<Record<string, OptionRule>> = {},

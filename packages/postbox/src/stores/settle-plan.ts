@@ -41,6 +41,7 @@ interface HoldName {
   readonly name: string;
 }
 
+/** A hold on a key, as `settlePlan` reads it. */
 export interface SettledHold extends HoldName {
   /** In ms, by the database's clock. Infinity if an operator has to release it. */
   readonly dueAt: number;
@@ -89,7 +90,14 @@ export function holdOfKey(message: MessageIdentity): string {
   return message.key ?? holdOfId(message);
 }
 
-/** All names that a row with this message may be held under. */
+/**
+ * All names that a row with this message may be held under.
+ *
+ * @example
+ * ```ts
+ * const [first] = holdNames(message); // by its key, or by its id if it has none
+ * ```
+ */
 export function holdNames(message: MessageIdentity): readonly string[] {
   return message.key === undefined ? [holdOfId(message)] : [holdOfId(message), message.key];
 }
@@ -101,6 +109,11 @@ export function holdNames(message: MessageIdentity): readonly string[] {
  *
  * A row that was sent from `pending` affects no other row and no hold, so a store may settle those with a separate
  * statement.
+ *
+ * @example
+ * ```ts
+ * const { rows: writes, freed } = settlePlan({ rows: settledRows, holds, now: Date.now() }, settlements);
+ * ```
  */
 export function settlePlan<R extends SettledRow>(
   { rows, holds, now }: SettleState<R>,
@@ -143,6 +156,11 @@ export function settlePlan<R extends SettledRow>(
  * The settlement with which `Inbox.setAside` settles a row that it has just appended. A failure does not postpone an
  * existing hold: the message waits behind the others of its key, and the key stays due when it was. `holds` are those
  * of the row's lane, or at least those of `holdNames`.
+ *
+ * @example
+ * ```ts
+ * const settlement = asideSettlement(row, aside, holds);
+ * ```
  */
 export function asideSettlement(row: Row, aside: Aside, holds: Iterable<HoldName>): Settlement {
   const name = holdOfKey(row.message);

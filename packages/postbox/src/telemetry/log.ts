@@ -21,6 +21,7 @@ export interface FieldLogger {
   error(fields: object, text: string): void;
 }
 
+/** Options of `logTo`. */
 export interface LogOptions {
   /**
    * Whether the logger takes fields, as pino and bunyan do: an event's fields are passed as such, and an error with its
@@ -102,6 +103,11 @@ export function levelOf(event: TelemetryEvent): Level {
  * Logs each event as one line: parked messages and failures as errors, retries as warnings, the outcome of each message
  * at debug level, and its steps at trace level. Passwords and tokens in error texts are removed. `createRelay(store,
  * sender, { telemetry: logTo(console) })`
+ *
+ * @example
+ * ```ts
+ * const relay = createRelay(store, sender, { telemetry: logTo(console) });
+ * ```
  */
 export function logTo(logger: TextLogger | FieldLogger, options: LogOptions = {}): Telemetry {
   checkOptions("logTo", options, { fields: flag });

@@ -73,6 +73,36 @@ interface Working {
  * Makes a transaction library for `postgresStore({ pool, transactions })` from any library on PostgreSQL. The database
  * is asked about whatever the library cannot tell, for example that a transaction has ended or that its COMMIT rolled
  * back.
+ *
+ * @example
+ * ```ts
+ * class UnitOfWork {
+ *   constructor(readonly client: ClientBase) {}
+ * }
+ * const library = defineTransactions<UnitOfWork>({
+ *   name: "UnitOfWork",
+ *   rightCall: "pass the UnitOfWork of your transaction",
+ *   look: (tx) => (tx instanceof UnitOfWork ? "perhaps" : { not: "this is no UnitOfWork" }),
+ *   query: async (tx, text, params) => {
+ *     const { rows, rowCount } = await tx.client.query(text, [...params]);
+ *     return { rows, rowCount: rowCount ?? 0 };
+ *   },
+ *   begin: async (work) => {
+ *     const client = await pool.connect();
+ *     try {
+ *       await client.query("BEGIN");
+ *       const result = await work(new UnitOfWork(client));
+ *       await client.query("COMMIT");
+ *       return result;
+ *     } catch (error) {
+ *       await client.query("ROLLBACK");
+ *       throw error;
+ *     } finally {
+ *       client.release();
+ *     }
+ *   },
+ * });
+ * ```
  */
 export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): TransactionLibrary<Tx, "postgres"> {
   checkOptions("defineTransactions", definition, rules, ["name", "rightCall", "look", "query", "begin"]);

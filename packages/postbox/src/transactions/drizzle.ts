@@ -58,8 +58,11 @@ type TransactionOf<Db> = Db extends DrizzleDatabase<infer Tx> ? Tx : never;
  * Transactions of Drizzle on PostgreSQL, with `pg` or Postgres.js. The handle is the `tx` that `db.transaction` passes
  * to its function; nested transactions work too.
  *
+ * @example
  * ```ts
+ * const db = drizzleOf(pool); // drizzle(pool) of drizzle-orm/node-postgres
  * const store = postgresStore({ pool, transactions: drizzle(db) });
+ * await db.transaction((tx) => createOutbox(store, { source: "/orders" }).in(tx).publish(OrderPlaced, order));
  * ```
  */
 export function drizzle<Db>(db: Served<Db>): TransactionLibrary<TransactionOf<Db>, "postgres"> {

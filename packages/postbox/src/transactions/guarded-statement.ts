@@ -1,6 +1,13 @@
 import type { GuardedStatement, TransactionExecutor } from "../store.js";
 
-/** A statement with a place for a condition, which `text` inserts. The text is made once, not for every call. */
+/**
+ * A statement with a place for a condition, which `text` inserts. The text is made once, not for every call.
+ *
+ * @example
+ * ```ts
+ * const append = guardedStatement((condition) => `INSERT INTO message (id) SELECT $1 ${condition}`);
+ * ```
+ */
 export function guardedStatement(text: (condition: string) => string): GuardedStatement {
   let known: { readonly condition: string; readonly text: string } | undefined;
   return {

@@ -8,8 +8,11 @@ import { requireServed } from "./served-dialect.js";
  * Transactions of Knex on PostgreSQL. The handle is the `trx` that `knex.transaction` passes to its function; nested
  * transactions work too.
  *
+ * @example
  * ```ts
+ * const db = Knex({ client: "pg", connection: process.env.DATABASE_URL });
  * const store = postgresStore({ pool, transactions: knex(db) });
+ * await db.transaction((tx) => createOutbox(store, { source: "/orders" }).in(tx).publish(OrderPlaced, order));
  * ```
  */
 export function knex(db: Knex): TransactionLibrary<Knex.Transaction, "postgres"> {

@@ -7,8 +7,11 @@ import { classesOf, requireServed } from "./served-dialect.js";
  * Transactions of Kysely on its PostgreSQL dialect. The handle is the `trx` of `db.transaction().execute(…)` or of
  * `db.startTransaction().execute()`.
  *
+ * @example
  * ```ts
+ * const db = new Kysely<{ orders: { id: string } }>({ dialect: new PostgresDialect({ pool }) });
  * const store = postgresStore({ pool, transactions: kysely(db) });
+ * await db.transaction().execute((tx) => createOutbox(store, { source: "/orders" }).in(tx).publish(OrderPlaced, order));
  * ```
  */
 export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transaction<Schema>, "postgres"> {

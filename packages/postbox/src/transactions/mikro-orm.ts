@@ -19,8 +19,10 @@ export interface MikroOrmManager {
  * function. `store.transaction` opens one on a fork of `em`, which shares no entities with others. MikroORM flushes it
  * before COMMIT.
  *
+ * @example
  * ```ts
  * const store = postgresStore({ pool, transactions: mikroOrm(orm.em) });
+ * await orm.em.transactional((em) => createOutbox(store, { source: "/orders" }).in(em).publish(OrderPlaced, order));
  * ```
  */
 export function mikroOrm<Manager extends MikroOrmManager>(em: Manager): TransactionLibrary<Manager, "postgres"> {

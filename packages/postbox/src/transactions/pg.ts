@@ -27,6 +27,11 @@ const beginnings = new WeakMap<object, HeldBegin>();
  *
  * If the connection breaks, `begin` rejects with the driver's error. If it breaks during COMMIT, the outcome is
  * unknown; if the transaction was committed, its messages are sent.
+ *
+ * @example
+ * ```ts
+ * const store = postgresStore({ pool, transactions: pgTransactions(pool) });
+ * ```
  */
 export function pgTransactions(pool: Pool): TransactionLibrary<ClientBase, "postgres"> {
   return {

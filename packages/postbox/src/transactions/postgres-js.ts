@@ -31,8 +31,11 @@ const levels: Readonly<Record<IsolationLevel, string>> = {
  * Transactions of Postgres.js (`postgres`). The handle is the `sql` that `sql.begin` or `sql.savepoint` passes to its
  * function.
  *
+ * @example
  * ```ts
+ * const sql = postgres("postgres://localhost/shop");
  * const store = postgresStore({ pool, transactions: postgresJs(sql) });
+ * await sql.begin((tx) => createOutbox(store, { source: "/orders" }).in(tx).publish(OrderPlaced, order));
  * ```
  */
 export function postgresJs<Tx extends PostgresJsTransaction>(

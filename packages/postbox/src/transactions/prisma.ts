@@ -32,12 +32,14 @@ const levels: Readonly<Record<IsolationLevel, PrismaIsolationLevel>> = {
  * Transactions of Prisma on PostgreSQL. The handle is the client that `prisma.$transaction` passes to its function;
  * nested transactions work too.
  *
- * ```ts
- * const store = postgresStore({ pool, transactions: prisma(client) });
- * ```
- *
  * `$transaction` times out after five seconds by default. `store.transaction` and handlers use the `timeout` and
  * `maxWait` of the client: `new PrismaClient({ transactionOptions })`.
+ *
+ * @example
+ * ```ts
+ * const store = postgresStore({ pool, transactions: prisma(client) });
+ * await client.$transaction((tx) => createOutbox(store, { source: "/orders" }).in(tx).publish(OrderPlaced, order));
+ * ```
  */
 export function prisma<Tx extends PrismaTransaction>(
   client: PrismaDatabase<Tx>,

@@ -40,6 +40,12 @@ export type TransactionOpener<Tx> = Pick<TransactionLibrary<Tx>, "begin" | "sess
  *
  * A nested transaction of the same store is an error. On its own connection it could not commit together with the outer
  * one, and it would wait for ever if the pool has no free connection.
+ *
+ * @example
+ * ```ts
+ * const transactions = surroundingTransactions("myStore", { begin }, undefined);
+ * await transactions.transaction(async (tx) => transactions.current() === tx);
+ * ```
  */
 export function surroundingTransactions<Tx>(
   storeName: string,

@@ -34,8 +34,10 @@ const levels: Readonly<Record<IsolationLevel, TypeormIsolationLevel>> = {
  * Transactions of TypeORM on PostgreSQL. The handle is the entity manager that `dataSource.transaction` passes to its
  * function, also in a nested transaction, or `queryRunner.manager` after `startTransaction()`.
  *
+ * @example
  * ```ts
  * const store = postgresStore({ pool, transactions: typeorm(dataSource) });
+ * await dataSource.transaction((em) => createOutbox(store, { source: "/orders" }).in(em).publish(OrderPlaced, order));
  * ```
  */
 export function typeorm<Manager extends TypeormManager>(

@@ -18,6 +18,16 @@ export interface ConnectionWatch {
   health(): TransportHealth;
 }
 
+/**
+ * Tracks one end of a transport's connection: reports its changes to telemetry and answers its health.
+ *
+ * @example
+ * ```ts
+ * const about = { transport: "mine", end: "sender", whose: "shop", place: "my://localhost" } as const;
+ * const watch = watchConnection(about, telemetry);
+ * watch.connected();
+ * ```
+ */
 export function watchConnection(about: TransportEnd, telemetry: Telemetry): ConnectionWatch {
   let blockedBy: string | undefined;
   let health: TransportHealth = { status: "idle", since: new Date() };
@@ -61,7 +71,15 @@ export function watchConnection(about: TransportEnd, telemetry: Telemetry): Conn
 
 const badness = ["idle", "connected", "blocked", "down"] as const;
 
-/** The worst state among several connections. */
+/**
+ * The worst state among several connections.
+ *
+ * @example
+ * ```ts
+ * const [first, second] = [rabbitmqSender({ url: "amqp://one" }), rabbitmqSender({ url: "amqp://two" })];
+ * const health = worst([first.health(), second.health()]);
+ * ```
+ */
 export function worst(all: readonly TransportHealth[]): TransportHealth | undefined {
   return all.toSorted((a, b) => badness.indexOf(b.status) - badness.indexOf(a.status))[0];
 }

@@ -1,3 +1,4 @@
+/** The limits of a `Room`. */
 export interface RoomLimits {
   /** The most unsettled deliveries at a time. */
   readonly prefetch: number;

@@ -5,6 +5,7 @@ import { type Runtime, sleep } from "../internal/runtime.js";
 /** After a connection has lasted this long, the next loss counts as the first. */
 const standsMs = 5000;
 
+/** Options of `stayConnected`. */
 export interface StayConnectedOptions {
   /** The pause after a number of failures in a row. */
   readonly backoff: Backoff;
@@ -25,6 +26,17 @@ export interface Attempt {
  * Runs one connection after another until the signal is aborted: `run` opens a connection, works on it, and rejects
  * when it is lost. The pauses in between grow until a connection has lasted for a while. Rejects with a `ConfigError`,
  * which no retry can resolve.
+ *
+ * @example
+ * ```ts
+ * const stopping = new AbortController();
+ * const told = { backoff: exponential(), runtime: runtimeWith(), lost: console.error };
+ * await stayConnected(told, stopping.signal, async ({ ready, lost }) => {
+ *   const socket = connect(5672);
+ *   socket.once("connect", ready).once("error", lost);
+ *   await once(socket, "close");
+ * });
+ * ```
  */
 export async function stayConnected(
   { backoff, runtime, lost: tell }: StayConnectedOptions,

@@ -18,12 +18,21 @@ export type OnUnroutable = Unroutable | ((message: Message) => Unroutable);
 
 const choices: readonly unknown[] = ["park", "drop", "wait"];
 
+/** The rule of `checkOptions` for the option `onUnroutable`. */
 export const onUnroutableRule: OptionRule = {
   expected: '"park", "drop", "wait" or a function of the message',
   test: (value) => choices.includes(value) || typeof value === "function",
 };
 
-/** The outcome of a message that failed with `error` because no queue is bound for it. */
+/**
+ * The outcome of a message that failed with `error` because no queue is bound for it.
+ *
+ * @example
+ * ```ts
+ * const error = new PostboxError("unroutable", "no queue takes this event");
+ * const outcome = unroutableOutcome("park", message, error, runtimeWith());
+ * ```
+ */
 export function unroutableOutcome(
   onUnroutable: OnUnroutable,
   message: Message,

@@ -13,7 +13,18 @@ export interface Watermark {
   finish(offset: number): void;
 }
 
-/** `from` is the first offset that is not done. Each call takes O(1) amortised, or O(log n) if offsets have gaps. */
+/**
+ * `from` is the first offset that is not done. Each call takes O(1) amortised, or O(log n) if offsets have gaps.
+ *
+ * @example
+ * ```ts
+ * const watermark = createWatermark(100);
+ * watermark.start(100);
+ * watermark.start(101);
+ * watermark.finish(101); // watermark.at is still 100
+ * watermark.finish(100); // and now 102
+ * ```
+ */
 export function createWatermark(from: number): Watermark {
   // A window of the started offsets: those before `head` are done and below the watermark.
   let started: number[] = [];

@@ -12,6 +12,7 @@ export interface ReadPublished {
 /** A store with any type of transaction. */
 type StoreAdmin = Pick<Store, "admin">;
 
+/** What `publishedBy` returns. */
 export interface PublishedBy<R> {
   /** What `work` returned. */
   readonly result: R;
@@ -23,6 +24,12 @@ export interface PublishedBy<R> {
  * Runs `work` and returns what it published into the outbox of `store`, in any number of its own transactions. Messages
  * of transactions that rolled back are not included. Rejects if `work` does. Meanwhile, nothing else may publish, and
  * no relay may run that deletes what it sent: `testMessaging` runs none outside of `settled()`.
+ *
+ * @example
+ * ```ts
+ * const { published } = await publishedBy(store, () => placeOrder("1"));
+ * expect(await published(OrderPlaced)).toHaveLength(1);
+ * ```
  */
 export async function publishedBy<R>(store: StoreAdmin, work: () => Promise<R>): Promise<PublishedBy<R>> {
   const before = new Set((await outboxRows(store)).map(placeOf));

@@ -18,16 +18,16 @@ function untold(looks: readonly (readonly string[])[]) {
   };
 }
 
-it("asks again where nothing tells that a message was handled, as with a router of one's own", async () => {
+it("asks again if no event reports that a message was handled, as with a user's own router", async () => {
   await settle(untold([["a in the box"], ["a in the box"], []]), { timeoutMs: 2_000 });
 });
 
-it("gives up where nothing changes", async () => {
+it("gives up if nothing changes", async () => {
   const settling = settle(untold([["a in the box"]]), { timeoutMs: 60 });
   await expect(settling).rejects.toThrow("nothing happened for 60 ms while a in the box");
 });
 
-it("goes on as long as something changes", async () => {
+it("continues as long as something changes", async () => {
   const left = Array.from({ length: 8 }, (_, n) => [`${8 - n} in the box`]);
   await settle(untold([...left, []]), { timeoutMs: 60 });
 });

@@ -2,6 +2,7 @@ import type { Activity } from "./activity.js";
 import { NotSettledError, type UnhandledMessage } from "./not-settled-error.js";
 import { within } from "./within.js";
 
+/** Options of `settled`. */
 export interface SettledOptions {
   /**
    * The most deliveries to wait for. Handlers that publish to each other without end are an error. Defaults to 1,000.

@@ -48,7 +48,7 @@ async function failure(settled: Promise<void>): Promise<NotSettledError> {
 }
 
 describe("settled", () => {
-  it("names a publish that a handler did not wait for, as with a database", async () => {
+  it("reports a publish that a handler did not await, as with a database", async () => {
     await using app = testMessaging({ handledElsewhere: [Paid] });
     app.messaging.consumer("billing").on(Placed, async ({ n }) => {
       app.messaging.publisher.publish(Paid, { n }).catch(() => {});
@@ -58,7 +58,7 @@ describe("settled", () => {
     expect(await app.published(Paid)).toEqual([]);
   });
 
-  it("resolves when everything is handled, with what handlers published in turn, through any number of steps", async () => {
+  it("resolves when everything is handled, including what handlers published in turn", async () => {
     await using app = testMessaging();
     const invoices = billing(app.messaging);
     const payments: number[] = [];
@@ -93,38 +93,41 @@ describe("settled", () => {
     expect(handled).toBe(true);
   });
 
-  it.each([true, false, "durable"] as const)("names a handler that failed, and why, with inbox: %s", async (inbox) => {
-    await using app = testMessaging({ inbox, maxAttempts: 2, routerOptions: { backoff: constant(1_000) } });
-    const thrown = new Error("the printer is on fire");
-    const attempts: number[] = [];
-    app.messaging.consumer("billing").on(Placed, (_, { attempt }) => {
-      attempts.push(attempt);
-      throw thrown;
-    });
-    const id = "a";
-    await app.store.transaction(() => app.messaging.publisher.publish(Placed, { n: 1 }, { id }));
-    const first = await failure(app.settled());
-    expect(first).toMatchObject({ name: "NotSettledError", code: "not-settled", cause: thrown });
-    const failed = { consumer: "billing", type: "shop.Placed", id, error: "the printer is on fire" };
-    expect(first.messages).toEqual([{ status: "retrying", ...failed, retryInMs: 1_000 }]);
-    expect(first.message).toContain(
-      "consumer billing failed to handle shop.Placed (a): the printer is on fire; due again in 1000 ms",
-    );
-    // It is as unsettled as before, and nothing has happened since.
-    await app.clock.advance(999);
-    expect((await failure(app.settled())).messages).toMatchObject([{ retryInMs: 1 }]);
-    expect(attempts).toEqual([1]);
+  it.each([true, false, "durable"] as const)(
+    "reports a handler that failed, and why, with inbox: %s",
+    async (inbox) => {
+      await using app = testMessaging({ inbox, maxAttempts: 2, routerOptions: { backoff: constant(1_000) } });
+      const thrown = new Error("the printer is on fire");
+      const attempts: number[] = [];
+      app.messaging.consumer("billing").on(Placed, (_, { attempt }) => {
+        attempts.push(attempt);
+        throw thrown;
+      });
+      const id = "a";
+      await app.store.transaction(() => app.messaging.publisher.publish(Placed, { n: 1 }, { id }));
+      const first = await failure(app.settled());
+      expect(first).toMatchObject({ name: "NotSettledError", code: "not-settled", cause: thrown });
+      const failed = { consumer: "billing", type: "shop.Placed", id, error: "the printer is on fire" };
+      expect(first.messages).toEqual([{ status: "retrying", ...failed, retryInMs: 1_000 }]);
+      expect(first.message).toContain(
+        "consumer billing failed to handle shop.Placed (a): the printer is on fire; due again in 1000 ms",
+      );
+      // It is as unsettled as before, and nothing has happened since.
+      await app.clock.advance(999);
+      expect((await failure(app.settled())).messages).toMatchObject([{ retryInMs: 1 }]);
+      expect(attempts).toEqual([1]);
 
-    await app.clock.advance(1);
-    const parked = await failure(app.settled());
-    expect(attempts).toEqual([1, 2]);
-    expect(parked.messages).toMatchObject([{ status: "parked", consumer: "billing", id }]);
-    expect(parked.message).toContain("the printer is on fire");
-    // Reported only once, since it will not continue.
-    await app.settled();
-  });
+      await app.clock.advance(1);
+      const parked = await failure(app.settled());
+      expect(attempts).toEqual([1, 2]);
+      expect(parked.messages).toMatchObject([{ status: "parked", consumer: "billing", id }]);
+      expect(parked.message).toContain("the printer is on fire");
+      // Reported only once, since it will not continue.
+      await app.settled();
+    },
+  );
 
-  it("names a message that was parked at once", async () => {
+  it("reports a message that was parked at once", async () => {
     await using app = testMessaging();
     app.messaging.consumer("billing").on(Placed, () => {
       throw new PermanentError("no such customer");
@@ -133,7 +136,7 @@ describe("settled", () => {
     await expect(app.settled()).rejects.toThrow(/consumer billing parked shop\.Placed \(.*\): .*no such customer/);
   });
 
-  it("names what was parked while others were still handled", async () => {
+  it("reports messages that were parked while others were still handled", async () => {
     const { opened, open } = gate();
     const parked = gate();
     await using app = testMessaging({ telemetry: ({ name }) => name === "delivery.parked" && parked.open() });
@@ -149,7 +152,7 @@ describe("settled", () => {
     expect((await settled).messages).toMatchObject([{ status: "parked", consumer: "fails" }]);
   });
 
-  it("sees what a handler publishes while it looks", async () => {
+  it("sees what a handler publishes while the store is read", async () => {
     const memory = memoryStore();
     const { opened, open } = gate();
     const acked = gate();
@@ -183,7 +186,7 @@ describe("settled", () => {
     expect([isStale, isPaid]).toEqual([true, true]);
   });
 
-  it("tells a duplicate from a retry of the same message", async () => {
+  it("distinguishes a duplicate from a retry of the same message", async () => {
     await using app = testMessaging({ inbox: false, routerOptions: { backoff: constant(1_000) } });
     let attempts = 0;
     app.messaging.consumer("billing").on(Placed, () => {
@@ -198,7 +201,7 @@ describe("settled", () => {
     expect(attempts).toBe(3);
   });
 
-  it("names a message that waits behind another one of its key", async () => {
+  it("reports a message that waits behind another one of its key", async () => {
     await using app = testMessaging({ inbox: "durable" });
     app.messaging.consumer("billing").on(Placed, (_, { message }) => {
       if (message.id === "first") throw new Error("not today");
@@ -210,7 +213,7 @@ describe("settled", () => {
     expect(messages.map(({ id, status }) => `${id} ${status}`).sort()).toEqual(["first retrying", "second waiting"]);
   });
 
-  it("names a message that no consumer handles, unless another service does", async () => {
+  it("reports a message that no consumer handles, unless another service does", async () => {
     await using app = testMessaging();
     billing(app.messaging);
     await place(app, 1);
@@ -225,7 +228,7 @@ describe("settled", () => {
     await partial.settled();
   });
 
-  it("ends for handlers that publish for each other without an end", async () => {
+  it("ends if handlers publish to each other without end", async () => {
     await using app = testMessaging();
     app.messaging.consumer("ping").on(Placed, ({ n }) => [Invoiced.message({ n })]);
     app.messaging.consumer("pong").on(Invoiced, ({ n }) => [Placed.message({ n })]);
@@ -233,7 +236,7 @@ describe("settled", () => {
     await expect(app.settled({ maxDeliveries: 20 })).rejects.toThrow("more than 20 deliveries");
   });
 
-  it("ends for a handler that hangs, and so does close", async () => {
+  it("ends if a handler hangs, and so does close", async () => {
     const app = testMessaging();
     app.messaging.consumer("billing").on(Placed, () => new Promise<never>(() => {}));
     await app.store.transaction(() => app.messaging.publisher.publish(Placed, { n: 1 }, { id: "a" }));
@@ -243,21 +246,21 @@ describe("settled", () => {
     await app.close();
   });
 
-  it("ends where a relay is paused", async () => {
+  it("ends if a relay is paused", async () => {
     await using app = testMessaging({ handledElsewhere: [Placed] });
     await app.store.admin.pause({ by: "test" });
     await place(app, 1);
     await expect(app.settled()).rejects.toThrow(/nothing happens while shop\.Placed \(.*\) is in the outbox/);
   });
 
-  it("does not wait inside of a transaction, whose messages it could not see", async () => {
+  it("rejects inside of a transaction, whose messages it could not see", async () => {
     await using app = testMessaging();
     await app.store.transaction(async () => {
       await expect(app.settled()).rejects.toThrow("[not-settled] settled() was called inside of a transaction");
     });
   });
 
-  it("waits for routers of one's own", async () => {
+  it("waits for the user's own routers", async () => {
     await using app = testMessaging({ handledElsewhere: [Invoiced] });
     const { store } = app;
     const { opened, open } = gate();
@@ -279,7 +282,7 @@ describe("settled", () => {
     await router.stop();
   });
 
-  it("takes a service that starts its messaging itself", async () => {
+  it("accepts a service that starts its messaging itself", async () => {
     await using app = testMessaging({ handledElsewhere: [Invoiced] });
     const invoices = billing(app.messaging);
     const started = app.messaging.start();
@@ -291,7 +294,7 @@ describe("settled", () => {
 });
 
 describe("published", () => {
-  it("has the data of what was committed, typed, and nothing that rolled back", async () => {
+  it("has the typed data of committed messages, and nothing that rolled back", async () => {
     await using app = testMessaging({ handledElsewhere: [Invoiced] });
     billing(app.messaging);
     await place(app, 1);
@@ -344,7 +347,7 @@ describe("published", () => {
 });
 
 describe("deliver", () => {
-  it("is as another service's message, handled once, and nothing that was published here", async () => {
+  it("acts like a message of another service: handled once, and not published here", async () => {
     await using app = testMessaging({ handledElsewhere: [Invoiced] });
     const invoices = billing(app.messaging);
     for (let times = 0; times < 2; times++) await app.deliver(Placed, { n: 1 }, { id: "a" });
@@ -357,7 +360,7 @@ describe("deliver", () => {
 });
 
 describe("the clock", () => {
-  it("brings what is scheduled, to the millisecond", async () => {
+  it("delivers scheduled messages, to the millisecond", async () => {
     await using app = testMessaging({ handledElsewhere: [Invoiced] });
     const invoices = billing(app.messaging);
     const deliverAt = new Date(app.clock.now() + 24 * 3_600_000);
@@ -373,7 +376,7 @@ describe("the clock", () => {
     expect(app.clock.now()).toBe(deliverAt.getTime());
   });
 
-  it("drives a retry in place, while settled waits", async () => {
+  it("drives the retry middleware while settled waits", async () => {
     await using app = testMessaging();
     let attempts = 0;
     app.messaging
@@ -405,7 +408,7 @@ it("moves a schedule by the clock of the test", async () => {
   await schedule.stop();
 });
 
-it("publishes each tick that one step of the clock passes, at its time", async () => {
+it("publishes each tick that the clock passes in one step, at its time", async () => {
   await using app = testMessaging({ handledElsewhere: [Paid] });
   const failures: string[] = [];
   const minutely = { everyMs: 60_000, message: (tick: Date) => Paid.message({ n: tick.getTime() - start }) };
@@ -436,7 +439,7 @@ describe("on PGlite", () => {
   });
   afterAll(() => connected.close());
 
-  it("does the same, with handlers that write SQL", async () => {
+  it("works the same, with handlers that write SQL", async () => {
     const { store, pool } = connected;
     await using app = testMessaging({ store, handledElsewhere: [Invoiced] });
     expect(app).not.toHaveProperty("clock");
@@ -462,7 +465,7 @@ describe("on PGlite", () => {
     expect((await pool.query("select n from invoices")).rows).toHaveLength(2);
   });
 
-  it("ends where a transaction has the only connection", async () => {
+  it("ends if a transaction has the only connection", async () => {
     const { store, pool } = connected;
     await using app = testMessaging({ store });
     const client = await pool.connect();

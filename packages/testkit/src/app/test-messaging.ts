@@ -29,6 +29,7 @@ type AnyStore = Store<any>;
 
 type Fixed = "service" | "store" | "sender" | "receiver" | "outbox" | "pollIntervalMs" | "runtime";
 
+/** Options of `testMessaging`. */
 export interface TestMessagingOptions<Inbox extends InboxMode = InboxMode>
   extends Omit<MessagingOptions<AnyStore, true, Inbox>, Fixed> {
   /** The name of the service. Defaults to "app". */
@@ -100,6 +101,14 @@ const leaseMs = 365 * 24 * 3_600_000;
  *
  * Without a store, everything is in memory and time stands still until `clock.advance(ms)`. With a store of your own,
  * such as one on PGlite, time is the system's; migrate it first.
+ *
+ * @example
+ * ```ts
+ * await using app = testMessaging();
+ * app.messaging.consumer("billing").on(OrderPlaced, async (order) => console.log(order.orderId));
+ * await app.deliver(OrderPlaced, { orderId: "1", total: 20 });
+ * await app.settled();
+ * ```
  */
 export function testMessaging<Inbox extends InboxMode = true>(
   options?: TestMessagingOptions<Inbox> & { readonly store?: never },

@@ -72,10 +72,10 @@ const texts = (steps: readonly Step[], promise?: Partial<BoxPromise>) => check(s
 
 type Case = [what: string, steps: readonly Step[], promise?: Partial<BoxPromise>];
 
-describe("nothing is wrong with", () => {
+describe("accepts", () => {
   const sound: Case[] = [
     [
-      "what a parked message held, and somebody released",
+      "messages that a parked one held until an operator released them",
       [published("t", "a1", "a2"), parked("a1"), released("a"), sent("a2"), rested({ parked: ["a1"] })],
       { holdParked: true },
     ],
@@ -83,7 +83,7 @@ describe("nothing is wrong with", () => {
     ["one message", [published("t", "a1"), sent("a1"), rested()]],
     ["a rollback", [appended("t", "a1"), rolledBack("t"), rested()]],
     [
-      "an id that a second try appends again",
+      "an id that a second attempt appends again",
       [appended("t", "a1"), rolledBack("t"), published("u", "a1"), sent("a1"), rested()],
     ],
     [
@@ -105,7 +105,7 @@ describe("nothing is wrong with", () => {
       { order: "total" },
     ],
     [
-      "overlapping transactions that commit the other way round",
+      "overlapping transactions that commit in the other order",
       [appended("t", "a1"), published("u", "a2"), sent("a2"), committed("t"), sent("a1"), rested()],
     ],
     [
@@ -118,12 +118,12 @@ describe("nothing is wrong with", () => {
       { order: "total", ...inOrder },
     ],
     [
-      "overlapping transactions of two keys, under a total order where keys take turns",
+      "overlapping transactions of two keys, under a total order with strict key order",
       [appended("t", "a1"), published("u", "b1"), committed("t"), sent("a1", "b1"), rested()],
       { order: "total", strictKeyOrder: true },
     ],
     [
-      "keys that take turns",
+      "strict key order",
       [
         appended("t", "b1"),
         published("u", "a1"),
@@ -135,13 +135,13 @@ describe("nothing is wrong with", () => {
       { strictKeyOrder: true, ...inOrder },
     ],
     [
-      "commits of no key, where keys take turns",
+      "commits without a key, with strict key order",
       [appended("t", "-1"), published("u", "-2"), committed("t"), sent("-1", "-2"), rested()],
       { order: "total", strictKeyOrder: true },
     ],
-    ["what was sent and kept", [published("t", "a1"), sent("a1"), rested({ done: ["a1"] })], { keep: true }],
+    ["a message that was sent and kept", [published("t", "a1"), sent("a1"), rested({ done: ["a1"] })], { keep: true }],
     [
-      "what was sent, but not confirmed, and parked in the end",
+      "a message that was sent, but not confirmed, and parked in the end",
       [published("t", "a1"), fault, sent("a1"), parked("a1"), rested({ parked: ["a1"] })],
       { keep: true },
     ],
@@ -151,23 +151,23 @@ describe("nothing is wrong with", () => {
       { keep: true },
     ],
     [
-      "a parked one that its key leaves behind",
+      "a parked message whose key continues",
       [published("t", "a1", "a2"), parked("a1"), sent("a2"), rested({ parked: ["a1"] })],
       inOrder,
     ],
     ["a discarded one", [published("t", "a1", "a2"), parked("a1"), discarded("a1"), sent("a2"), rested()]],
     [
-      "a retried one",
+      "a retried message",
       [published("t", "a1", "a2"), parked("a1"), sent("a2"), retried("a1"), sent("a1"), rested()],
       inOrder,
     ],
     [
-      "one that was discarded where its key waits",
+      "a discarded message whose key waits",
       [published("t", "a1", "a2"), parked("a1"), discarded("a1"), sent("a2"), rested()],
       { holdParked: true, ...inOrder },
     ],
     [
-      "one that was retried where its key waits",
+      "a retried message whose key waits",
       [published("t", "a1", "a2"), parked("a1"), retried("a1"), sent("a1", "a2"), rested()],
       { holdParked: true },
     ],
@@ -198,12 +198,12 @@ describe("nothing is wrong with", () => {
       { holdParked: true },
     ],
     [
-      "one that was sent before it was parked, where its key waits",
+      "a message that was sent before it was parked, whose key waits",
       [published("t", "a1", "a2"), fault, sent("a1"), parked("a1"), sent("a2"), rested({ parked: ["a1"] })],
       { holdParked: true },
     ],
     [
-      "a replayed one",
+      "a replayed message",
       [
         published("t", "a1", "a2"),
         sent("a1", "a2"),
@@ -215,7 +215,7 @@ describe("nothing is wrong with", () => {
       { keep: true, ...inOrder },
     ],
     [
-      "one that was replayed twice at once, and delivered late",
+      "a message that was replayed twice at once, and delivered late",
       [
         published("t", "a1"),
         accepted("a1"),
@@ -231,7 +231,7 @@ describe("nothing is wrong with", () => {
       { keep: true },
     ],
     [
-      "a replayed one that was parked, and one that was discarded then",
+      "replayed messages that were parked, and then discarded",
       [
         published("t", "a1", "b1"),
         sent("a1", "b1"),
@@ -242,11 +242,11 @@ describe("nothing is wrong with", () => {
       { keep: true },
     ],
     [
-      "an operator who discards more often than there is something",
+      "an operator who discards more often than there are messages",
       [published("t", "a1"), parked("a1"), discarded("a1"), discarded("a1"), rested()],
     ],
     [
-      "one that is sent and delivered again after a fault",
+      "a message that is sent and delivered again after a fault",
       [
         published("t", "a1", "a2"),
         accepted("a1"),
@@ -260,7 +260,7 @@ describe("nothing is wrong with", () => {
       ],
     ],
     [
-      "an effect that is rolled back and tried again",
+      "an effect that is rolled back and retried",
       [
         published("t", "a1"),
         fault,
@@ -273,12 +273,12 @@ describe("nothing is wrong with", () => {
       ],
     ],
     [
-      "a refused one",
+      "a refused message",
       [published("t", "a1", "a2"), accepted("a1"), delivered("a1"), refused("a1"), sent("a2"), rested()],
       inOrder,
     ],
     [
-      "one that is refused outright, whenever that is known",
+      "a message that is refused outright, at any time",
       [
         published("t", "a1", "a2"),
         accepted("a1"),
@@ -313,12 +313,12 @@ describe("nothing is wrong with", () => {
     ],
     ["a consumer that nobody spoke of", [published("t", "a1"), sent("a1"), handled("a1", "audit"), rested()]],
     [
-      "keys that take turns, with several messages a turn",
+      "strict key order, with several messages in each transaction",
       [published("t", "a1", "a2"), published("u", "a3", "a4"), sent("a1", "a2", "a3", "a4"), rested()],
       { strictKeyOrder: true },
     ],
     [
-      "commits in another order than appends, where keys take turns",
+      "commits in another order than appends, with strict key order",
       [
         appended("t", "a1"),
         published("u", "a2"),
@@ -330,12 +330,12 @@ describe("nothing is wrong with", () => {
       { strictKeyOrder: true },
     ],
     [
-      "an id that a first try had appended before the others",
+      "an id that a first attempt had appended before the others",
       [appended("t", "a2"), rolledBack("t"), published("u", "a1", "a2"), sent("a1", "a2"), rested()],
       { strictKeyOrder: true },
     ],
     [
-      "a key that a first try had not had",
+      "a key that the first attempt did not have",
       [
         { what: "appended", tx: "t", box, message: { ...message("a1"), key: "b" } },
         rolledBack("t"),
@@ -346,16 +346,16 @@ describe("nothing is wrong with", () => {
       { holdParked: true },
     ],
     [
-      "one that was sent, parked all the same, and retried",
+      "a message that was sent, parked anyway, and retried",
       [published("t", "a1"), sent("a1"), parked("a1"), retried("a1"), accepted("a1"), delivered("a1"), rested()],
     ],
     [
-      "one that was discarded without a word about its parking",
+      "a message that was discarded without a record of its parking",
       [published("t", "a1", "a2"), discarded("a1"), sent("a2"), rested()],
       inOrder,
     ],
     [
-      "what nobody wants",
+      "a message that no consumer wants",
       [published("t", "b1", "a1"), accepted("b1"), sent("a1"), rested()],
       { order: "total", ...choosy },
     ],
@@ -402,68 +402,68 @@ describe("nothing is wrong with", () => {
 
 describe("finds", () => {
   const broken: [rule: Rule, ids: string, ...Case][] = [
-    ["lost", "a1", "what is nowhere", [published("t", "a1"), rested()]],
+    ["lost", "a1", "a message that is nowhere", [published("t", "a1"), rested()]],
     [
       "lost",
       "a1",
-      "what is in done, and was never sent",
+      "a message in `done` that was never sent",
       [published("t", "a1"), rested({ done: ["a1"] })],
       { keep: true },
     ],
     [
       "lost",
       "a1",
-      "what is lost on its way out of parked",
+      "a message that was lost after it was parked",
       [published("t", "a1"), parked("a1"), retried("a1"), rested()],
     ],
-    ["lost", "a1", "what is nowhere in a box that keeps", [published("t", "a1"), rested()], { keep: true }],
-    ["undrained", "a1", "what stays in pending", [published("t", "a1"), rested({ pending: ["a1"] })]],
-    ["undrained", "a1", "what stays in wait", [published("t", "a1"), rested({ wait: ["a1"] })]],
+    ["lost", "a1", "a message that is nowhere in a box that keeps", [published("t", "a1"), rested()], { keep: true }],
+    ["undrained", "a1", "a message that stays in pending", [published("t", "a1"), rested({ pending: ["a1"] })]],
+    ["undrained", "a1", "a message that stays in wait", [published("t", "a1"), rested({ wait: ["a1"] })]],
     [
       "undrained",
       "a1",
-      "what was sent and stays",
+      "a message that stays although it was sent",
       [published("t", "a1"), fault, sent("a1"), rested({ pending: ["a1"] })],
       { keep: true },
     ],
     [
       "undrained",
       "a2",
-      "what waits for a key that is not to wait",
+      "a message that waits although its key is not held",
       [published("t", "a1", "a2"), parked("a1"), rested({ wait: ["a2"], parked: ["a1"] })],
     ],
     [
       "undrained",
       "b1",
-      "what waits for another key",
+      "a message that waits for another key",
       [published("t", "a1", "b1"), parked("a1"), rested({ wait: ["b1"], parked: ["a1"] })],
       { holdParked: true },
     ],
     [
       "undrained",
       "-2",
-      "what waits without a key",
+      "a message that waits without a key",
       [published("t", "-1", "-2"), parked("-1"), rested({ pending: ["-2"], parked: ["-1"] })],
       { holdParked: true },
     ],
     [
       "undrained",
       "a2",
-      "what waits after its key was freed by a retry",
+      "a message that waits after a retry released its key",
       [published("t", "a1", "a2"), parked("a1"), retried("a1"), sent("a1"), rested({ wait: ["a2"] })],
       { holdParked: true },
     ],
     [
       "undrained",
       "a2",
-      "what waits after its key was freed by giving up",
+      "a message that waits after a discard released its key",
       [published("t", "a1", "a2"), parked("a1"), discarded("a1"), rested({ wait: ["a2"] })],
       { holdParked: true },
     ],
     [
       "undrained",
       "a2",
-      "what waits after the last of two retries",
+      "a message that waits after the last of two retries",
       [
         published("t", "a1", "a2"),
         [parked("a1"), retried("a1"), parked("a1"), retried("a1")],
@@ -475,7 +475,7 @@ describe("finds", () => {
     [
       "undrained",
       "a2",
-      "what waits after the last of two that were given up",
+      "a message that waits after the last of two discards",
       [
         published("t", "a1", "a2"),
         sent("a1"),
@@ -487,65 +487,91 @@ describe("finds", () => {
     [
       "undrained",
       "a1",
-      "what waits where nothing was parked",
+      "a message that waits although none was parked",
       [published("t", "a1"), rested({ wait: ["a1"] })],
       { holdParked: true },
     ],
-    ["ghost", "a1", "what was rolled back and sent", [appended("t", "a1"), rolledBack("t"), accepted("a1"), rested()]],
-    ["ghost", "a1", "what nobody appended and was sent", [accepted("a1"), rested()]],
-    ["ghost", "a1", "what nobody appended and was delivered", [delivered("a1"), rested()]],
-    ["ghost", "a1", "what nobody appended and has an effect", [effect("a1", "h"), committed("h"), rested()]],
     [
       "ghost",
       "a1",
-      "what was rolled back and has an effect",
+      "a message that was rolled back, but sent",
+      [appended("t", "a1"), rolledBack("t"), accepted("a1"), rested()],
+    ],
+    ["ghost", "a1", "a message that was sent but never appended", [accepted("a1"), rested()]],
+    ["ghost", "a1", "a message that was delivered but never appended", [delivered("a1"), rested()]],
+    [
+      "ghost",
+      "a1",
+      "a message that has an effect but was never appended",
+      [effect("a1", "h"), committed("h"), rested()],
+    ],
+    [
+      "ghost",
+      "a1",
+      "a message that was rolled back, but has an effect",
       [appended("t", "a1"), rolledBack("t"), handled("a1"), rested()],
     ],
-    ["ghost", "a1", "what nobody appended and was parked", [parked("a1"), rested()]],
-    ["ghost", "a1", "what is in parked", [rested({ parked: ["a1"] })]],
+    ["ghost", "a1", "a message that was parked but never appended", [parked("a1"), rested()]],
+    ["ghost", "a1", "a message that is in parked", [rested({ parked: ["a1"] })]],
     [
       "ghost",
       "a1",
-      "what is in done",
+      "a message that is in done",
       [appended("t", "a1"), rolledBack("t"), rested({ done: ["a1"] })],
       { keep: true },
     ],
     [
       "ghost",
       "a1",
-      "only the ghost, where what is real goes before it",
+      "only the ghost, if a real message goes before it",
       [appended("t", "a1"), rolledBack("t"), published("u", "a2"), sent("a2"), accepted("a1"), rested()],
     ],
-    ["misplaced", "a1", "what is parked twice", [published("t", "a1"), parked("a1"), rested({ parked: ["a1", "a1"] })]],
     [
       "misplaced",
       "a1",
-      "what is in parked and in done",
+      "a message that is parked twice",
+      [published("t", "a1"), parked("a1"), rested({ parked: ["a1", "a1"] })],
+    ],
+    [
+      "misplaced",
+      "a1",
+      "a message that is in parked and in done",
       [published("t", "a1"), sent("a1"), parked("a1"), rested({ parked: ["a1"], done: ["a1"] })],
       { keep: true },
     ],
     [
       "misplaced",
       "a1",
-      "what is in done twice",
+      "a message that is in done twice",
       [published("t", "a1"), sent("a1"), rested({ done: ["a1", "a1"] })],
       { keep: true },
     ],
     [
       "misplaced",
       "a1",
-      "what is in done more often than it was replayed",
+      "a message that is in done more often than it was replayed",
       [published("t", "a1"), sent("a1"), replayed("a1"), rested({ done: ["a1", "a1", "a1"] })],
       { keep: true },
     ],
     [
       "misplaced",
       "a1",
-      "what was discarded and is still there",
+      "a discarded message that is still there",
       [published("t", "a1"), parked("a1"), discarded("a1"), rested({ parked: ["a1"] })],
     ],
-    ["misplaced", "a1", "what was sent and not kept", [published("t", "a1"), sent("a1"), rested()], { keep: true }],
-    ["misplaced", "a1", "what is kept and should not be", [published("t", "a1"), sent("a1"), rested({ done: ["a1"] })]],
+    [
+      "misplaced",
+      "a1",
+      "a sent message that was not kept",
+      [published("t", "a1"), sent("a1"), rested()],
+      { keep: true },
+    ],
+    [
+      "misplaced",
+      "a1",
+      "a message that should not be kept",
+      [published("t", "a1"), sent("a1"), rested({ done: ["a1"] })],
+    ],
     ["twice", "a1", "two effects", [published("t", "a1"), sent("a1"), effect("a1", "h"), committed("h"), rested()]],
     [
       "twice",
@@ -575,33 +601,33 @@ describe("finds", () => {
       [published("t", "a1"), sent("a1"), rested()],
       { consumers: [{ consumer }, { consumer: "shipping" }] },
     ],
-    ["unhandled", "a1", "no effect of what is wanted", [published("t", "a1"), accepted("a1"), rested()], choosy],
+    ["unhandled", "a1", "no effect of a wanted message", [published("t", "a1"), accepted("a1"), rested()], choosy],
     ["order", "a1 a2", "two of a key", [published("t", "a1"), published("u", "a2"), sent("a2", "a1"), rested()]],
     ["order", "a1 a2", "two of a key in one transaction", [published("t", "a1", "a2"), sent("a2", "a1"), rested()]],
     [
       "order",
       "a1 a2",
-      "one that overtook what was parked later",
+      "a message that overtook one that was parked later",
       [published("t", "a1"), published("u", "a2"), sent("a2"), parked("a1"), rested({ parked: ["a1"] })],
     ],
     [
       "order",
       "a1 a2",
-      "one that overtook what was discarded later",
+      "a message that overtook one that was discarded later",
       [published("t", "a1", "a2"), sent("a2"), parked("a1"), discarded("a1"), rested()],
       { holdParked: true },
     ],
     [
       "order",
       "a1 a2",
-      "one that did not wait for a parked one",
+      "a message that did not wait for a parked one",
       [published("t", "a1", "a2"), parked("a1"), sent("a2"), rested({ parked: ["a1"] })],
       { holdParked: true },
     ],
     [
       "order",
       "a1 a2",
-      "one that did not wait for a retried one",
+      "a message that did not wait for a retried one",
       [published("t", "a1", "a2"), parked("a1"), retried("a1"), sent("a2", "a1"), rested()],
       { holdParked: true },
     ],
@@ -622,35 +648,35 @@ describe("finds", () => {
     [
       "order",
       "a2 a1",
-      "commits of one key, where they take turns",
+      "commits of one key, with strict key order",
       [appended("t", "a1"), published("u", "a2"), committed("t"), sent("a1", "a2"), rested()],
       { strictKeyOrder: true },
     ],
     [
       "order",
       "a1 a2",
-      "appends of one transaction, where keys take turns",
+      "appends of one transaction, with strict key order",
       [published("t", "a1", "a2"), sent("a2", "a1"), rested()],
       { strictKeyOrder: true },
     ],
     [
       "order",
       "a2 a1",
-      "commits of one key under a total order, where keys take turns",
+      "commits of one key under a total order, with strict key order",
       [appended("t", "a1"), published("u", "a2"), committed("t"), sent("a1", "a2"), rested()],
       { order: "total", strictKeyOrder: true },
     ],
     [
       "order",
       "a1 b1",
-      "two keys under a total order, where keys take turns",
+      "two keys under a total order, with strict key order",
       [published("t", "a1"), published("u", "b1"), sent("b1", "a1"), rested()],
       { order: "total", strictKeyOrder: true },
     ],
     [
       "order",
       "a1 a2",
-      "an order that only its repetition keeps",
+      "an order that only the repeated sends keep",
       [published("t", "a1", "a2"), fault, sent("a2", "a1"), accepted("a2"), rested()],
     ],
     [
@@ -711,58 +737,58 @@ describe("finds", () => {
     [
       "duplicate",
       "a1",
-      "what was sent again for nothing",
+      "a message that was sent again without a reason",
       [published("t", "a1"), sent("a1"), accepted("a1"), fault, rested()],
     ],
     [
       "duplicate",
       "a1",
-      "what was delivered again for nothing",
+      "a message that was delivered again without a reason",
       [published("t", "a1"), sent("a1"), delivered("a1"), fault, rested()],
     ],
     [
       "duplicate",
       "a1",
-      "what was sent again after a retry that had come before",
+      "a message that was sent again after an earlier retry",
       [published("t", "a1"), parked("a1"), retried("a1"), sent("a1"), accepted("a1"), rested()],
     ],
     [
       "duplicate",
       "a1",
-      "what was sent more often than it was replayed",
+      "a message that was sent more often than it was replayed",
       [published("t", "a1"), sent("a1"), replayed("a1"), accepted("a1"), accepted("a1"), rested({ done: ["a1"] })],
       { keep: true },
     ],
     [
       "duplicate",
       "a1",
-      "what was sent again before it was replayed",
+      "a message that was sent again before it was replayed",
       [published("t", "a1"), sent("a1"), accepted("a1"), replayed("a1"), rested({ done: ["a1"] })],
       { keep: true },
     ],
     [
       "duplicate",
       "a1",
-      "what was delivered again before it was sent again",
+      "a message that was delivered again before it was sent again",
       [published("t", "a1"), sent("a1"), delivered("a1"), replayed("a1"), accepted("a1"), rested({ done: ["a1"] })],
       { keep: true },
     ],
     [
       "order",
       "a1 a2",
-      "what a parked message held, and nobody has released since",
+      "a message behind a parked one that was sent without a later release",
       [published("t", "a1", "a2"), released("a"), parked("a1"), sent("a2"), rested({ parked: ["a1"] })],
       { holdParked: true },
     ],
     [
       "undrained",
       "a2",
-      "what was released, and not sent",
+      "a message that was released, and not sent",
       [published("t", "a1", "a2"), parked("a1"), released("a"), rested({ parked: ["a1"], wait: ["a2"] })],
       { holdParked: true },
     ],
     ["stale-write", "", "a write under an old epoch", [wrote(2, 3), rested()]],
-    ["stale-write", "", "a write under an epoch that is still to come", [wrote(4, 3), rested()]],
+    ["stale-write", "", "a write under a future epoch", [wrote(4, 3), rested()]],
     [
       "unstable-id",
       "a1",
@@ -774,7 +800,7 @@ describe("finds", () => {
     [
       "open-end",
       "a1",
-      "a transaction that appends under a name that was used up",
+      "a transaction that appends under the name of an ended one",
       [committed("t"), appended("t", "a1"), rested()],
     ],
     [
@@ -783,7 +809,7 @@ describe("finds", () => {
       "a transaction that has an effect and does not end",
       [published("t", "a1"), sent("a1"), effect("a1", "h"), rested()],
     ],
-    ["open-end", "", "a box that nobody looked into", [published("t", "a1"), sent("a1")]],
+    ["open-end", "", "a box that was never read", [published("t", "a1"), sent("a1")]],
   ];
   it.each(broken)("%s (%s): %s", (rule, ids, _, steps, promise) => {
     expect(found(steps, promise)).toEqual([`${rule}: ${ids}`]);
@@ -806,19 +832,19 @@ describe("finds", () => {
     expect(found([asSent, asGot, rested()])).toEqual(["ghost: a1"]);
   });
 
-  it("no alteration in what one of two messages with one id has", () => {
+  it("no alteration if one of two messages with one id has the data", () => {
     const again: HistoryEvent = { what: "appended", tx: "u", box, message: other };
     const asSent: HistoryEvent = { what: "accepted", box, message: other };
     const steps = [published("t", "a1"), again, committed("u"), asSent, handled("a1"), rested()];
     expect(found(steps)).toEqual(["unstable-id: a1"]);
   });
 
-  it("a ghost that never ended, and its open end", () => {
+  it("a ghost whose transaction never ended, and its open end", () => {
     const steps = [appended("t", "a1"), accepted("a1"), rested()];
     expect(found(steps)).toEqual(["open-end: a1", "ghost: a1"]);
   });
 
-  it("a ghost that is still to be sent, and that it is", () => {
+  it("a ghost that is still to be sent, and that fact", () => {
     expect(found([rested({ pending: ["a1"] })])).toEqual(["ghost: a1", "undrained: a1"]);
     expect(found([rested({ wait: ["a1"] })])).toEqual(["ghost: a1", "undrained: a1"]);
     expect(found([appended("t", "a1"), rolledBack("t"), rested({ wait: ["a1"] })])).toEqual([
@@ -848,7 +874,7 @@ describe("finds", () => {
     ]);
   });
 
-  it("a message that comes from another box than its consumer's", () => {
+  it("a message from another box than its consumer's", () => {
     const events: HistoryEvent[] = [
       { what: "appended", tx: "t", box: "audit", message: message("a1") },
       committed("t"),
@@ -858,7 +884,7 @@ describe("finds", () => {
     expect(found(events)).toEqual(["ghost: a1"]);
   });
 
-  it("what goes to the consumer of another promised box, and a ghost behind a box that nobody looked into", () => {
+  it("a message for the consumer of another promised box, and a ghost behind an unread box", () => {
     const contents = { pending: [], wait: [], parked: ["b9"], done: [] };
     const events = [...published("t", "a1"), ...sent("a1"), ...handled("a1", "ledger")];
     events.push({ what: "rested", box: "refunds", contents });
@@ -873,7 +899,7 @@ describe("finds", () => {
     ]);
   });
 
-  it("what was sent but not accounted for, once for each that misses it", () => {
+  it("a sent message without an effect, once for each consumer", () => {
     const consumers = [{ consumer }, { consumer: "shipping" }];
     expect(texts([published("t", "a1"), accepted("a1"), rested()], { consumers })).toEqual([
       "a1, accepted at event 2, has no effect of billing, which has not refused it.",
@@ -881,11 +907,11 @@ describe("finds", () => {
     ]);
   });
 
-  it("what is lost and yet in a done that should be empty", () => {
+  it("a lost message in a `done` that should be empty", () => {
     expect(found([published("t", "a1"), rested({ done: ["a1"] })])).toEqual(["lost: a1", "misplaced: a1"]);
   });
 
-  it("what is in two places and still to be sent", () => {
+  it("a message in two places that is still to be sent", () => {
     const steps = [published("t", "a1"), parked("a1"), rested({ pending: ["a1"], parked: ["a1"] })];
     expect(found(steps)).toEqual(["misplaced: a1", "undrained: a1"]);
     expect(found([published("t", "a1"), rested({ pending: ["a1", "a1"] })])).toEqual([
@@ -894,7 +920,7 @@ describe("finds", () => {
     ]);
   });
 
-  it("who was overtaken, each time, by the one that is out of the way last", () => {
+  it("each message that was sent too early, with the one that blocked it longest", () => {
     const steps = [published("t", "a1"), published("u", "a2"), published("v", "a3"), sent("a3", "a2", "a1"), rested()];
     expect(found(steps)).toEqual(["order: a1 a3", "order: a1 a2"]);
     const crossed = [
@@ -920,13 +946,13 @@ describe("finds", () => {
     expect(found(steps, { order: "total", strictKeyOrder: true })).toEqual(["order: a1 a2"]);
   });
 
-  it("what overtakes something that is never sent, and that", () => {
+  it("a message that overtakes one that is never sent, and that one", () => {
     const steps = [published("t", "a1", "a2"), sent("a2"), rested({ pending: ["a1"] })];
     expect(found(steps)).toEqual(["order: a1 a2", "undrained: a1"]);
     expect(found([published("t", "a1", "a2"), sent("a2"), rested()])).toEqual(["order: a1 a2", "lost: a1"]);
   });
 
-  it("an effect before another one that is missing, and that", () => {
+  it("an effect before a missing one, and the missing one", () => {
     const steps = [published("t", "a1", "a2"), accepted("a1"), sent("a2"), rested()];
     expect(found(steps, inOrder)).toEqual(["effect-order: a1 a2", "unhandled: a1"]);
   });
@@ -965,13 +991,13 @@ describe("finds", () => {
     expect(found([...deliveries, rested()])).toEqual(["duplicate: a1", "duplicate: a1"]);
   });
 
-  it("a second delivery of what was never accepted", () => {
+  it("a second delivery of a message that was never accepted", () => {
     expect(found([delivered("a1"), delivered("a1"), rested()])).toEqual(["ghost: a1", "duplicate: a1"]);
     const steps = [published("t", "a1"), handled("a1"), delivered("a1"), parked("a1"), rested({ parked: ["a1"] })];
     expect(found(steps)).toEqual(["duplicate: a1"]);
   });
 
-  it("nothing about rest in a box that has none, except that", () => {
+  it("only the missing rest of a box without one", () => {
     expect(found([published("t", "a1"), accepted("a1")])).toEqual(["open-end: "]);
   });
 
@@ -1110,7 +1136,7 @@ describe("tells", () => {
     expect(violations.map(({ at }) => at)).toEqual(violations.map(({ at }) => at).toSorted((a, b) => a - b));
   });
 
-  it("where it shows", () => {
+  it("the event where it shows", () => {
     const at = (steps: readonly Step[], promise?: Partial<BoxPromise>) => check(steps, promise).map((one) => one.at);
     expect(at([published("t", "a1")])).toEqual([2]);
     expect(at([fault, appended("t", "a1"), fault, rested()])).toEqual([1]);
@@ -1123,7 +1149,7 @@ describe("tells", () => {
   });
 });
 
-it("takes a long history of one key, all in the wrong order, in its stride", () => {
+it("checks a long history of one key, all in the wrong order, in time", () => {
   const ids = Array.from({ length: 50_000 }, (_, number) => `a${number}`);
   const steps = ids.flatMap((id) => published(id, id));
   for (const id of ids.toReversed()) steps.push(accepted(id));

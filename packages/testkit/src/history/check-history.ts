@@ -31,6 +31,12 @@ const maxPerRule = 10;
 /**
  * Checks a history against the promises. Returns the violations, the earliest first, at most ten of each rule; none for
  * a sound history.
+ *
+ * @example
+ * ```ts
+ * const violations = checkHistory(history, { boxes: [] });
+ * expect(violations).toEqual([]);
+ * ```
  */
 export function checkHistory(history: readonly HistoryEvent[], promises: Promises): readonly Violation[] {
   const traced = traceHistory(history, promises);

@@ -61,6 +61,7 @@ export interface Promises {
   readonly boxes: readonly BoxPromise[];
 }
 
+/** What a history must hold for one box. */
 export interface BoxPromise {
   readonly box: string;
   /** `key`: messages of one key are sent in the order of their appends; `total`: all messages are. */
@@ -75,6 +76,7 @@ export interface BoxPromise {
   readonly consumers: readonly ConsumerPromise[];
 }
 
+/** What a history must hold for one consumer. */
 export interface ConsumerPromise {
   readonly consumer: string;
   /** Whether the effects of one key happen in the order of `order`, too. Defaults to false. */

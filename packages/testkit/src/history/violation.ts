@@ -14,6 +14,7 @@ export type Rule =
   | "unstable-id"
   | "open-end";
 
+/** A promise that a history breaks, with the events that show it. */
 export interface Violation {
   readonly rule: Rule;
   readonly text: string;

@@ -37,7 +37,7 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(effects).toHaveLength(placed.length);
     });
 
-    fact("hands over every message exactly as it came", async (harness) => {
+    fact("delivers every message exactly as it was received", async (harness) => {
       const store = harness.store as Store;
       const Anything = anything("inbox.Anything");
       const broker = memoryBroker();
@@ -68,7 +68,7 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       );
     });
 
-    fact("lets the broker forget what is not handled yet", async (harness) => {
+    fact("acknowledges messages that are not handled yet", async (harness) => {
       const { broker, publisher } = orders();
       const go = gate();
       const { log, start, stop } = consuming(harness, { mode, concurrency: 1, handle: () => go.opened });
@@ -83,33 +83,37 @@ export function durableFacts<Tx>(fact: StoreFact<Tx>): void {
       await stop();
     });
 
-    fact("stuck, listed, retried: handled by another, once", "concurrentTransactions", async (harness) => {
-      const { broker, publisher } = orders();
-      const [begun, stuck] = [gate(), gate()];
-      const hanging = consuming(harness, {
-        mode,
-        handle: () => {
-          begun.open();
-          return stuck.opened;
-        },
-      });
-      const { id } = await publisher.publish(Keyed, { order: "1", key: "k" });
-      hanging.start(broker.receiver());
-      await begun.opened;
-      const healthy = consuming(harness, { mode, store: harness.another() });
-      healthy.start(broker.receiver());
-      const selection = { box, status: "pending" as const, createdBefore: new Date(Date.now() + 1_000) };
-      const { messages } = await harness.store.admin.list(selection);
-      expect(messages.map((message) => message.id)).toEqual([id]);
-      await harness.store.admin.retry({ box, ids: [id], status: "pending" }, { by: "ann" });
-      await untilEffects(harness, 1);
-      expect(healthy.begun).toEqual(["1"]);
-      stuck.open();
-      await Promise.all([hanging.stop(), healthy.stop()]);
-      expect(await harness.effects()).toEqual(["1"]);
-    });
+    fact(
+      "a stuck message is listed, retried, and handled once by another instance",
+      "concurrentTransactions",
+      async (harness) => {
+        const { broker, publisher } = orders();
+        const [begun, stuck] = [gate(), gate()];
+        const hanging = consuming(harness, {
+          mode,
+          handle: () => {
+            begun.open();
+            return stuck.opened;
+          },
+        });
+        const { id } = await publisher.publish(Keyed, { order: "1", key: "k" });
+        hanging.start(broker.receiver());
+        await begun.opened;
+        const healthy = consuming(harness, { mode, store: harness.another() });
+        healthy.start(broker.receiver());
+        const selection = { box, status: "pending" as const, createdBefore: new Date(Date.now() + 1_000) };
+        const { messages } = await harness.store.admin.list(selection);
+        expect(messages.map((message) => message.id)).toEqual([id]);
+        await harness.store.admin.retry({ box, ids: [id], status: "pending" }, { by: "ann" });
+        await untilEffects(harness, 1);
+        expect(healthy.begun).toEqual(["1"]);
+        stuck.open();
+        await Promise.all([hanging.stop(), healthy.stop()]);
+        expect(await harness.effects()).toEqual(["1"]);
+      },
+    );
 
-    fact("goes on with the other keys of a lane where one is stuck", "concurrentTransactions", async (harness) => {
+    fact("continues with the other keys of a lane if one is stuck", "concurrentTransactions", async (harness) => {
       const { broker, publisher } = orders();
       const [begun, stuck] = [gate(), gate()];
       let hangs = true;

@@ -49,7 +49,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(broker.depth(consumer)).toBe(0);
     });
 
-    fact("is acked after its transaction has committed, and not before", async (harness) => {
+    fact("is acknowledged after its transaction has committed, and not before", async (harness) => {
       const acked: (readonly string[])[] = [];
       const log: string[] = [];
       const receiver: Receiver = {
@@ -82,7 +82,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(committed.filter((each) => acked[0]?.includes(each))).not.toEqual([]);
     });
 
-    fact("a duplicate is acked, told, and not handled", async (harness) => {
+    fact("a duplicate is acknowledged, reported, and not handled", async (harness) => {
       const { broker, publisher } = orders();
       const { log, begun, start, stop } = consuming(harness, { mode });
       for (const _ of [1, 2, 3]) await publisher.publish(Placed, { order: "1" }, { id: "same" });
@@ -94,7 +94,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(broker.depth(consumer)).toBe(0);
     });
 
-    fact("one id has one effect, whatever time its copies carry", async (harness) => {
+    fact("one id has one effect, whatever the time of its copies", async (harness) => {
       const { broker, publisher } = orders();
       const { log, begun, start, stop } = consuming(harness, { mode });
       const day = 24 * 3_600_000;
@@ -111,7 +111,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect([begun, await harness.effects()]).toEqual([["1"], ["1"]]);
     });
 
-    fact("ten of the same at once are one, though the first fails", async (harness) => {
+    fact("ten copies at once have one effect, even if the first fails", async (harness) => {
       const { broker, publisher } = orders();
       let failures = 1;
       const { begun, log, start, stop } = consuming(harness, {
@@ -141,7 +141,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(await harness.effects()).toEqual(["1", "1"]);
     });
 
-    fact("what fails is tried again from the box, and the broker is done with it", async (harness) => {
+    fact("a failed message is retried from the box, and acknowledged to the broker", async (harness) => {
       const { broker, publisher } = orders();
       const attempts: number[] = [];
       const { log, start, stop } = consuming(harness, {
@@ -162,7 +162,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect([broker.depth(consumer), await harness.contents(box)]).toMatchObject([0, { wait: [], holds: [] }]);
     });
 
-    fact("what throws anything but a proper error is kept with a reason, and tried again", async (harness) => {
+    fact("a message whose handler throws no proper error is stored with a reason, and retried", async (harness) => {
       const { broker, publisher } = orders();
       const thrown = Object.entries(strangeErrors());
       const { log, start, stop } = consuming(harness, {
@@ -214,29 +214,26 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(await admin.audit({ box })).toMatchObject([{ action: "retry", by: "ann", ids: [id] }]);
     });
 
-    fact(
-      "what can never be handled is parked at once, and what no instance handles after its wait",
-      async (harness) => {
-        const { broker, publisher } = orders();
-        const { log, begun, start, stop } = consuming(harness, {
-          mode,
-          unknownWaitMs: 50,
-          handle: () => {
-            throw new PermanentError("no such product");
-          },
-        });
-        await publisher.publish(Placed, { order: "1" }, { id: "never" });
-        await publisher.publish(Unknown, { order: "2" }, { id: "unknown" });
-        start(broker.receiver());
-        await log.until("delivery.parked", 2);
-        await stop();
-        const { parked } = await harness.contents(box);
-        expect(parked.map(({ id }) => id).sort()).toEqual(["never", "unknown"]);
-        expect(begun).toEqual(["1"]);
-        expect(broker.parked(consumer)).toEqual([]);
-        expect(log.of("delivery.retried")).toContainEqual(expect.objectContaining({ id: "unknown", attempt: 1 }));
-      },
-    );
+    fact("a permanent failure is parked at once, an unknown type after its delay", async (harness) => {
+      const { broker, publisher } = orders();
+      const { log, begun, start, stop } = consuming(harness, {
+        mode,
+        unknownWaitMs: 50,
+        handle: () => {
+          throw new PermanentError("no such product");
+        },
+      });
+      await publisher.publish(Placed, { order: "1" }, { id: "never" });
+      await publisher.publish(Unknown, { order: "2" }, { id: "unknown" });
+      start(broker.receiver());
+      await log.until("delivery.parked", 2);
+      await stop();
+      const { parked } = await harness.contents(box);
+      expect(parked.map(({ id }) => id).sort()).toEqual(["never", "unknown"]);
+      expect(begun).toEqual(["1"]);
+      expect(broker.parked(consumer)).toEqual([]);
+      expect(log.of("delivery.retried")).toContainEqual(expect.objectContaining({ id: "unknown", attempt: 1 }));
+    });
 
     fact("an instance without a handler for a type leaves its messages to one that has it", async (harness) => {
       const { broker, publisher } = orders();
@@ -268,7 +265,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(newer.log.of("consumer.types-differ")).toEqual([]);
     });
 
-    fact("a message with nothing to be known by is parked with its reason", async (harness) => {
+    fact("a message without an id for the inbox is parked with its reason", async (harness) => {
       const { broker, publisher } = orders();
       const { log, begun, start, stop } = consuming(harness, { mode, options: { id: () => undefined } });
       await publisher.publish(Placed, { order: "1" });
@@ -279,7 +276,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(broker.parked(consumer)).toMatchObject([{ reason: { code: "message-id-missing" } }]);
     });
 
-    fact("a known id with another body is parked and told", async (harness) => {
+    fact("a known id with another body is parked and reported", async (harness) => {
       const { broker, publisher } = orders();
       const { log, begun, start, stop } = consuming(harness, { mode, options: { detectMismatch: true } });
       start(broker.receiver());
@@ -294,27 +291,24 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect((await harness.contents(box)).parked).toMatchObject([{ id: "same" }]);
     });
 
-    fact(
-      "one that is older than what is remembered is parked, and handled when somebody retries it",
-      async (harness) => {
-        const { broker, publisher } = orders();
-        const { log, begun, start, stop } = consuming(harness, { mode, options: { retentionMs: 60_000 } });
-        const at = (ago: number) => new Date(Date.now() - ago);
-        await publisher.publish(Placed, { order: "old" }, { id: "old", time: at(61_000) });
-        await publisher.publish(Placed, { order: "young" }, { id: "young", time: at(30_000) });
-        start(broker.receiver());
-        const { error } = await log.until("delivery.parked");
-        expect(error).toMatchObject({ code: "message-too-old" });
-        await untilEffects(harness, 1);
-        expect(begun).toEqual(["young"]);
-        await harness.store.admin.retry({ box, ids: ["old"] }, ann);
-        await untilEffects(harness, 2);
-        await stop();
-        expect(await harness.effects()).toEqual(["young", "old"]);
-      },
-    );
+    fact("a message older than the retention is parked, and handled when an operator retries it", async (harness) => {
+      const { broker, publisher } = orders();
+      const { log, begun, start, stop } = consuming(harness, { mode, options: { retentionMs: 60_000 } });
+      const at = (ago: number) => new Date(Date.now() - ago);
+      await publisher.publish(Placed, { order: "old" }, { id: "old", time: at(61_000) });
+      await publisher.publish(Placed, { order: "young" }, { id: "young", time: at(30_000) });
+      start(broker.receiver());
+      const { error } = await log.until("delivery.parked");
+      expect(error).toMatchObject({ code: "message-too-old" });
+      await untilEffects(harness, 1);
+      expect(begun).toEqual(["young"]);
+      await harness.store.admin.retry({ box, ids: ["old"] }, ann);
+      await untilEffects(harness, 2);
+      await stop();
+      expect(await harness.effects()).toEqual(["young", "old"]);
+    });
 
-    fact("what is too old, or not what is known, is parked also where it fails for another reason", async (harness) => {
+    fact("an outdated or differing message is parked even if it fails for another reason", async (harness) => {
       const { broker, publisher } = orders();
       const { log, start, stop } = consuming(harness, {
         mode,
@@ -333,7 +327,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(log.of("delivery.skipped")).toEqual([]);
     });
 
-    fact("an id that cannot be made, or cannot be stored, holds up nobody", async (harness) => {
+    fact("an id that cannot be made or stored holds up no other message", async (harness) => {
       const { broker, publisher } = orders();
       const { log, start, stop } = consuming(harness, {
         mode,
@@ -355,7 +349,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(broker.parked(consumer)).toMatchObject([{ reason: { code: "message-id-missing" } }]);
     });
 
-    fact("a middleware may hand on another message", async (harness) => {
+    fact("a middleware may pass on another message", async (harness) => {
       const { broker, publisher } = orders();
       let failures = 1;
       const copying = defineMiddleware({
@@ -378,7 +372,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(await harness.effects()).toEqual(["1"]);
     });
 
-    fact("a COMMIT that fails leaves the message to whoever is told of it", async (harness) => {
+    fact("a message whose COMMIT fails is retried", async (harness) => {
       const { broker, publisher } = orders();
       const { store } = harness;
       let commits = 0;
@@ -402,7 +396,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect([await harness.effects(), log.of("delivery.retried").length]).toEqual([["1"], 1]);
     });
 
-    fact("what was delivered before is stored before it is handled", "concurrentTransactions", async (harness) => {
+    fact("a redelivered message is stored before it is handled", "concurrentTransactions", async (harness) => {
       const { broker, publisher } = orders();
       const [first, second] = [broker.receiver(), broker.receiver()];
       const received = gate();
@@ -427,7 +421,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(seen).toEqual([["killer"]]);
     });
 
-    fact("a store that is away for a while costs no attempt, and loses nothing", async (harness) => {
+    fact("an outage of the store spends no attempt and loses nothing", async (harness) => {
       const { broker, publisher } = orders();
       const { store } = harness;
       let [begins, asides, keeps] = [3, 3, 3];
@@ -462,27 +456,24 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(log.of("delivery.parked")).toEqual([]);
     });
 
-    fact(
-      "a store that stays away does not keep a consumer from stopping, which gives back what it has",
-      async (harness) => {
-        const { broker, publisher } = orders();
-        const { store } = harness;
-        const away = () => Promise.reject(new Error("connection refused"));
-        const gone: Store<Tx> = { ...store, transaction: away, inbox: { ...store.inbox, setAside: away, keep: away } };
-        const { log, start, stop } = consuming(harness, { mode, store: gone });
-        await publisher.publish(Placed, { order: "1" });
-        start(broker.receiver());
-        await log.until("router.failed", 2);
-        await stop();
-        expect([await harness.effects(), broker.depth(consumer)]).toEqual([[], 1]);
-        const heir = consuming(harness, { mode });
-        heir.start(broker.receiver());
-        await untilEffects(harness, 1);
-        await heir.stop();
-      },
-    );
+    fact("a consumer stops during an outage of the store, and gives back its messages", async (harness) => {
+      const { broker, publisher } = orders();
+      const { store } = harness;
+      const away = () => Promise.reject(new Error("connection refused"));
+      const gone: Store<Tx> = { ...store, transaction: away, inbox: { ...store.inbox, setAside: away, keep: away } };
+      const { log, start, stop } = consuming(harness, { mode, store: gone });
+      await publisher.publish(Placed, { order: "1" });
+      start(broker.receiver());
+      await log.until("router.failed", 2);
+      await stop();
+      expect([await harness.effects(), broker.depth(consumer)]).toEqual([[], 1]);
+      const heir = consuming(harness, { mode });
+      heir.start(broker.receiver());
+      await untilEffects(harness, 1);
+      await heir.stop();
+    });
 
-    fact("a handler that does not await its publish fails, and is tried again", async (harness) => {
+    fact("a handler that does not await its publish fails, and is retried", async (harness) => {
       const { broker, publisher } = orders();
       const slow: Store<Tx> = {
         ...harness.store,
@@ -509,7 +500,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(await harness.effects()).toEqual(["1"]);
     });
 
-    fact("what a handler throws is its own failure, also where it looks like one of the store", async (harness) => {
+    fact("an error of a handler spends an attempt, even if it looks like one of the store", async (harness) => {
       const { broker, publisher } = orders();
       const thrown: Readonly<Record<string, Error>> = {
         failed: new PostboxError("store-failed", "another store failed"),
@@ -533,7 +524,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(await harness.effects()).toEqual([]);
     });
 
-    fact("a store that fails at the inbox's own statements costs no attempt", async (harness) => {
+    fact("a store that fails at the inbox's own statements spends no attempt", async (harness) => {
       const { broker, publisher } = orders();
       let failures = 3;
       const failing = <A extends unknown[], R>(call: (...given: A) => Promise<R>) => {
@@ -557,7 +548,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(log.of("router.failed").map(({ error }) => error.code)).toEqual(Array(3).fill("store-failed"));
     });
 
-    fact("a transaction that ran into another one runs again, and is no failure", async (harness) => {
+    fact("a transaction that conflicts with another one runs again, without a failure", async (harness) => {
       const { broker, publisher } = orders();
       const conflict = new Error("deadlock detected");
       let conflicts = 2;
@@ -582,34 +573,31 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
     });
 
     if (mode === "inbox") {
-      fact(
-        "a connection that is lost before the handler runs is no fault of the message, however often",
-        async (harness) => {
-          const { broker, publisher } = orders();
-          const lost = new Error("connection lost");
-          // More often than a message may lose its connection while it is handled.
-          let losses = 6;
-          const { inbox, isUnavailable } = harness.store;
-          const losing = async () => {
-            losses--;
-            throw lost;
-          };
-          const store: Store<Tx> = {
-            ...harness.store,
-            isUnavailable: (error) => error === lost || isUnavailable(error),
-            inbox: { ...inbox, remember: (...given) => (losses > 0 ? losing() : inbox.remember(...given)) },
-          };
-          const { log, begun, start, stop } = consuming(harness, { mode, store, maxAttempts: 1 });
-          await publisher.publish(Placed, { order: "1" });
-          start(broker.receiver());
-          await untilEffects(harness, 1);
-          await stop();
-          expect([losses, begun, log.of("delivery.parked")]).toEqual([0, ["1"], []]);
-        },
-      );
+      fact("a connection that is lost before the handler runs spends no attempt, however often", async (harness) => {
+        const { broker, publisher } = orders();
+        const lost = new Error("connection lost");
+        // More often than a message may lose its connection while it is handled.
+        let losses = 6;
+        const { inbox, isUnavailable } = harness.store;
+        const losing = async () => {
+          losses--;
+          throw lost;
+        };
+        const store: Store<Tx> = {
+          ...harness.store,
+          isUnavailable: (error) => error === lost || isUnavailable(error),
+          inbox: { ...inbox, remember: (...given) => (losses > 0 ? losing() : inbox.remember(...given)) },
+        };
+        const { log, begun, start, stop } = consuming(harness, { mode, store, maxAttempts: 1 });
+        await publisher.publish(Placed, { order: "1" });
+        start(broker.receiver());
+        await untilEffects(harness, 1);
+        await stop();
+        expect([losses, begun, log.of("delivery.parked")]).toEqual([0, ["1"], []]);
+      });
     }
 
-    fact("a transaction that keeps running into others, or loses its database, spends no attempt", async (harness) => {
+    fact("a transaction that keeps conflicting, or loses its connection, spends no attempt", async (harness) => {
       const { broker, publisher } = orders();
       const [conflict, lost] = [new Error("deadlock detected"), new Error("connection lost")];
       const causes = [...Array.from({ length: 10 }, () => conflict), lost, lost];
@@ -637,7 +625,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
     });
 
     fact(
-      "a handler that hangs loses its transaction: it is tried again, parked in the end, and commits nothing later",
+      "a handler that hangs is rolled back, retried and parked, and commits nothing later",
       "concurrentTransactions",
       async (harness) => {
         const { broker, publisher } = orders();
@@ -701,7 +689,7 @@ export function handlingFacts<Tx>(fact: StoreFact<Tx>, mode: InboxMode): void {
       expect(await harness.effects()).toEqual(["1"]);
     });
 
-    fact("remembers no shorter than the broker may deliver again", async (harness) => {
+    fact("remembers at least as long as the broker may redeliver", async (harness) => {
       const { broker } = orders();
       const { router } = consuming(harness, { mode, options: { retentionMs: 1_000 } });
       const receiver: Receiver = { ...broker.receiver(), redeliveryWindowMs: 2_000 };

@@ -89,7 +89,7 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptio
       ["in a statement", "SELECT pg_sleep(60)"],
       ["between two statements", "SELECT 1"],
     ] as const) {
-      fact(`that hangs ${where} loses its transaction, and is tried again`, async (harness) => {
+      fact(`that hangs ${where} loses its transaction, and is retried`, async (harness) => {
         const wakes = gate();
         const late: Promise<unknown>[] = [];
         const { publisher, log } = start(
@@ -126,7 +126,7 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptio
     // Another database is unreachable, full, or read-only; as its driver reports it, and wrapped in an error of the
     // caller.
     for (const code of ["57P01", "08006", "53300", "25006"]) {
-      fact(`that fails since another database answers ${code} spends its attempts, and no more`, async (harness) => {
+      fact(`that fails because another database answers ${code} spends its attempts`, async (harness) => {
         const attempts: number[] = [];
         const { publisher, log } = start(mode, harness.store, (_, __, attempt) => {
           attempts.push(attempt);
@@ -160,7 +160,7 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptio
       );
     }
 
-    fact("that fails after a COMMIT of its own is parked, and not taken for handled", async (harness) => {
+    fact("that fails after a COMMIT of its own is parked, not marked as handled", async (harness) => {
       const { publisher, log } = start(mode, harness.store, async (_, tx) => {
         await run(tx, "COMMIT");
         throw new Error("no stock");
@@ -173,7 +173,7 @@ export function handlerFacts<Tx>(fact: StoreFact<Tx>, library: LibrarySuiteOptio
 
     if (client !== undefined) unawaitedFacts(fact, { ...library, client }, schema, (...args) => start(mode, ...args));
 
-    fact("that goes back to a savepoint goes on", async (harness) => {
+    fact("that rolls back to a savepoint continues", async (harness) => {
       const { publisher, log } = start(mode, harness.store, async (_, tx) => {
         for (const statement of ["SAVEPOINT s", "SELECT 1", "ROLLBACK TO SAVEPOINT s", "RELEASE SAVEPOINT s"]) {
           await run(tx, statement);

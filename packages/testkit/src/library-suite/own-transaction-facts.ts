@@ -83,7 +83,7 @@ export function ownTransactionFacts<Tx>(
       expect(await committed(harness)).toEqual(nothing);
     });
 
-    fact("what others do meanwhile is not in it", async (harness) => {
+    fact("does not contain concurrent writes of others", async (harness) => {
       const outbox = outboxOf(harness.store);
       const names = ["a", "b", "c", "d", "e", "f"];
       const all = names.map((name) =>
@@ -101,7 +101,7 @@ export function ownTransactionFacts<Tx>(
       ]);
     });
 
-    fact("several messages are one statement", async (harness) => {
+    fact("several messages take one statement", async (harness) => {
       let statements = 0;
       const own = library.transactions(pool);
       const counting: TransactionLibrary<Tx, "postgres"> = {
@@ -126,7 +126,7 @@ export function ownTransactionFacts<Tx>(
       expect((await committed(harness)).messages).toEqual(["m0", "m1", "m2", "m3"]);
     });
 
-    fact("a publish that is refused leaves it usable", async (harness) => {
+    fact("a rejected publish leaves it usable", async (harness) => {
       const outbox = outboxOf(harness.store);
       const Picky = defineEvent({
         type: "shop.Picky",
@@ -158,7 +158,7 @@ export function ownTransactionFacts<Tx>(
 
     if (nested === undefined) it.skip("savepoints (the library has none)");
     else {
-      fact("a savepoint that is rolled back takes its messages along, and no others", async (harness) => {
+      fact("a rolled back savepoint removes its messages, and no others", async (harness) => {
         const outbox = outboxOf(harness.store);
         await begin(async (tx) => {
           await outbox.in(tx).publish(Placed, { order: "o1" }, { id: "m1" });
@@ -189,8 +189,8 @@ export function ownTransactionFacts<Tx>(
     }
   });
 
-  describe("a handle is refused, with the right call,", () => {
-    fact("when it is none", async (harness) => {
+  describe("a handle is rejected, with the right call,", () => {
+    fact("when it is not a transaction", async (harness) => {
       const outbox = outboxOf(harness.store);
       const impostors = library.impostors();
       expect(impostors.length).toBeGreaterThan(0);
@@ -222,7 +222,7 @@ export function ownTransactionFacts<Tx>(
   describe.each(Object.keys(ways))("%s", (way) => {
     const late = (publisher: Publisher, id: string) => ways[way]?.(publisher, id) as Promise<unknown>;
 
-    fact("writes nothing behind a ROLLBACK on its way, however far it has got", async (harness) => {
+    fact("writes nothing behind a ROLLBACK that is in progress", async (harness) => {
       const outbox = outboxOf(harness.store, way !== "publish");
       await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
       for (let step = -60; step <= 60; step += way === "publish" ? 1 : 7) {
@@ -238,7 +238,7 @@ export function ownTransactionFacts<Tx>(
       expect(await written(harness)).toEqual(["m0"]);
     });
 
-    fact("writes nothing that still waited behind another statement", async (harness) => {
+    fact("writes nothing that was queued behind another statement", async (harness) => {
       const outbox = outboxOf(harness.store, way !== "publish");
       await begin((tx) => outbox.in(tx).publish(Placed, { order: "o0" }, { id: "m0" }));
       for (const open of [begin, harness.store.transaction] as const) {
@@ -258,7 +258,7 @@ export function ownTransactionFacts<Tx>(
     });
   });
 
-  fact("an error of the database in a publish is told as what it is", async (harness) => {
+  fact("an error of the database in a publish keeps its code", async (harness) => {
     const { store } = harness;
     const outbox = outboxOf(store, true);
     await store.transaction(async (first) => {
@@ -274,7 +274,7 @@ export function ownTransactionFacts<Tx>(
     expect(await written(harness)).toEqual(["m1"]);
   });
 
-  fact("a connection that breaks is known as such, and the next one is another", async (harness) => {
+  fact("a lost connection is classified as unavailable, and replaced", async (harness) => {
     const { store } = harness;
     const end = "SELECT pg_terminate_backend(pg_backend_pid())";
     const thrown = store.transaction((tx) => run(tx, end));
@@ -294,104 +294,95 @@ export function ownTransactionFacts<Tx>(
     expect((await committed(harness)).messages).toEqual(["m1"]);
   });
 
-  fact(
-    "a server that takes no writes is known as unavailable, one that it could not reach itself is not",
-    async ({ store }) => {
-      const refusing = store.transaction(async (tx) => {
-        await run(tx, "SET TRANSACTION READ ONLY");
-        await run(tx, `CREATE TABLE ${schema}.never (id integer)`);
-      });
-      await expect(refusing).rejects.toSatisfy((error) => store.isUnavailable(error));
-      // The code of a foreign table's error: the statement has failed, and its connection continues.
-      const foreign = store.transaction((tx) =>
-        run(tx, "DO $$ BEGIN RAISE EXCEPTION 'no such server' USING ERRCODE = '08001'; END $$"),
-      );
-      await expect(foreign).rejects.toSatisfy((error) => !store.isUnavailable(error));
-    },
-  );
+  fact("a read-only server is unavailable, an error of a foreign server is not", async ({ store }) => {
+    const refusing = store.transaction(async (tx) => {
+      await run(tx, "SET TRANSACTION READ ONLY");
+      await run(tx, `CREATE TABLE ${schema}.never (id integer)`);
+    });
+    await expect(refusing).rejects.toSatisfy((error) => store.isUnavailable(error));
+    // The code of a foreign table's error: the statement has failed, and its connection continues.
+    const foreign = store.transaction((tx) =>
+      run(tx, "DO $$ BEGIN RAISE EXCEPTION 'no such server' USING ERRCODE = '08001'; END $$"),
+    );
+    await expect(foreign).rejects.toSatisfy((error) => !store.isUnavailable(error));
+  });
 
-  fact(
-    "two hundred lost connections, in transactions and between them, cost no connection for good",
-    async ({ store }) => {
-      await pool.query(`CREATE TABLE IF NOT EXISTS ${schema}.session (pid integer)`);
-      const register = (tx: Tx) => run(tx, `INSERT INTO ${schema}.session VALUES (pg_backend_pid())`);
-      let lost = 0;
-      const working = Array.from({ length: 12 }, async () => {
-        while (lost < 200) await store.transaction(register).catch(() => new Promise(setImmediate));
-      });
-      try {
-        while (lost < 200) {
-          // Other users of the pool may hold one of the sessions that are ended here.
-          const ended = await pool
-            .query(
-              `WITH known AS (DELETE FROM ${schema}.session RETURNING pid)
+  fact("two hundred lost connections, in transactions and between them, leak none", async ({ store }) => {
+    await pool.query(`CREATE TABLE IF NOT EXISTS ${schema}.session (pid integer)`);
+    const register = (tx: Tx) => run(tx, `INSERT INTO ${schema}.session VALUES (pg_backend_pid())`);
+    let lost = 0;
+    const working = Array.from({ length: 12 }, async () => {
+      while (lost < 200) await store.transaction(register).catch(() => new Promise(setImmediate));
+    });
+    try {
+      while (lost < 200) {
+        // Other users of the pool may hold one of the sessions that are ended here.
+        const ended = await pool
+          .query(
+            `WITH known AS (DELETE FROM ${schema}.session RETURNING pid)
                SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) AS count
                FROM (SELECT DISTINCT pid FROM known WHERE pid <> pg_backend_pid() LIMIT 4) AS chosen
                WHERE pid IN (SELECT pid FROM pg_stat_activity)`,
-            )
-            .catch((error: unknown) => {
-              if (!store.isUnavailable(error)) throw error;
-            });
-          lost += ended === undefined ? 0 : Number(ended.rows[0].count);
-        }
-      } finally {
-        // Also after an error: nothing may continue when the fact has ended.
-        lost = 200;
+          )
+          .catch((error: unknown) => {
+            if (!store.isUnavailable(error)) throw error;
+          });
+        lost += ended === undefined ? 0 : Number(ended.rows[0].count);
       }
-      await Promise.all(working);
-      // All at once, each with a connection: none begins to end before the last has begun.
-      const together = 8;
-      const all = gate();
-      const inside = new Set<number>();
-      const join = async (own: number): Promise<void> => {
-        for (;;) {
-          try {
-            return await store.transaction(async (tx) => {
-              await run(tx, "SELECT 1");
-              if (inside.add(own).size === together) all.open();
-              await all.opened;
-            });
-          } catch {
-            // An idle connection was lost, and this call is the first to notice.
-          }
+    } finally {
+      // Also after an error: nothing may continue when the fact has ended.
+      lost = 200;
+    }
+    await Promise.all(working);
+    // All at once, each with a connection: none begins to end before the last has begun.
+    const together = 8;
+    const all = gate();
+    const inside = new Set<number>();
+    const join = async (own: number): Promise<void> => {
+      for (;;) {
+        try {
+          return await store.transaction(async (tx) => {
+            await run(tx, "SELECT 1");
+            if (inside.add(own).size === together) all.open();
+            await all.opened;
+          });
+        } catch {
+          // An idle connection was lost, and this call is the first to notice.
         }
-      };
-      await Promise.all(Array.from({ length: together }, (_, own) => join(own)));
-    },
-  );
+      }
+    };
+    await Promise.all(Array.from({ length: together }, (_, own) => join(own)));
+  });
 
-  fact(
-    "a transaction that is aborted while it waits for a connection gives that connection back when it comes",
-    async ({ store }) => {
-      // More than any pool has. As many calls wait as there are connections; if each leaked one, none would be left.
-      const many = 24;
-      const begun = gate();
-      const held = gate();
-      const holders = Array.from({ length: many }, () =>
-        store.transaction(async (tx) => {
-          await run(tx, "SELECT 1");
-          begun.open();
-          await held.opened;
-        }),
-      );
-      await begun.opened;
-      const stop = new AbortController();
-      const reason = new Error("no time left");
-      let worked = 0;
-      const waiting = Array.from({ length: many }, () =>
-        store.transaction(async () => void worked++, { signal: stop.signal }),
-      );
-      stop.abort(reason);
-      for (const each of waiting) await expect(each).rejects.toBe(reason);
-      held.open();
-      await Promise.all(holders);
-      expect(worked).toBe(0);
-      expect(await store.transaction(async (tx) => void (await run(tx, "SELECT 1")))).toBeUndefined();
-    },
-  );
+  fact("a transaction aborted while it waits for a connection gives that connection back", async ({ store }) => {
+    // More than any pool has. As many calls wait as there are connections; if each leaked one, none would be left.
+    const many = 24;
+    const begun = gate();
+    const held = gate();
+    const holders = Array.from({ length: many }, () =>
+      store.transaction(async (tx) => {
+        await run(tx, "SELECT 1");
+        begun.open();
+        await held.opened;
+      }),
+    );
+    await begun.opened;
+    const stop = new AbortController();
+    const reason = new Error("no time left");
+    let worked = 0;
+    const waiting = Array.from({ length: many }, () =>
+      store.transaction(async () => void worked++, { signal: stop.signal }),
+    );
+    stop.abort(reason);
+    for (const each of waiting) await expect(each).rejects.toBe(reason);
+    held.open();
+    await Promise.all(holders);
+    expect(worked).toBe(0);
+    expect(await store.transaction(async (tx) => void (await run(tx, "SELECT 1")))).toBeUndefined();
+  });
 
   describe("outbox.publish without a handle", () => {
-    fact("is in the transaction of the store that surrounds it", async (harness) => {
+    fact("joins the surrounding transaction of the store", async (harness) => {
       const { store } = harness;
       const outbox = outboxOf(store);
       await store.transaction(async (tx) => {
@@ -407,7 +398,7 @@ export function ownTransactionFacts<Tx>(
       expect(await committed(harness)).toEqual({ orders: ["o1"], messages: ["m1", "m2"] });
     });
 
-    fact("is an error outside of one, and in one that the store knows nothing of", async (harness) => {
+    fact("fails outside of one, and in one that the store has not opened", async (harness) => {
       const outbox = outboxOf(harness.store);
       const missing = { code: "transaction-missing" };
       await expect(outbox.publish(Placed, { order: "o1" })).rejects.toMatchObject(missing);

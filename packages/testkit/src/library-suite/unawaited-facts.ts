@@ -35,34 +35,31 @@ async function openCursorOn(client: ClientBase): Promise<RowCursor> {
 
 /** A function of `store.transaction` returns while a statement is running on its connection. */
 export function unawaitedTransactionFacts<Tx>(fact: StoreFact<Tx>, { client }: LibraryOnPg<Tx>, schema: string): void {
-  fact(
-    "a transaction with something under way rolls back, but for a cursor that closes",
-    async ({ store, effects }) => {
-      const rejections = unhandledRejections();
-      const outbox = createOutbox(store, { source: "/shop" });
-      const insert = (tx: Tx, order: string) => client(tx).query(`INSERT INTO ${schema}.effect VALUES ('${order}')`);
-      const transactions = [
-        store.transaction(async (tx) => void insert(tx, "forgotten")),
-        store.transaction(async (tx) => {
-          await insert(tx, "open");
-          await openCursorOn(client(tx));
-        }),
-        store.transaction(async (tx) => {
-          await insert(tx, "published");
-          await openCursorOn(client(tx));
-          outbox.in(tx).publish(Placed, { order: "published" });
-        }),
-        store.transaction(async (tx) => {
-          await insert(tx, "closing");
-          (await openCursorOn(client(tx))).close();
-        }),
-      ];
-      const codes = await Promise.all(transactions.map((each) => each.catch(({ code }) => code)));
-      expect(codes).toEqual([notAwaited.code, notAwaited.code, notAwaited.code, undefined]);
-      expect(await effects()).toEqual(["closing"]);
-      expect(rejections).toEqual([]);
-    },
-  );
+  fact("a transaction with a running statement rolls back, except for a closing cursor", async ({ store, effects }) => {
+    const rejections = unhandledRejections();
+    const outbox = createOutbox(store, { source: "/shop" });
+    const insert = (tx: Tx, order: string) => client(tx).query(`INSERT INTO ${schema}.effect VALUES ('${order}')`);
+    const transactions = [
+      store.transaction(async (tx) => void insert(tx, "forgotten")),
+      store.transaction(async (tx) => {
+        await insert(tx, "open");
+        await openCursorOn(client(tx));
+      }),
+      store.transaction(async (tx) => {
+        await insert(tx, "published");
+        await openCursorOn(client(tx));
+        outbox.in(tx).publish(Placed, { order: "published" });
+      }),
+      store.transaction(async (tx) => {
+        await insert(tx, "closing");
+        (await openCursorOn(client(tx))).close();
+      }),
+    ];
+    const codes = await Promise.all(transactions.map((each) => each.catch(({ code }) => code)));
+    expect(codes).toEqual([notAwaited.code, notAwaited.code, notAwaited.code, undefined]);
+    expect(await effects()).toEqual(["closing"]);
+    expect(rejections).toEqual([]);
+  });
 }
 
 /** A handler returns while a statement is running on its connection. */
@@ -76,7 +73,7 @@ export function unawaitedFacts<Tx>(
 
   const openCursor = (tx: Tx) => openCursorOn(client(tx));
 
-  fact("that forgets statements is refused, and neither its process nor its connection ends", async (harness) => {
+  fact("that does not await statements fails, and its process and connection survive", async (harness) => {
     const rejections = unhandledRejections();
     const closed: string[] = [];
     const { publisher, log } = start(harness.store, (order, tx) => {
@@ -97,7 +94,7 @@ export function unawaitedFacts<Tx>(
     expect({ rejections, closed }).toEqual({ rejections: [], closed: [] });
   });
 
-  fact("that leaves work behind which goes on to send statements does not commit", async (harness) => {
+  fact("that leaves work behind which keeps sending statements does not commit", async (harness) => {
     const rejections = unhandledRejections();
     const { publisher, log } = start(harness.store, (order, tx, attempt) => {
       const leftBehind = async () => {
@@ -112,7 +109,7 @@ export function unawaitedFacts<Tx>(
     expect(rejections).toEqual([]);
   });
 
-  fact("that leaves a cursor open is refused soon, and nothing waits behind it for ever", async (harness) => {
+  fact("that leaves a cursor open fails soon, and nothing waits behind it for ever", async (harness) => {
     const rejections = unhandledRejections();
     const outbox = createOutbox(harness.store, { source: "/shop" });
     const { publisher, log } = start(harness.store, async (order, tx, attempt) => {
@@ -136,7 +133,7 @@ export function unawaitedFacts<Tx>(
     expect(rejections).toEqual([]);
   });
 
-  fact("that leaves a stream early commits: its cursor is closed by itself, at once or soon", async (harness) => {
+  fact("that leaves a stream early commits, since its cursor closes by itself", async (harness) => {
     const { publisher, log } = start(harness.store, async (order, tx) => {
       const cursor = await openCursor(tx);
       if (order === "quiet") cursor.close();

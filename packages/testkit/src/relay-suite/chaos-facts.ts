@@ -25,7 +25,7 @@ export function chaosFacts<Tx>(fact: StoreFact<Tx>): void {
       [1, true],
       [2, false],
     ] as const) {
-      const name = `relays that die and messages that are refused, seed ${seed}: nothing lost, every key in order`;
+      const name = `crashing relays and failing messages, seed ${seed}: nothing lost, every key in order`;
       fact(name, "processes", async (harness) => {
         const { delivered, deaths } = await chaos(harness, seed, keepsOrder);
         expect(deaths).toBeGreaterThan(0);

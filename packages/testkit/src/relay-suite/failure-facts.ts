@@ -15,7 +15,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
     for (const keepsOrder of [true, false]) {
       const suffix = keepsOrder ? "" : ", on a sender that does not keep order";
 
-      fact(`a refused message holds its key while others flow, and goes out first${suffix}`, async (harness) => {
+      fact(`a failed message holds its key, other keys continue, and it is sent first${suffix}`, async (harness) => {
         const inner = recordingSender({ keepsOrder });
         const refusals = new Map([["a1", 2]]);
         const sender = faultySender(inner, ({ id }) => {
@@ -46,7 +46,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(await harness.contents("outbox")).toEqual(emptyBox);
       });
 
-      fact(`what can never be sent is parked with its reason, and its key goes on${suffix}`, async (harness) => {
+      fact(`a rejected message is parked with its reason, and its key continues${suffix}`, async (harness) => {
         const inner = recordingSender({ keepsOrder });
         const sender = faultySender(inner, ({ id }) => (id === "a1" ? "rejected" : undefined));
         await commit(harness, ...inKey("a", "a1", "a2", "a3"));
@@ -58,7 +58,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(parked).toEqual([{ id: "a1", error: expect.stringContaining("was rejected, as planned") }]);
       });
 
-      fact(`what its sender drops leaves an entry in the audit, and its key goes on${suffix}`, async (harness) => {
+      fact(`a dropped message leaves an entry in the audit, and its key continues${suffix}`, async (harness) => {
         const inner = recordingSender({ keepsOrder });
         const sender = faultySender(inner, ({ id }) => (id === "a1" || id === "a3" ? "dropped" : undefined));
         await commit(harness, ...inKey("a", "a1", "a2", "a3", "a4"));
@@ -82,58 +82,61 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
         }
       });
 
+      fact(`the audit forgets drops after 30 days, but no operator's change${suffix}`, async (harness) => {
+        const inner = recordingSender({ keepsOrder });
+        const relay = relayOn(
+          harness.store,
+          faultySender(inner, () => "dropped"),
+        );
+        const { admin } = harness.store;
+        await admin.pause({ by: "ann" });
+        await admin.resume({ by: "ann" });
+        await commit(harness, testMessage("old"));
+        await whileRunning(relay, async () => void (await relay.log.until("message.dropped", 1)));
+        await harness.advance(31 * 86_400_000);
+        await commit(harness, testMessage("new"));
+        await whileRunning(relay, async () => void (await relay.log.until("message.dropped", 2)));
+        const entries = await admin.audit();
+        expect(entries.map(({ action, ids }) => [action, ...ids])).toEqual([["drop", "new"], ["resume"], ["pause"]]);
+      });
+
       fact(
-        `the audit forgets what its sender dropped after 30 days, and no operator's change${suffix}`,
+        `a message that waits without fault spends no attempt, and its key waits behind it${suffix}`,
         async (harness) => {
           const inner = recordingSender({ keepsOrder });
-          const relay = relayOn(
-            harness.store,
-            faultySender(inner, () => "dropped"),
-          );
-          const { admin } = harness.store;
-          await admin.pause({ by: "ann" });
-          await admin.resume({ by: "ann" });
-          await commit(harness, testMessage("old"));
-          await whileRunning(relay, async () => void (await relay.log.until("message.dropped", 1)));
-          await harness.advance(31 * 86_400_000);
-          await commit(harness, testMessage("new"));
-          await whileRunning(relay, async () => void (await relay.log.until("message.dropped", 2)));
-          const entries = await admin.audit();
-          expect(entries.map(({ action, ids }) => [action, ...ids])).toEqual([["drop", "new"], ["resume"], ["pause"]]);
+          let tries = 0;
+          const sender = faultySender(inner, ({ id }) => (id === "a1" && ++tries <= 5 ? "waiting" : undefined));
+          await commit(harness, ...inKey("a", "a1", "a2", "a3"), ...inKey("b", "b1"));
+          const relay = relayOn(harness.store, sender, { maxAttempts: 1, backoff: constant(0) });
+          await whileRunning(relay, () => inner.until(4));
+          expect(inner.ids().filter((id) => id !== "b1")).toEqual(["a1", "a2", "a3"]);
+          expect(relay.log.of("message.failed").map(({ attempt }) => attempt)).toEqual([0, 0, 0, 0, 0]);
+          expect(await harness.contents("outbox")).toEqual(emptyBox);
         },
       );
 
-      fact(`what waits spends no attempt, and its key waits behind it${suffix}`, async (harness) => {
-        const inner = recordingSender({ keepsOrder });
-        let tries = 0;
-        const sender = faultySender(inner, ({ id }) => (id === "a1" && ++tries <= 5 ? "waiting" : undefined));
-        await commit(harness, ...inKey("a", "a1", "a2", "a3"), ...inKey("b", "b1"));
-        const relay = relayOn(harness.store, sender, { maxAttempts: 1, backoff: constant(0) });
-        await whileRunning(relay, () => inner.until(4));
-        expect(inner.ids().filter((id) => id !== "b1")).toEqual(["a1", "a2", "a3"]);
-        expect(relay.log.of("message.failed").map(({ attempt }) => attempt)).toEqual([0, 0, 0, 0, 0]);
-        expect(await harness.contents("outbox")).toEqual(emptyBox);
-      });
-
-      fact(`is parked after maxAttempts tries in all, and its key goes on in order${suffix}`, async (harness) => {
-        const inner = recordingSender({ keepsOrder });
-        let tries = 0;
-        const sender = faultySender(inner, ({ id }) => {
-          if (id !== "a1") return undefined;
-          tries++;
-          return "failed";
-        });
-        await commit(harness, ...inKey("a", "a1", "a2", "a3"));
-        const relay = relayOn(harness.store, sender, { maxAttempts: 3, backoff: constant(0) });
-        await whileRunning(relay, () => inner.until(2));
-        expect(tries).toBe(3);
-        expect(inner.ids()).toEqual(["a2", "a3"]);
-        expect((await harness.contents("outbox")).parked).toHaveLength(1);
-      });
+      fact(
+        `a message is parked after maxAttempts attempts, and its key continues in order${suffix}`,
+        async (harness) => {
+          const inner = recordingSender({ keepsOrder });
+          let tries = 0;
+          const sender = faultySender(inner, ({ id }) => {
+            if (id !== "a1") return undefined;
+            tries++;
+            return "failed";
+          });
+          await commit(harness, ...inKey("a", "a1", "a2", "a3"));
+          const relay = relayOn(harness.store, sender, { maxAttempts: 3, backoff: constant(0) });
+          await whileRunning(relay, () => inner.until(2));
+          expect(tries).toBe(3);
+          expect(inner.ids()).toEqual(["a2", "a3"]);
+          expect((await harness.contents("outbox")).parked).toHaveLength(1);
+        },
+      );
     }
 
     for (const order of ["total", "none"] as const) {
-      fact(`what its sender drops, and what waits, with order ${order}`, async (harness) => {
+      fact(`dropped and waiting messages, with order ${order}`, async (harness) => {
         const inner = recordingSender();
         let tries = 0;
         const sender = faultySender(inner, ({ id }) => {
@@ -156,7 +159,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
     for (const keepsOrder of [true, false]) {
       const suffix = keepsOrder ? "" : ", on a sender that does not keep order";
       fact(
-        `what a sender throws over one message is the failure of that message, and no outage${suffix}`,
+        `an error of the sender over one message fails that message, without an outage${suffix}`,
         async (harness) => {
           const inner = recordingSender({ keepsOrder });
           const sender: Sender = {
@@ -188,7 +191,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       );
     }
 
-    fact("what a sender holds back behind a failure, and throws then, is not sent before it", async (harness) => {
+    fact("a message held back behind a failure is not sent before it, even if the sender throws", async (harness) => {
       const inner = recordingSender();
       let isFirst = true;
       const sender: Sender = {
@@ -209,7 +212,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
     });
 
     for (const order of ["key", "total"] as const) {
-      fact(`whatever a sender throws, or reports as an error, is one message's failure (${order})`, async (harness) => {
+      fact(`anything that a sender throws or reports as an error fails one message (${order})`, async (harness) => {
         const inner = recordingSender();
         const thrown = strange();
         const sender: Sender = {
@@ -263,7 +266,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       expect([...new Set(inner.ids())].filter((id) => id.startsWith("hot"))).toEqual(hot.map(({ id }) => id));
     });
 
-    fact("a confirmation that comes after its timeout counts: the message is not sent again", async (harness) => {
+    fact("a confirmation after the timeout counts: the message is not sent again", async (harness) => {
       const late = gate();
       const sent: string[] = [];
       const sender: Sender = {
@@ -323,7 +326,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       },
     );
 
-    fact("one that fails among a thousand keys holds up nobody but its own", async (harness) => {
+    fact("a failure among a thousand keys holds up only its own key", async (harness) => {
       const inner = recordingSender({ keepsOrder: false });
       const sender = faultySender(inner, ({ id }) => (id === "k500-0" ? "failed" : undefined));
       const round = (n: number) => Array.from({ length: 1000 }, (_, k) => testMessage(`k${k}-${n}`, { key: `k${k}` }));
@@ -339,7 +342,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       expect({ pending, wait, holds }).toEqual({ pending: [], wait: ["k500-0", "k500-1"], holds: ["k500"] });
     });
 
-    fact("onPark: hold keeps the key behind what is parked, until somebody frees it", async (harness) => {
+    fact("onPark: hold keeps the key behind a parked message until an operator releases it", async (harness) => {
       const inner = recordingSender();
       const sender = faultySender(inner, ({ id }) => (id === "a2" ? "rejected" : undefined));
       await commit(harness, ...inKey("a", "a1", "a2", "a3"), ...inKey("b", "b1"));
@@ -357,7 +360,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(parked.map(({ id }) => id)).toEqual(["a2"]);
     });
 
-    fact("one try only: the first refusal parks, and those behind it go out", async (harness) => {
+    fact("maxAttempts 1: the first failure parks, and the messages behind it are sent", async (harness) => {
       const inner = recordingSender();
       const sender = faultySender(inner, ({ id }) => (id === "a1" ? "failed" : undefined));
       await commit(harness, ...inKey("a", "a1", "a2", "a3"));
@@ -366,7 +369,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(inner.ids()).toEqual(["a2", "a3"]);
     });
 
-    fact("isPermanent decides what is hopeless", async (harness) => {
+    fact("isPermanent decides which failures are permanent", async (harness) => {
       const sender = faultySender(recordingSender(), () => "failed");
       await commit(harness, testMessage("m"));
       const relay = relayOn(harness.store, sender, { isPermanent: (error) => error.message.includes("as planned") });
@@ -385,7 +388,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents("outbox")).toEqual(emptyBox);
     });
 
-    fact("an outage is waited out: nothing is sent before the delay is over", async (harness) => {
+    fact("nothing is sent during an outage before the delay is over", async (harness) => {
       let calls = 0;
       const inner = recordingSender();
       const sender = faultySender({ ...inner, send: async (...args) => inner.send(...args) }, () => {
@@ -448,7 +451,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
     });
 
     for (const cut of ["lost", "unconfirmed"] satisfies SendFault[]) {
-      fact(`a connection that dies in the middle (${cut}) loses nothing and keeps the order`, async (harness) => {
+      fact(`a connection lost in the middle (${cut}) loses nothing and keeps the order`, async (harness) => {
         const inner = recordingSender();
         const sender = faultySender(inner, ({ id }, sentBefore) => (id === "a2" && sentBefore < 3 ? cut : undefined));
         await commit(harness, ...inKey("a", "a1", "a2", "a3"));
@@ -460,7 +463,7 @@ export function failureFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("a sender that never answers is given up on, and tried again", async (harness) => {
+    fact("a sender that never answers times out, and is tried again", async (harness) => {
       let calls = 0;
       const inner = recordingSender({ before: () => (++calls === 1 ? new Promise(() => {}) : undefined) });
       await commit(harness, testMessage("m"));

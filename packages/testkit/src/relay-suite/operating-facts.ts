@@ -34,7 +34,7 @@ const anything = { "~standard": { version: 1, vendor: "facts", validate: (value:
 /** What an operator does with a box while relays are running. */
 export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("schedule", () => {
-    fact("a scheduled message is sent when its time has come, and holds up nobody until then", async (harness) => {
+    fact("a scheduled message is sent when it is due, and holds up no other until then", async (harness) => {
       const sender = recordingSender();
       const relay = relayOn(harness.store, sender);
       await commit(
@@ -54,7 +54,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
       for (const message of sender.messages) expect(message).not.toHaveProperty("deliverAt");
     });
 
-    fact("what is due at once goes out in order of its time, and once, however many relays look", async (harness) => {
+    fact("scheduled messages are sent once and in order of their times, by any number of relays", async (harness) => {
       const sender = recordingSender();
       const relays = [relayOn(harness.store, sender), relayOn(harness.another(), sender)];
       const at = (n: number) => new Date(Date.now() + anHourMs - n * 1000);
@@ -83,7 +83,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
     const modes: readonly RelayOptions[] = [{}, { onPark: "hold" }, { order: "total" }, { order: "none" }];
     for (const mode of modes) {
       const how = Object.values(mode).map((value) => `, with ${value}`);
-      fact(`what has expired is parked with its reason, and its key goes on${how}`, async (harness) => {
+      fact(`an expired message is parked with its reason, and its key continues${how}`, async (harness) => {
         const sender = recordingSender();
         await commit(harness, ...messages());
         const relay = relayOn(harness.store, sender, mode);
@@ -98,7 +98,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
         expect([pending, wait]).toEqual([[], []]);
       });
 
-      fact(`what has expired can be dropped, which leaves it in the audit${how}`, async (harness) => {
+      fact(`an expired message can be dropped, which leaves an entry in the audit${how}`, async (harness) => {
         const sender = recordingSender();
         await commit(harness, ...messages());
         const relay = relayOn(harness.store, sender, { ...mode, onExpired: "drop", onSent: "keep" });
@@ -119,7 +119,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("much that has expired of one key is settled at once, not one after the other", async (harness) => {
+    fact("many expired messages of one key are settled together", async (harness) => {
       const many = Array.from({ length: 200 }, (_, n) =>
         testMessage(`${n}`, { key: "k", extensions: { expirytime: long } }),
       );
@@ -130,7 +130,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(relay.log.of("relay.settled").length).toBeLessThan(20);
     });
 
-    fact("what has expired can be sent all the same", async (harness) => {
+    fact("an expired message can be sent anyway", async (harness) => {
       const sender = recordingSender();
       await commit(harness, ...messages());
       await whileRunning(relayOn(harness.store, sender, { onExpired: "send" }), () => sender.until(4));
@@ -141,7 +141,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("pause", () => {
     for (const order of ["key", "total"] as const) {
       fact(
-        `a paused box sends nothing, loses nothing, and goes on where it was, with order ${order}`,
+        `a paused box sends nothing, loses nothing, and continues in place, with order ${order}`,
         async (harness) => {
           const { admin } = harness.store;
           const sender = recordingSender();
@@ -165,7 +165,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("pause of a source", () => {
-    fact("nothing more is handed over, though a handler takes long", async (harness) => {
+    fact("nothing more is handed over, even while a handler takes long", async (harness) => {
       const { admin } = harness.store;
       const log = telemetryLog();
       const receiver = outboxReceiver(harness.store, { ...receiverTiming, telemetry: log.telemetry });
@@ -206,8 +206,8 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
     });
   });
 
-  describe("what is parked", () => {
-    fact("a message that holds its key goes before those it held when it is retried", async (harness) => {
+  describe("parked messages", () => {
+    fact("a retried message that held its key is sent before those behind it", async (harness) => {
       const { admin } = harness.store;
       const inner = recordingSender();
       let broken = true;
@@ -227,7 +227,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents("outbox")).toMatchObject({ parked: [], wait: [], pending: [] });
     });
 
-    fact("a key that is released goes on without what is parked", async (harness) => {
+    fact("a released key continues without the parked message", async (harness) => {
       const { admin } = harness.store;
       const inner = recordingSender();
       const sender = faultySender(inner, ({ id }) => (id === "1" ? "rejected" : undefined));
@@ -264,7 +264,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("a total order", () => {
-    fact("goes on when the one that holds it up is discarded", async (harness) => {
+    fact("continues when the failing message is discarded", async (harness) => {
       const inner = recordingSender();
       const sender = faultySender(inner, ({ id }) => (id === "1" ? "failed" : undefined));
       await commit(harness, testMessage("1"), testMessage("2"));
@@ -279,8 +279,8 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
     });
   });
 
-  describe("what is done", () => {
-    fact("what is replayed changes nothing twice behind an inbox", "concurrentTransactions", async (harness) => {
+  describe("messages that are done", () => {
+    fact("a replay has no second effect behind an inbox", "concurrentTransactions", async (harness) => {
       const { store } = harness;
       const Happened = defineEvent({ type: "testkit.facts.v1.Happened", schema: anything });
       const broker = memoryBroker();
@@ -312,7 +312,7 @@ export function operatingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents("outbox")).done).toHaveLength(2 * ids.length);
     });
 
-    fact("what was kept long enough is removed, and nothing else", async (harness) => {
+    fact("messages are removed after their retention, and nothing else", async (harness) => {
       const inner = recordingSender();
       const sender = faultySender(inner, ({ id }) =>
         id === "parked" ? "rejected" : id === "waiting" ? "failed" : undefined,

@@ -27,7 +27,7 @@ export function operatorSoakFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("operators and relays at once", () => {
     for (const mode of modes) {
       for (const seed of seeds) {
-        fact(`leave no key held that nothing waits for, ${mode.onPark}, seed ${seed}`, async (harness) => {
+        fact(`leave no key held without a reason, ${mode.onPark}, seed ${seed}`, async (harness) => {
           const random = numbers(seed);
           const pick = <T>(of: readonly T[]): T => of[Math.floor(random() * of.length)] as T;
           const sent = recordingSender();

@@ -54,7 +54,7 @@ export function orderFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("one that fails keeps its place, and everything waits for it", async (harness) => {
+    fact("a failed message keeps its place, and all others wait for it", async (harness) => {
       const inner = recordingSender();
       let refusals = 2;
       const sender = faultySender(inner, ({ id }) => (id === "2" && refusals-- > 0 ? "failed" : undefined));
@@ -68,7 +68,7 @@ export function orderFacts<Tx>(fact: StoreFact<Tx>): void {
       ]);
     });
 
-    fact("remembers the attempts of one that fails, and goes on when it is parked", async (harness) => {
+    fact("counts the attempts of a failing message, and continues when it is parked", async (harness) => {
       const inner = recordingSender();
       const sender = faultySender(inner, ({ id }) => (id === "1" ? "failed" : undefined));
       await commit(harness, testMessage("1"), testMessage("2"));
@@ -82,7 +82,7 @@ export function orderFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents("outbox")).parked).toHaveLength(1);
     });
 
-    fact("has one relay at work; another one stands by, and takes over", async (harness) => {
+    fact("has one working relay; another one stands by, and takes over", async (harness) => {
       const sent: string[] = [];
       const sender = () => recordingSender({ before: (batch) => void sent.push(...batch.map(({ id }) => id)) });
       const [first, second] = [relayOn(harness.store, sender(), total), relayOn(harness.another(), sender(), total)];
@@ -102,7 +102,7 @@ export function orderFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("no order", () => {
-    fact("one that is refused waits by itself, and its key flows", async (harness) => {
+    fact("a failed message waits alone, and its key continues", async (harness) => {
       const inner = recordingSender({ keepsOrder: false });
       let refusals = 1;
       const sender = faultySender(inner, ({ id }) => (id === "a1" && refusals-- > 0 ? "failed" : undefined));
@@ -123,7 +123,7 @@ export function orderFacts<Tx>(fact: StoreFact<Tx>): void {
     });
   });
 
-  fact("relays of different orders do not work on one box: the second one says so", async (harness) => {
+  fact("a relay with another order than a running one rejects", async (harness) => {
     const first = relayOn(harness.store, recordingSender());
     await whileRunning(first, async () => {
       await first.log.until("relay.owned");

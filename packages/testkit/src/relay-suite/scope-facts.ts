@@ -13,11 +13,11 @@ const to = (scope: string, key: string, ...ids: readonly string[]) =>
 const scopeOf = ({ headers }: Message) => headers.scope;
 
 export function scopeFacts<Tx>(fact: StoreFact<Tx>): void {
-  describe("a part of the broker that is unavailable", () => {
+  describe("an unavailable part of the broker", () => {
     for (const keepsOrder of [true, false]) {
       const suffix = keepsOrder ? "" : ", on a sender that does not keep order";
 
-      fact(`holds up nothing else, and is not tried again before its time${suffix}`, async (harness) => {
+      fact(`holds up nothing else, and is not tried again before its delay${suffix}`, async (harness) => {
         const stage = outage(harness, recordingSender({ keepsOrder }), { backoff: constant(anHourMs) });
         await commit(harness, ...to("p1", "a", "a1"));
         await whileRunning(stage.relay, async () => {
@@ -35,7 +35,7 @@ export function scopeFacts<Tx>(fact: StoreFact<Tx>): void {
         expect((await harness.contents("outbox")).wait).toEqual(["a1", "a2", "b1", "b2"]);
       });
 
-      fact(`spends no attempt, and each key goes on in order when it is back${suffix}`, async (harness) => {
+      fact(`spends no attempt, and each key continues in order when it is available${suffix}`, async (harness) => {
         const stage = outage(harness, recordingSender({ keepsOrder }), { backoff: constant(20), maxAttempts: 1 });
         await commit(harness, ...to("p1", "a", "a1", "a2", "a3"), ...to("p1", "b", "b1", "b2"), ...to("p2", "c", "c1"));
         await whileRunning(stage.relay, async () => {
@@ -54,7 +54,7 @@ export function scopeFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(await harness.contents("outbox")).toEqual(emptyBox);
       });
 
-      fact(`holds back what goes elsewhere behind a message of the same key${suffix}`, async (harness) => {
+      fact(`holds back later messages of the same key, even to other destinations${suffix}`, async (harness) => {
         const stage = outage(harness, recordingSender({ keepsOrder }), { backoff: constant(20) });
         await commit(harness, ...to("p1", "other", "x1"));
         await whileRunning(stage.relay, async () => {
@@ -91,7 +91,7 @@ export function scopeFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(stage.sender.ids()).toEqual(["c1", "a1", "c2"]);
     });
 
-    fact("is told with its error, also if its delay cannot be computed", async (harness) => {
+    fact("is reported with its error, even if its delay is invalid", async (harness) => {
       const stage = outage(harness, recordingSender(), { backoff: () => Number.NaN });
       await commit(harness, ...to("p1", "a", "a1"));
       await whileRunning(stage.relay, async () => void (await stage.relay.log.until("scope.unavailable")));

@@ -8,7 +8,7 @@ import { commit, relayOn, whileRunning } from "./relay-run.js";
 
 export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("sending", () => {
-    fact("sends what is committed, unchanged and once, and leaves nothing behind", async (harness) => {
+    fact("sends committed messages, unchanged and once, and leaves nothing behind", async (harness) => {
       const sender = recordingSender();
       const messages = testMessages("m", 40, { headers: { a: "b" }, extensions: { retries: 3 } });
       await commit(harness, ...messages);
@@ -21,7 +21,7 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
 
     for (const order of ["key", "total", "none"] as const) {
       fact(
-        `reads no more bytes than it may have in flight while the sender takes nothing (${order})`,
+        `reads no more bytes than it may have in flight while the sender accepts nothing (${order})`,
         async (harness) => {
           const open = gate();
           const sender = recordingSender({ keepsOrder: false, before: () => open.opened });
@@ -44,14 +44,14 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
       );
     }
 
-    fact("keeps what it has sent where it is asked to", async (harness) => {
+    fact("keeps sent messages if asked to", async (harness) => {
       await commit(harness, testMessage("1"), testMessage("2"));
       const relay = relayOn(harness.store, recordingSender(), { onSent: "keep" });
       await whileRunning(relay, async () => void (await relay.log.until("relay.settled")));
       expect(await harness.contents("outbox")).toEqual({ ...emptyBox, done: ["1", "2"] });
     });
 
-    fact("never sends what was rolled back", async (harness) => {
+    fact("never sends messages that were rolled back", async (harness) => {
       const sender = recordingSender();
       const refused = harness.store.transaction(async (tx) => {
         await harness.store.append(tx, "outbox", [testMessage("ghost")]);
@@ -102,7 +102,7 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
 
     for (const strictKeyOrder of [false, true]) {
       const how = strictKeyOrder ? ", with strictKeyOrder" : "";
-      const name = `a message that commits late still goes before what was appended after it${how}`;
+      const name = `a late commit is still sent before messages that were appended after it${how}`;
       fact(name, "concurrentTransactions", async (harness) => {
         const sender = recordingSender();
         const relay = relayOn(harness.store, sender);
@@ -129,7 +129,7 @@ export function sendingFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("has one message of a key on its way, where the sender does not keep order", async (harness) => {
+    fact("has one message of a key in flight if the sender does not keep order", async (harness) => {
       const onTheWay = new Map<string, number>();
       let most = 0;
       const sender = recordingSender({

@@ -28,7 +28,7 @@ const inKey = (key: string, ...ids: string[]) => ids.map((id) => testMessage(id,
 export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("a source", () => {
     for (const order of ["key", "total", "none"] as const) {
-      fact(`hands over what is committed; an ack has settled it when it resolves (${order})`, async (harness) => {
+      fact(`delivers committed messages; an ack resolves when it is stored (${order})`, async (harness) => {
         await commit(harness, ...inKey("k", "1", "2"));
         const consumer = consumeFrom(harness.store, { order });
         const first = await consumer.until(1);
@@ -43,7 +43,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(await harness.contents("outbox")).toEqual(emptyBox);
       });
 
-      fact(`parks at once with the reason, and goes on (${order})`, async (harness) => {
+      fact(`parks at once with the reason, and continues (${order})`, async (harness) => {
         await commit(harness, ...inKey("k", "1", "2"));
         const consumer = consumeFrom(harness.store, { order });
         await (await consumer.until(1)).park(new Error("nobody wants it"));
@@ -54,7 +54,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(consumer.ids()).toEqual(["1", "2"]);
       });
 
-      fact(`parks what is retried when the relay's attempts are spent (${order})`, async (harness) => {
+      fact(`parks a retried message when its attempts are spent (${order})`, async (harness) => {
         await commit(harness, testMessage("1"));
         const consumer = consumeFrom(harness.store, { order, maxAttempts: 3 });
         for (let attempt = 1; attempt <= 3; attempt++) {
@@ -68,7 +68,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(await harness.contents("outbox")).toEqual({ ...emptyBox, parked });
       });
 
-      fact(`what is released comes again, uncounted and in its place (${order})`, async (harness) => {
+      fact(`redelivers a released message, uncounted and in its place (${order})`, async (harness) => {
         await commit(harness, ...inKey("k", "1", "2"));
         const consumer = consumeFrom(harness.store, { order, maxAttempts: 1, maxInFlight: 1 });
         await (await consumer.until(1)).release();
@@ -84,7 +84,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
         expect(await harness.contents("outbox")).toEqual(emptyBox);
       });
 
-      fact(`hands over nothing after a stop, and waits for what it has handed over (${order})`, async (harness) => {
+      fact(`delivers nothing after a stop, and waits for unsettled deliveries (${order})`, async (harness) => {
         await commit(harness, testMessage("1"));
         const consumer = consumeFrom(harness.store, { order });
         const delivery = await consumer.until(1);
@@ -100,7 +100,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("a retry waits as long as it was told, and holds its key: the order stays", async (harness) => {
+    fact("a retry waits for its delay and holds its key, which stays in order", async (harness) => {
       await commit(harness, ...inKey("a", "a1", "a2", "a3"));
       const consumer = consumeFrom(harness.store, { backoff: constant(1) });
       await (await consumer.until(1)).retry(anHourMs);
@@ -121,7 +121,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents("outbox")).toEqual(emptyBox);
     });
 
-    fact("with a total order, everything waits for a retry", async (harness) => {
+    fact("with a total order, all messages wait for a retry", async (harness) => {
       await commit(harness, ...inKey("a", "1"), ...inKey("b", "2"));
       const consumer = consumeFrom(harness.store, { order: "total" });
       await (await consumer.until(1)).retry(1);
@@ -130,7 +130,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(consumer.ids()).toEqual(["1", "1", "2"]);
     });
 
-    fact("has one message of a key unsettled, though more of it are found meanwhile", async (harness) => {
+    fact("has one unsettled message of a key, even if more are found meanwhile", async (harness) => {
       await commit(harness, ...inKey("a", "a1", "a2"));
       const consumer = consumeFrom(harness.store);
       const first = await consumer.until(1);
@@ -145,7 +145,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(consumer.ids()).toEqual(["a1", "b1", "c1", "a2", "a3"]);
     });
 
-    fact("has no more messages unsettled than it may, in number and in bytes", async (harness) => {
+    fact("limits unsettled messages by number and by bytes", async (harness) => {
       const large = { data: new Uint8Array(2_000) };
       for (const limit of [{ maxInFlight: 2 }, { maxInFlightBytes: 4_000 }]) {
         await commit(harness, ...["1", "2", "3", "4"].map((id) => testMessage(id, large)));
@@ -168,7 +168,7 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
       }
     });
 
-    fact("what its consumer had when the process died goes to another one", "processes", async (harness) => {
+    fact("unsettled messages of a crashed process go to another one", "processes", async (harness) => {
       await commit(harness, ...inKey("k", "1", "2"));
       const process = await start(harness);
       const { runtime, die } = mortalRuntime();
@@ -186,11 +186,11 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
     });
 
     for (const order of ["key", "total"] as const) {
-      fact(`a message that kills its consumers is parked, and all others come through (${order})`, "processes", (h) =>
+      fact(`a message that crashes its consumers is parked, and all others are handled (${order})`, "processes", (h) =>
         killer(h, order),
       );
 
-      const name = `whose lane was lost says so instead of settling, and another one delivers it again (${order})`;
+      const name = `whose lane was lost rejects instead of settling, and another one redelivers (${order})`;
       fact(name, async (harness) => {
         await commit(harness, testMessage("1", { key: "k" }));
         const { runtime, die } = mortalRuntime();
@@ -211,23 +211,27 @@ export function sourceFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("a router on it handles each message once, though it dies between commit and ack", "processes", async (h) => {
-      await commit(h, ...["1", "2", "3"].map((id) => testMessage(id, { key: id })));
-      const process = await start(h);
-      const { runtime, reached } = freezeAt("transaction.committed", { times: 2 });
-      routerOn(process.store, h, { runtime }).start();
-      await reached;
-      await process.kill();
-      await h.advance(receiverTiming.leaseMs);
-      const { pending } = await h.contents("outbox");
-      const heir = routerOn(h.another(), h);
-      heir.start();
-      await heir.log.until("delivery.acked", pending.length);
-      await heir.router.stop();
-      expect([...(await h.effects())].sort()).toEqual(["1", "2", "3"]);
-      expect(heir.log.of("delivery.skipped").length).toBeGreaterThan(0);
-      expect(await h.contents("outbox")).toEqual(emptyBox);
-    });
+    fact(
+      "a router on it handles each message once, even after a crash between commit and ack",
+      "processes",
+      async (h) => {
+        await commit(h, ...["1", "2", "3"].map((id) => testMessage(id, { key: id })));
+        const process = await start(h);
+        const { runtime, reached } = freezeAt("transaction.committed", { times: 2 });
+        routerOn(process.store, h, { runtime }).start();
+        await reached;
+        await process.kill();
+        await h.advance(receiverTiming.leaseMs);
+        const { pending } = await h.contents("outbox");
+        const heir = routerOn(h.another(), h);
+        heir.start();
+        await heir.log.until("delivery.acked", pending.length);
+        await heir.router.stop();
+        expect([...(await h.effects())].sort()).toEqual(["1", "2", "3"]);
+        expect(heir.log.of("delivery.skipped").length).toBeGreaterThan(0);
+        expect(await h.contents("outbox")).toEqual(emptyBox);
+      },
+    );
 
     fact("a router on it retries by the row, and parks there", async (harness) => {
       await commit(harness, ...inKey("k", "bad", "good"));

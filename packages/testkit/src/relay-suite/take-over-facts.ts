@@ -10,48 +10,45 @@ import { commit, relayOn, timing, whileRunning } from "./relay-run.js";
 
 export function takeOverFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("taking over", () => {
-    fact(
-      "relays share the lanes, each message goes out once and in order, and who is left takes all",
-      async (harness) => {
-        const sent: string[] = [];
-        const sender = () => recordingSender({ before: (batch) => void sent.push(...batch.map(({ id }) => id)) });
-        const [first, second] = [relayOn(harness.store, sender()), relayOn(harness.another(), sender())];
-        let count = 0;
-        const publish = async (howMany: number) => {
-          const messages = Array.from({ length: howMany }, () => testMessage(`${++count}`, { key: `k${count % 20}` }));
-          await commit(harness, ...messages);
-        };
-        first.start();
-        await first.log.until("relay.owned");
-        await publish(50);
-        second.start();
-        await second.log.until("relay.owned");
-        await publish(50);
-        await harness.advance(0);
-        const owned = ({ log }: typeof first) =>
-          log.events.reduce((sum, event) => {
-            if (event.name === "relay.owned") return sum + event.lanes;
-            return event.name === "relay.released" || event.name === "relay.lost" ? sum - event.lanes : sum;
-          }, 0);
-        await second.log.until(() => owned(second) === laneCount / 2, "half of the lanes");
-        expect(owned(first)).toBe(laneCount / 2);
-        await publish(50);
-        await first.stop();
-        await second.log.until(() => owned(second) === laneCount, "all of the lanes");
-        await publish(50);
-        await second.log.until("relay.drained");
-        await second.log.until(() => sent.length >= count, "everything sent");
-        await second.stop();
-        expect(sent).toHaveLength(count);
-        for (let key = 0; key < 20; key++) {
-          const ofKey = sent.map(Number).filter((n) => n % 20 === key);
-          expect(ofKey).toEqual([...ofKey].sort((a, b) => a - b));
-        }
-        expect((await harness.contents("outbox")).pending).toEqual([]);
-      },
-    );
+    fact("relays share the lanes, send each message once and in order, and take over all lanes", async (harness) => {
+      const sent: string[] = [];
+      const sender = () => recordingSender({ before: (batch) => void sent.push(...batch.map(({ id }) => id)) });
+      const [first, second] = [relayOn(harness.store, sender()), relayOn(harness.another(), sender())];
+      let count = 0;
+      const publish = async (howMany: number) => {
+        const messages = Array.from({ length: howMany }, () => testMessage(`${++count}`, { key: `k${count % 20}` }));
+        await commit(harness, ...messages);
+      };
+      first.start();
+      await first.log.until("relay.owned");
+      await publish(50);
+      second.start();
+      await second.log.until("relay.owned");
+      await publish(50);
+      await harness.advance(0);
+      const owned = ({ log }: typeof first) =>
+        log.events.reduce((sum, event) => {
+          if (event.name === "relay.owned") return sum + event.lanes;
+          return event.name === "relay.released" || event.name === "relay.lost" ? sum - event.lanes : sum;
+        }, 0);
+      await second.log.until(() => owned(second) === laneCount / 2, "half of the lanes");
+      expect(owned(first)).toBe(laneCount / 2);
+      await publish(50);
+      await first.stop();
+      await second.log.until(() => owned(second) === laneCount, "all of the lanes");
+      await publish(50);
+      await second.log.until("relay.drained");
+      await second.log.until(() => sent.length >= count, "everything sent");
+      await second.stop();
+      expect(sent).toHaveLength(count);
+      for (let key = 0; key < 20; key++) {
+        const ofKey = sent.map(Number).filter((n) => n % 20 === key);
+        expect(ofKey).toEqual([...ofKey].sort((a, b) => a - b));
+      }
+      expect((await harness.contents("outbox")).pending).toEqual([]);
+    });
 
-    fact("one that died after sending is replaced when its lease ends: the same ids go out again", async (harness) => {
+    fact("after a crash between send and settle, the next owner sends the same ids again", async (harness) => {
       const [first, second] = [recordingSender(), recordingSender()];
       const { runtime, reached } = freezeAt("relay.sent");
       await commit(harness, testMessage("1", { key: "k" }), testMessage("2", { key: "k" }));
@@ -69,7 +66,7 @@ export function takeOverFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents("outbox")).pending).toEqual([]);
     });
 
-    fact("one that was paused beyond its lease changes nothing when it wakes up", async (harness) => {
+    fact("a relay that was frozen beyond its lease changes nothing when it continues", async (harness) => {
       const pause = gate();
       const paused = gate();
       let refuse = true;

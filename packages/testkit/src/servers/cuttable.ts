@@ -15,6 +15,17 @@ export interface Cuttable {
   close(): void;
 }
 
+/**
+ * Starts a TCP proxy whose connections a test can cut, reset or silence.
+ *
+ * @example
+ * ```ts
+ * const proxy = await cuttable("postgres://localhost/shop");
+ * const store = postgresStore({ pool: new Pool({ connectionString: proxy.url }) });
+ * proxy.cut(); // every connection is lost
+ * proxy.close();
+ * ```
+ */
 export async function cuttable(url: string): Promise<Cuttable> {
   const target = new URL(url);
   const sockets = new Set<Socket>();

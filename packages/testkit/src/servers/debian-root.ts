@@ -14,6 +14,12 @@ export interface DebianRoot extends AsyncDisposable {
  * Installs a Debian of this release with one package into a temporary folder, for server versions that this machine
  * does not have. Takes a minute or two. Rejects with the reason if this machine cannot do it: it needs root, on a
  * Debian with debootstrap. The folder is removed on disposal, or when this process ends.
+ *
+ * @example
+ * ```ts
+ * await using root = await debianRoot("trixie", "postgresql");
+ * console.log(root.path);
+ * ```
  */
 export async function debianRoot(release: string, packageName: string): Promise<DebianRoot> {
   if (process.getuid?.() !== 0) throw new Error("only the superuser can install another system");

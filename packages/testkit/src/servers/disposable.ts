@@ -49,6 +49,12 @@ export interface DisposableRabbitmq extends DisposableServer {
  * PostgreSQL comes with npm. PgBouncer must be installed; it connects to the PostgreSQL at `upstream`. RabbitMQ must be
  * installed, too, and accepts additional lines of configuration. `POSTBOX_TEST_RABBITMQ_ROOT` names the root of another
  * system whose RabbitMQ is run instead, with `chroot`.
+ *
+ * @example
+ * ```ts
+ * await using server = await disposable("postgres");
+ * const pool = new Pool({ connectionString: server.url });
+ * ```
  */
 export function disposable(name: "rabbitmq", configuration?: string): Promise<DisposableRabbitmq>;
 export function disposable(name: "postgres"): Promise<DisposableServer>;

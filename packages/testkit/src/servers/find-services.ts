@@ -4,12 +4,14 @@ import { addressOf, type Service } from "./service.js";
 /** The result of looking for a service at its address. */
 export type Finding = FoundService | MissingService;
 
+/** A server that was found or started. */
 export interface FoundService {
   readonly service: Service;
   readonly url: string;
   readonly version: string;
 }
 
+/** A server that was not found, and the reason. */
 export interface MissingService {
   readonly service: Service;
   readonly url: string;
@@ -17,7 +19,14 @@ export interface MissingService {
   readonly missing: string;
 }
 
-/** Finds the services of the catalogue that answer. Starts nothing, never rejects, and takes a few seconds at most. */
+/**
+ * Finds the services of the catalogue that answer. Starts nothing, never rejects, and takes a few seconds at most.
+ *
+ * @example
+ * ```ts
+ * for (const finding of await findServices()) console.log(finding.service);
+ * ```
+ */
 export function findServices(environment: NodeJS.ProcessEnv = process.env): Promise<Finding[]> {
   return Promise.all(catalogue.map((service) => findService(service, environment)));
 }

@@ -4,6 +4,11 @@ import { createServer } from "node:net";
 /**
  * A TCP port of 127.0.0.1 that nothing listens on. It lies below the ephemeral ports of outgoing connections: one of
  * those could be taken while its server is down, and the server could not return to it.
+ *
+ * @example
+ * ```ts
+ * const port = await freePort();
+ * ```
  */
 export async function freePort(): Promise<number> {
   for (let attempt = 0; attempt < 100; attempt++) {

@@ -20,6 +20,7 @@ export interface Service {
   readonly debian: DebianPackage;
 }
 
+/** A package of Debian that contains a server. */
 export interface DebianPackage {
   readonly package: string;
   /** Files to write before the installation, by path, so that even its first start binds to loopback only. */

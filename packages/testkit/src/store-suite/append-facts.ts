@@ -64,14 +64,14 @@ export function appendFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(rows.every((row, index) => index === 0 || row.position > (rows[index - 1]?.position ?? 0))).toBe(true);
     });
 
-    fact("takes thousands in one call, and none", async (harness) => {
+    fact("accepts thousands in one call, and none", async (harness) => {
       await commit(harness);
       await commit(harness, ...testMessages("m", 5000));
       const { pending } = await harness.contents(outbox);
       expect(pending).toEqual(testMessages("m", 5000).map(({ id }) => id));
     });
 
-    fact("gives every message back exactly as it was", async (harness) => {
+    fact("returns every message exactly as it was", async (harness) => {
       const { box, lanes } = await ownBox(harness);
       const batch = fc.uniqueArray(arbitraryMessage(), { minLength: 1, maxLength: 12, selector: ({ id }) => id });
       await fc.assert(
@@ -91,7 +91,7 @@ export function appendFacts<Tx>(fact: StoreFact<Tx>): void {
       );
     });
 
-    fact("keeps what it was given, whatever the caller writes into the bytes later", async (harness) => {
+    fact("keeps the data, even if the caller changes the bytes later", async (harness) => {
       const data = new Uint8Array([1, 2, 3]);
       await commit(harness, testMessage("m1", { data }));
       data.fill(9);

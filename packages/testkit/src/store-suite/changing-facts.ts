@@ -16,7 +16,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
   const inKey = (key: string, ...names: readonly string[]) => names.map((name) => testMessage(name, { key }));
   const names = (messages: readonly { readonly id: string }[]) => messages.map(({ id }) => id);
 
-  fact("the audit tells who and why without control characters", async (harness) => {
+  fact("the audit has the operator and the reason, without control characters", async (harness) => {
     const { park } = await operatedBox(harness);
     const hostile = { by: "an\u001b[2Jn", reason: "a\u009b31mb\u0007" };
     await park("never", testMessage("m1"), testMessage("m2"));
@@ -32,7 +32,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("retry", () => {
-    fact("appends a parked message anew: same id, attempts from none, its history kept", async (harness) => {
+    fact("appends a parked message again: same id, no attempts, its history kept", async (harness) => {
       const { park, read } = await operatedBox(harness);
       const m1 = testMessage("m1", { key: "k" });
       await park("never", m1);
@@ -49,7 +49,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(found).toMatchObject({ status: "pending", attempts: 0, failures: [{ attempt: 3, error: "never" }] });
     });
 
-    fact("puts one whose key is held back before all that wait behind it, and they go on", async (harness) => {
+    fact("returns a message of a held key to its place before those that wait, and they continue", async (harness) => {
       const { settle, read } = await operatedBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2", "m3"), ...inKey("other", "o1"));
       await settle("m1", holding);
@@ -68,7 +68,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents(outbox)).toMatchObject({ pending: ["m3", "o1"], wait: [], holds: [] });
     });
 
-    fact("leaves the delay as it is that another failure of the key has set", async (harness) => {
+    fact("keeps the delay that another failure of the key has set", async (harness) => {
       const { settle, fail, read } = await operatedBox(harness);
       await commit(harness, ...inKey("k", "m1"));
       await settle("m1", { to: "parked", attempts: 3, error: "never" });
@@ -80,7 +80,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read())).toEqual(["m1", "m2"]);
     });
 
-    fact("of one that holds nothing leaves its key held by the one that does", async (harness) => {
+    fact("of a message that does not hold its key leaves the key held", async (harness) => {
       const { settle, read } = await operatedBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2", "m3"));
       await settle("m1", { to: "parked", attempts: 3, error: "never" });
@@ -92,7 +92,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read())).toEqual(["m1", "m3"]);
     });
 
-    fact("is not undone by a settle that is sent again because its answer was lost", async (harness) => {
+    fact("is not undone by a settle that is repeated because its answer was lost", async (harness) => {
       const { box, lanes, settle, read } = await operatedBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2"));
       await settle("m1", { to: "wait", attempts: 1, retryInMs: 0, error: "not now" });
@@ -105,7 +105,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read())).toEqual(["m1", "m2"]);
     });
 
-    fact("takes nothing that is not parked, and what is not there is not counted", async (harness) => {
+    fact("ignores messages that are not parked, and does not count missing ones", async (harness) => {
       await oneOfEach(harness);
       const all = ["pending", "waiting", "scheduled", "parked", "done", "nobody"];
       expect(await harness.store.admin.retry({ ids: all }, ann)).toEqual({ count: 1 });
@@ -122,38 +122,35 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.fingerprint()).toBe(before);
     });
 
-    fact("narrows ids by everything else that is asked for", async (harness) => {
+    fact("narrows ids by all other fields", async (harness) => {
       const { park } = await operatedBox(harness);
       await park("never", testMessage("a", { topic: "a" }), testMessage("b", { topic: "b" }));
       expect(await harness.store.admin.retry({ ids: ["a", "b"], topic: "b" }, ann)).toEqual({ count: 1 });
       expect((await harness.contents(outbox)).pending).toEqual(["b"]);
     });
 
-    fact(
-      "by anything but ids needs the token of a dry run, and touches only what that has counted",
-      async (harness) => {
-        const { admin } = harness.store;
-        const { park } = await operatedBox(harness);
-        const topic = "t";
-        await park("never", ...testMessages("m", 3, { topic }), testMessage("other", { topic: "o" }));
-        await expect(admin.retry({ topic }, ann)).rejects.toMatchObject(unconfirmed);
-        await expect(admin.retry({}, ann)).rejects.toMatchObject(unconfirmed);
-        const { count, confirm } = await admin.dryRun("retry", { topic });
-        expect(count).toBe(3);
-        await park("never", testMessage("late", { topic }));
-        await expect(admin.retry({ topic, type: "x" }, { ...ann, confirm })).rejects.toMatchObject(unconfirmed);
-        await expect(admin.discard({ topic }, { ...ann, confirm })).rejects.toMatchObject(unconfirmed);
-        expect(await admin.retry({ topic }, { ...ann, confirm })).toEqual({ count: 3 });
-        const { pending, parked } = await harness.contents(outbox);
-        expect({ pending, parked: names(parked) }).toEqual({
-          pending: ["m-0", "m-1", "m-2"],
-          parked: ["other", "late"],
-        });
-        expect(await admin.retry({ topic }, { ...ann, confirm })).toEqual({ count: 0 });
-      },
-    );
+    fact("without ids needs the token of a dry run, and affects only what that has counted", async (harness) => {
+      const { admin } = harness.store;
+      const { park } = await operatedBox(harness);
+      const topic = "t";
+      await park("never", ...testMessages("m", 3, { topic }), testMessage("other", { topic: "o" }));
+      await expect(admin.retry({ topic }, ann)).rejects.toMatchObject(unconfirmed);
+      await expect(admin.retry({}, ann)).rejects.toMatchObject(unconfirmed);
+      const { count, confirm } = await admin.dryRun("retry", { topic });
+      expect(count).toBe(3);
+      await park("never", testMessage("late", { topic }));
+      await expect(admin.retry({ topic, type: "x" }, { ...ann, confirm })).rejects.toMatchObject(unconfirmed);
+      await expect(admin.discard({ topic }, { ...ann, confirm })).rejects.toMatchObject(unconfirmed);
+      expect(await admin.retry({ topic }, { ...ann, confirm })).toEqual({ count: 3 });
+      const { pending, parked } = await harness.contents(outbox);
+      expect({ pending, parked: names(parked) }).toEqual({
+        pending: ["m-0", "m-1", "m-2"],
+        parked: ["other", "late"],
+      });
+      expect(await admin.retry({ topic }, { ...ann, confirm })).toEqual({ count: 0 });
+    });
 
-    fact("changes at most as many as its dry run was limited to, the first ones", async (harness) => {
+    fact("changes at most as many as the limit of its dry run, the first ones", async (harness) => {
       const { admin } = harness.store;
       const { park } = await operatedBox(harness);
       await park("never", ...testMessages("m", 5));
@@ -167,7 +164,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await admin.retry({ type: "none" }, { ...ann, confirm: none.confirm })).toEqual({ count: 0 });
     });
 
-    fact("changes no more than were counted, also when earlier ones are parked meanwhile", async (harness) => {
+    fact("changes no more than were counted, even if earlier ones are parked meanwhile", async (harness) => {
       const { admin } = harness.store;
       const { settle } = await operatedBox(harness);
       await commit(harness, ...testMessages("m", 4));
@@ -179,7 +176,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).parked).toHaveLength(2);
     });
 
-    fact("gives each to one of several at once", "concurrentTransactions", async (harness) => {
+    fact("gives each message to one of several concurrent calls", "concurrentTransactions", async (harness) => {
       const { park } = await operatedBox(harness);
       await park("never", ...testMessages("m", 50));
       const { confirm } = await harness.store.admin.dryRun("retry", {});
@@ -195,7 +192,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
 
   describe("discard", () => {
     for (const status of ["pending", "waiting", "scheduled", "parked"] as const) {
-      fact(`removes what is ${status} for good, and tells so in the audit`, async (harness) => {
+      fact(`removes ${status} messages for good, with an entry in the audit`, async (harness) => {
         const { read } = await oneOfEach(harness);
         const all = ["pending", "waiting", "scheduled", "parked", "done"];
         expect(await harness.store.admin.discard({ ids: all, status }, ann)).toEqual({ count: 1 });
@@ -209,7 +206,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("is from parked unless it is told otherwise, never from done", async (harness) => {
+    fact("affects parked messages by default, and never those that are done", async (harness) => {
       const { admin } = harness.store;
       await oneOfEach(harness);
       const { count, confirm } = await admin.dryRun("discard", {});
@@ -223,7 +220,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await admin.list()).messages.map(({ id }) => id)).toEqual(["pending", "waiting", "scheduled", "done"]);
     });
 
-    fact("of what waits first lets those behind it go on now; of one behind it, not", async (harness) => {
+    fact("of the first waiting message lets those behind it continue; of a later one does not", async (harness) => {
       const { settle, fail, read } = await operatedBox(harness);
       await fail("not now", ...inKey("k", "m1"));
       await commit(harness, ...inKey("k", "m2", "m3"));
@@ -235,7 +232,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read())).toEqual(["m3"]);
     });
 
-    fact("of what is parked and holds its key lets that go on, unless another one holds it too", async (harness) => {
+    fact("of a parked message that holds its key releases it, unless another one holds it too", async (harness) => {
       const { settle, read } = await operatedBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2", "m3"));
       await settle("m1", holding);
@@ -247,7 +244,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read())).toEqual(["m3"]);
     });
 
-    fact("of the last that waits leaves nothing stuck behind it", async (harness) => {
+    fact("of the last waiting message leaves nothing stuck behind it", async (harness) => {
       const { fail, read, settle } = await operatedBox(harness);
       await fail("not now", ...inKey("k", "m1"));
       await harness.store.admin.discard({ ids: ["m1"], status: "waiting" }, ann);
@@ -257,7 +254,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await read()).map((row) => [row.message.id, row.held])).toEqual([["m2", false]]);
     });
 
-    fact("of much that waits keeps nothing else from being tried again", async (harness) => {
+    fact("of many waiting messages keeps no other from being retried", async (harness) => {
       const { fail, settle, box, lanes } = await operatedBox(harness);
       const many = Array.from({ length: 300 }, (_, n) => testMessage(`gone-${n}`));
       await fail("not now", ...many);
@@ -271,7 +268,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).holds).toHaveLength(left.length);
     });
 
-    fact("confirmed by a dry run takes what that has counted, not what came there later", async (harness) => {
+    fact("confirmed by a dry run removes what that has counted, not later messages", async (harness) => {
       const { admin } = harness.store;
       const { settle } = await operatedBox(harness);
       await commit(harness, testMessage("early"), testMessage("late"));
@@ -283,7 +280,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).parked).toMatchObject([{ id: "early" }]);
     });
 
-    fact("is passed over by whoever had it on its way", async (harness) => {
+    fact("is skipped by a relay that had it in flight", async (harness) => {
       const { box, lanes, read } = await operatedBox(harness);
       await commit(harness, testMessage("m1"), testMessage("m2"));
       const rows = await read();
@@ -298,7 +295,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("replay", () => {
-    fact("appends what is done once more, in its order, with the same ids; it stays done", async (harness) => {
+    fact("appends messages that are done again, in order, with the same ids; they stay done", async (harness) => {
       const { admin } = harness.store;
       const { finish, read } = await operatedBox(harness);
       const messages = testMessages("m", 600);
@@ -318,7 +315,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(entries.reverse().flatMap((entry) => entry.ids)).toEqual(names(messages));
     });
 
-    fact("with the same token again does nothing, and with another one each message once", async (harness) => {
+    fact("with the same token again does nothing, and with another token sends each message once", async (harness) => {
       const { admin } = harness.store;
       const { finish, read, settle } = await operatedBox(harness);
       await finish(testMessage("a"), testMessage("b"));
@@ -334,7 +331,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).pending).toEqual(["a", "b"]);
     });
 
-    fact("by ids puts back just these; what is told to end puts back nothing", async (harness) => {
+    fact("by ids appends just these; with an aborted signal, none", async (harness) => {
       const { admin } = harness.store;
       const { finish } = await operatedBox(harness);
       await finish(...testMessages("m", 3));
@@ -347,7 +344,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("pause", () => {
-    fact("takes no lane from anybody, and lets nobody have one, until it is resumed", async (harness) => {
+    fact("takes no lane from its owner, and gives none to others, until it is resumed", async (harness) => {
       const { admin } = harness.store;
       const { box, lanes, read } = await operatedBox(harness);
       await box.release("relay-1", lanes.slice(0, 10));
@@ -368,7 +365,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await second.own("relay-2", 64)).toHaveLength(10);
     });
 
-    fact("is of one box, and known to every process", async (harness) => {
+    fact("affects one box, in every process", async (harness) => {
       await harness.store.admin.pause({ ...ann, box: "inbox/other" });
       expect(await join(harness.another().box("inbox/other"), "relay-1")).toEqual([]);
       expect(await join(harness.another().box(outbox), "relay-1")).toHaveLength(64);
@@ -378,7 +375,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("release", () => {
-    fact("lets a held key go on now, in order; others stay held", async (harness) => {
+    fact("lets a held key continue now, in order; others stay held", async (harness) => {
       const { admin } = harness.store;
       const { fail, read, settle } = await operatedBox(harness);
       await fail("not now", ...inKey("k", "m1"), ...inKey("other", "o1"));
@@ -390,7 +387,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).wait).toEqual(["m1", "o1", "m2"]);
     });
 
-    fact("of a key that a parked message holds lets those behind it go on", async (harness) => {
+    fact("of a key that a parked message holds lets those behind it continue", async (harness) => {
       const { read, settle } = await operatedBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2", "m3"));
       await settle("m1", holding);
@@ -430,7 +427,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("audit", () => {
-    fact("has every change: who, why, what and how many, the newest first", async (harness) => {
+    fact("has every change with operator, reason, selection and count, the newest first", async (harness) => {
       const { admin } = harness.store;
       const { park, fail, finish } = await operatedBox(harness);
       await park("never", ...testMessages("p", 3, { topic: "t" }));
@@ -463,7 +460,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       for (const { at } of entries) expect(Math.abs(at.getTime() - Date.now())).toBeLessThan(600_000);
     });
 
-    fact("is read page by page, of one box or of all", async (harness) => {
+    fact("is read page by page, for one box or for all", async (harness) => {
       const { admin } = harness.store;
       for (let n = 0; n < 3; n++) {
         await admin.pause({ by: `pauses ${n}` });
@@ -483,7 +480,7 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await admin.audit({ box: "inbox/other" })).map(({ by }) => by)).toEqual(["elsewhere"]);
     });
 
-    fact("tells what a relay has dropped, by reason, and nothing else is left of it", async (harness) => {
+    fact("has what a relay has dropped, by reason, and nothing else remains of it", async (harness) => {
       const { box, lanes, read, settle } = await operatedBox(harness);
       await commit(harness, ...["a", "b", "c", "d"].map((id) => testMessage(id)));
       await settle("b", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });

@@ -33,7 +33,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
   };
 
   describe("health", () => {
-    fact("of a box at work: no problem", async (harness) => {
+    fact("of a working box has no problem", async (harness) => {
       const { finish, fail } = await operatedBox(harness);
       expect(await harness.store.health()).toEqual({ healthy: true, problems: [] });
       await finish(testMessage("done"));
@@ -42,7 +42,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.store.health()).toEqual({ healthy: true, problems: [] });
     });
 
-    fact("names the oldest message that is not sent, until it is", async (harness) => {
+    fact("reports the oldest unsent message until it is sent", async (harness) => {
       const { settle } = await operatedBox(harness);
       await commit(harness, testMessage("old", { topic: "orders" }));
       await advance(harness, 2 * minute);
@@ -58,7 +58,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health())).toEqual([]);
     });
 
-    fact("counts what waits from when it is due, and not while it is not", async (harness) => {
+    fact("counts a waiting message from when it is due", async (harness) => {
       const { settle } = await operatedBox(harness);
       await commit(harness, testMessage("w", { key: "k" }));
       await settle("w", { to: "wait", attempts: 1, retryInMs: 10 * minute, error: "not now" });
@@ -72,7 +72,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health())).toEqual([]);
     });
 
-    fact("names what is tried again for too long, with its last error, though it is never overdue", async (harness) => {
+    fact("reports a message that is retried for too long, with its last error", async (harness) => {
       const { settle } = await operatedBox(harness);
       await commit(harness, testMessage("w", { key: "k", topic: "orders" }), testMessage("behind", { key: "k" }));
       const later = { to: "wait", attempts: 0, retryInMs: 10 * minute, error: "no queue takes it" } as const;
@@ -92,37 +92,34 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health({ unsentAgeMs: 60 * minute }))).toEqual([]);
     });
 
-    fact(
-      "names lanes without an owner: an error only where something is to be sent and no relay is running",
-      async (harness) => {
-        // A service that only consumes has an outbox, too.
-        expect(codes(await harness.store.health())).toEqual([]);
-        await commit(harness, testMessage("m"));
-        const unowned = await harness.store.health();
-        expect(unowned).toMatchObject({
-          healthy: false,
-          problems: [{ code: "lanes-unowned", severity: "error", lanes: laneCount, relays: 0 }],
-        });
-        const { box, lanes, settle } = await operatedBox(harness);
-        expect(codes(await harness.store.health())).toEqual([]);
-        await settle("m", { to: "sent" });
-        await box.release("relay-1", lanes.slice(0, 3));
-        expect(problem(await harness.store.health(), "lanes-unowned")).toMatchObject({
-          severity: "warning",
-          lanes: 3,
-          relays: 1,
-        });
-        // As in a deployment, until the relay's next renewal.
-        await box.release("relay-1", lanes.slice(3));
-        await commit(harness, testMessage("n"));
-        expect(await harness.store.health()).toMatchObject({
-          healthy: true,
-          problems: [{ code: "lanes-unowned", severity: "warning", lanes: laneCount, relays: 1 }],
-        });
-      },
-    );
+    fact("reports lanes without an owner; an error if they have messages and no relay is running", async (harness) => {
+      // A service that only consumes has an outbox, too.
+      expect(codes(await harness.store.health())).toEqual([]);
+      await commit(harness, testMessage("m"));
+      const unowned = await harness.store.health();
+      expect(unowned).toMatchObject({
+        healthy: false,
+        problems: [{ code: "lanes-unowned", severity: "error", lanes: laneCount, relays: 0 }],
+      });
+      const { box, lanes, settle } = await operatedBox(harness);
+      expect(codes(await harness.store.health())).toEqual([]);
+      await settle("m", { to: "sent" });
+      await box.release("relay-1", lanes.slice(0, 3));
+      expect(problem(await harness.store.health(), "lanes-unowned")).toMatchObject({
+        severity: "warning",
+        lanes: 3,
+        relays: 1,
+      });
+      // As in a deployment, until the relay's next renewal.
+      await box.release("relay-1", lanes.slice(3));
+      await commit(harness, testMessage("n"));
+      expect(await harness.store.health()).toMatchObject({
+        healthy: true,
+        problems: [{ code: "lanes-unowned", severity: "warning", lanes: laneCount, relays: 1 }],
+      });
+    });
 
-    fact("waits for nobody in lanes where nothing is due yet", async (harness) => {
+    fact("does not report lanes where nothing is due yet", async (harness) => {
       const { box, fail } = await operatedBox(harness);
       await fail("not now", testMessage("waiting", { key: "k" }));
       await commit(harness, scheduledMessage("scheduled", 60 * minute));
@@ -133,7 +130,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(due?.severity).toBe("error");
     });
 
-    fact("names the lanes of a relay that died", async (harness) => {
+    fact("reports the lanes of a crashed relay", async (harness) => {
       await operatedBox(harness);
       await harness.advance(leaseMs + 1);
       expect(codes(await harness.store.health())).toEqual([]);
@@ -143,7 +140,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health())).toEqual([]);
     });
 
-    fact("names relays that have no lane for two leases, unless they stand by for a total order", async (harness) => {
+    fact("reports relays without a lane for two leases, unless they stand by for a total order", async (harness) => {
       const { box } = await operatedBox(harness);
       // As in a deployment, where it waits for the lanes of other relays.
       for (let renewals = 0; renewals <= twoLeases; renewals++) await box.renew("relay-2", leaseMs, "key");
@@ -160,7 +157,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health())).toEqual([]);
     });
 
-    fact("tells of more relays than lanes", async (harness) => {
+    fact("reports more relays than lanes", async (harness) => {
       const { store } = harness;
       const box = store.box(outbox);
       for (let relay = 0; relay <= laneCount; relay++) {
@@ -172,7 +169,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(found).toMatchObject({ relays: laneCount + 1, idle: 1, owners: [`relay-${laneCount}`] });
     });
 
-    fact("tells since when a box is paused, and not of the lanes that nobody has meanwhile", async (harness) => {
+    fact("reports since when a box is paused, and not its lanes without owners", async (harness) => {
       const { admin } = harness.store;
       const { box } = await operatedBox(harness);
       await admin.pause(ann);
@@ -191,7 +188,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health({ unsentAgeMs: 60 * minute }))).toEqual([]);
     });
 
-    fact("counts what is parked, from a limit on", async (harness) => {
+    fact("counts parked messages above a limit", async (harness) => {
       const { park } = await operatedBox(harness);
       await park("never", ...testMessages("p", 3));
       const health = await harness.store.health();
@@ -209,7 +206,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health())).toEqual([]);
     });
 
-    fact("names keys that somebody has to release", async (harness) => {
+    fact("reports keys that an operator has to release", async (harness) => {
       const { settle, fail } = await operatedBox(harness);
       await fail("not now", testMessage("f", { key: "soon" }));
       await commit(harness, testMessage("a", { key: "a" }), testMessage("b", { key: "b" }));
@@ -222,7 +219,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health())).toEqual(["parked"]);
     });
 
-    fact("names what is scheduled and late", async (harness) => {
+    fact("reports scheduled messages that are late", async (harness) => {
       const { box } = await operatedBox(harness);
       await commit(harness, scheduledMessage("s", minute), scheduledMessage("t", 60 * minute));
       await advance(harness, minute + minute / 2);
@@ -238,7 +235,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health())).toEqual([]);
     });
 
-    fact("tells of all boxes, of a consumer's in its own words, or of one that is asked for", async (harness) => {
+    fact("covers all boxes, including those of consumers, or a single one", async (harness) => {
       const { store } = harness;
       const found = await operatedBox(harness);
       expect(await store.admin.boxes()).toEqual([outbox, "inbox/other"]);
@@ -256,7 +253,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(new Set(one.problems.map(({ box }) => box))).toEqual(new Set(["inbox/other"]));
     });
 
-    fact("tells errors first, and nothing of a consumer that is gone and has left nothing", async (harness) => {
+    fact("reports errors first, and nothing of a former consumer with an empty box", async (harness) => {
       const { park } = await operatedBox(harness);
       await park("never", testMessage("p"));
       await commit(harness, testMessage("m"));
@@ -274,7 +271,7 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.fingerprint()).toBe(before);
     });
 
-    fact("refuses what makes no sense", async ({ store }) => {
+    fact("rejects invalid options", async ({ store }) => {
       const wrong: Record<keyof HealthOptions, readonly unknown[]> = {
         box: ["no such box", "", 1],
         unsentAgeMs: [-1, Number.NaN, Number.POSITIVE_INFINITY, "1"],

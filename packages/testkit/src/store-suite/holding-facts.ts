@@ -36,7 +36,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(Object.fromEntries(flags)).toEqual({ m2: true, m3: true, o1: false, keyless: false });
     });
 
-    fact("other keys of the same lane flow", async (harness) => {
+    fact("other keys of the same lane continue", async (harness) => {
       const { settle, read } = await ownBox(harness);
       const many = Array.from({ length: 200 }, (_, index) => testMessage(`m${index}`, { key: `k${index}` }));
       await commit(harness, ...many);
@@ -59,7 +59,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(row).toMatchObject({ attempts: 3, waiting: true, held: false, message: { id: "m1" } });
     });
 
-    fact("a second failure sets the delay anew", async (harness) => {
+    fact("a second failure sets the delay again", async (harness) => {
       const { settle, read } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1"));
       await settle("m1", atOnce);
@@ -69,7 +69,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await read()).map((row) => [row.message.id, row.attempts])).toEqual([["m1", 2]]);
     });
 
-    fact("queueing up behind leaves the delay as it was", async (harness) => {
+    fact("queueing behind it leaves the delay as it was", async (harness) => {
       const { settle, read } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2"));
       await settle("m1", later);
@@ -79,7 +79,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read())).toEqual(["m1", "m2"]);
     });
 
-    fact("waiting rows come in order of position, whatever the order they came to wait in", async (harness) => {
+    fact("waiting rows are read in order of position, whatever order they failed in", async (harness) => {
       const { box, lanes, read, settle } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2", "m3", "m4"));
       const rows = await read();
@@ -103,7 +103,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(rowOf(await read(), "m3").held).toBe(false);
     });
 
-    fact("is gone for what is appended after it ended", async (harness) => {
+    fact("does not affect rows that are appended after it ended", async (harness) => {
       const { settle, read } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1"));
       await settle("m1", atOnce);
@@ -112,7 +112,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await read()).map((row) => [row.message.id, row.held, row.waiting])).toEqual([["m2", false, false]]);
     });
 
-    fact("stays when in one settle the last row leaves and the next queues up", async (harness) => {
+    fact("stays if one settle removes the last row and adds the next", async (harness) => {
       const { box, lanes, read, settle } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2", "m3"));
       await settle("m1", atOnce);
@@ -128,7 +128,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       ]);
     });
 
-    fact("never leaves a row behind: who queues up after it ended is read at once", async (harness) => {
+    fact("never leaves a row behind: a row that is queued after its end is read at once", async (harness) => {
       const { box, lanes, read, settle } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2"));
       await settle("m1", atOnce);
@@ -140,7 +140,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents(outbox)).toEqual(emptyBox);
     });
 
-    fact("concerns one message alone where there is no key", async (harness) => {
+    fact("affects one message alone if it has no key", async (harness) => {
       const { settle, read } = await ownBox(harness);
       await commit(harness, ...testMessages("m", 200));
       const { lane } = rowOf(await read(), "m-0");
@@ -153,7 +153,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents(outbox)).toMatchObject({ wait: [], holds: [] });
     });
 
-    fact("a message that is parked can hold its key: the next ones wait, also later", async (harness) => {
+    fact("a parked message can hold its key: present and later messages wait", async (harness) => {
       const { settle, read } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2"), ...inKey("w", "w1", "w2"));
       await settle("m1", { to: "parked", attempts: 1, error: "never", hold: true });
@@ -174,7 +174,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       ["is parked and holds nothing", { to: "parked", attempts: 1, error: "never" }],
     ] as const;
     for (const [what, end] of ends) {
-      fact(`that of a parked message does not end when one before it ${what}`, async (harness) => {
+      fact(`of a parked message does not end when an earlier message ${what}`, async (harness) => {
         const { box, lanes, read, settle } = await ownBox(harness);
         const parked = { to: "parked", attempts: 1, error: "never", hold: true } as const;
         for (const [key, together] of [
@@ -204,7 +204,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("a message can wait by itself, and not its key", async (harness) => {
+    fact("a message can wait alone, without its key", async (harness) => {
       const { box, lanes, read } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2", "m3"));
       const rows = await read();
@@ -218,7 +218,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents(outbox)).toMatchObject({ pending: ["m3"], wait: ["m1"], holds: ["m1"] });
     });
 
-    fact("a message that failed can keep its place, with its attempts", async (harness) => {
+    fact("a failed message can keep its place, with its attempts", async (harness) => {
       const { settle, read } = await ownBox(harness);
       await commit(harness, ...inKey("k", "m1", "m2"));
       await settle("m1", { to: "pending", attempts: 4, error: "not now" });
@@ -230,7 +230,7 @@ export function holdingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).pending).toEqual(["m2"]);
     });
 
-    fact("many that wait for one key do not keep the others from being read", async (harness) => {
+    fact("many waiting rows of one key do not keep others from being read", async (harness) => {
       const { box, lanes, read } = await ownBox(harness);
       await commit(harness, ...Array.from({ length: 65 }, (_, n) => testMessage(`probe-${n}`, { key: `k${n}` })));
       const probes = await read();

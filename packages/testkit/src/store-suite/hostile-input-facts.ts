@@ -69,7 +69,7 @@ export function hostileInputFacts<Tx>(fact: StoreFact<Tx>): void {
   };
 
   describe("hostile text", () => {
-    fact("as what is looked for finds nothing", async (harness) => {
+    fact("in a filter finds nothing", async (harness) => {
       const { admin } = harness.store;
       await oneOfEach(harness);
       const before = await harness.fingerprint();
@@ -90,7 +90,7 @@ export function hostileInputFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.fingerprint()).toBe(before);
     });
 
-    fact("as what is to be changed changes nothing", async (harness) => {
+    fact("in a selection changes nothing", async (harness) => {
       const { admin } = harness.store;
       await oneOfEach(harness);
       const before = await harness.fingerprint();
@@ -114,7 +114,7 @@ export function hostileInputFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.fingerprint()).toBe(before);
     });
 
-    fact("as a box is refused", async (harness) => {
+    fact("as a box is rejected", async (harness) => {
       const { admin } = harness.store;
       await oneOfEach(harness);
       const before = await harness.fingerprint();
@@ -139,7 +139,7 @@ export function hostileInputFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.fingerprint()).toBe(before);
     });
 
-    fact("as who and why is in the audit as it was written but for control characters, or refused", async (harness) => {
+    fact("as operator and reason is in the audit without control characters, or rejected", async (harness) => {
       const { admin } = harness.store;
       const { park } = await operatedBox(harness);
       let parked = 0;
@@ -163,7 +163,7 @@ export function hostileInputFacts<Tx>(fact: StoreFact<Tx>): void {
       }
     });
 
-    fact("that is stored is found by itself, and by nothing that merely looks like it", async (harness) => {
+    fact("that is stored is found by itself, and by no similar text", async (harness) => {
       const { admin } = harness.store;
       const { park } = await operatedBox(harness);
       const texts = [
@@ -205,7 +205,7 @@ export function hostileInputFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).parked).toHaveLength(texts.length);
     });
 
-    fact("and anything that is no text at all is refused, wherever it is given", async (harness) => {
+    fact("and values that are no text are rejected everywhere", async (harness) => {
       const { admin } = harness.store;
       await oneOfEach(harness);
       const before = await harness.fingerprint();

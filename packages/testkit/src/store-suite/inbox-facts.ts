@@ -38,7 +38,7 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     });
 
-    fact("forgets what was rolled back", async (harness) => {
+    fact("forgets ids that were rolled back", async (harness) => {
       const { store } = harness;
       const failing = store.transaction(async (tx) => {
         await remember(store, tx, "billing", message);
@@ -81,12 +81,12 @@ export function inboxFacts<Tx>(fact: StoreFact<Tx>): void {
       expect([...(await effects())].sort()).toEqual(["a", "b"]);
     });
 
-    fact("is shared by every process on the data", async (harness) => {
+    fact("is shared by all processes", async (harness) => {
       await handle(harness, "a");
       expect(await handle({ ...harness, store: harness.another() }, "b")).toBe("duplicate");
     });
 
-    fact("lets exactly one of ten at once through", "concurrentTransactions", async (harness) => {
+    fact("accepts exactly one of ten concurrent calls", "concurrentTransactions", async (harness) => {
       const answers = await Promise.all(Array.from({ length: 10 }, (_, index) => handle(harness, `e${index}`)));
       expect(answers.filter((answer) => answer === "new")).toHaveLength(1);
       expect(await harness.effects()).toHaveLength(1);

@@ -41,8 +41,8 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       return handled;
     });
 
-  describe("an inbox keeps", () => {
-    fact("what is new, in order, and nothing twice", async ({ store, contents, another }) => {
+  describe("an inbox stores", () => {
+    fact("new messages, in order, and none twice", async ({ store, contents, another }) => {
       const messages = testMessages("m", 5, { key: "k" });
       expect(await keep(store, ...messages.slice(0, 3))).toEqual(["new", "new", "new"]);
       expect(await keep(another(), ...messages.slice(1).reverse())).toEqual(["new", "new", "duplicate", "duplicate"]);
@@ -50,7 +50,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await keep(store)).toEqual([]);
     });
 
-    fact("a message as it came", async (harness) => {
+    fact("a message as it was received", async (harness) => {
       const message = testMessage("full", {
         key: "k",
         subject: "s",
@@ -65,7 +65,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect([...(rows[0]?.message.data ?? [])]).toEqual([0, 1, 255]);
     });
 
-    fact("for each consumer, apart from the others and from the outbox", async ({ store, contents }) => {
+    fact("for each consumer, separate from the others and from the outbox", async ({ store, contents }) => {
       const message = testMessage("m");
       await keep(store, message);
       const forShipping = arrivalOf("shipping", message);
@@ -81,7 +81,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       }
     });
 
-    fact("for any number of consumers, whose instances may have one name", async ({ store, another }) => {
+    fact("for any number of consumers, whose instances may share a name", async ({ store, another }) => {
       const names = Array.from({ length: 12 }, (_, index) => inboxOf(`consumer-${index}`));
       const boxes = [...names, ...names].map((name) => another().box(name));
       // Two instances of each consumer start at once.
@@ -100,7 +100,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       }
     });
 
-    fact("a consumer of any name", async ({ store }) => {
+    fact("for a consumer of any name", async ({ store }) => {
       const odd = `it's "\\ / ünïcode; -- $1`;
       expect(await store.inbox.keep([arrivalOf(odd, testMessage("m"))], remembering)).toEqual(["new"]);
       const { messages } = await store.admin.list({ box: inboxOf(odd) });
@@ -109,7 +109,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await store.admin.stats({ box: inboxOf(odd) })).paused).toBe(true);
     });
 
-    fact("nothing that was handled, and handles nothing that is kept", async ({ store, contents }) => {
+    fact("no handled message, and does not handle stored ones", async ({ store, contents }) => {
       const [handled, kept] = testMessages("m", 2) as [Message, Message];
       await store.transaction((tx) => remember(store, tx, consumer, handled));
       expect(await keep(store, handled, kept)).toEqual(["duplicate", "new"]);
@@ -119,7 +119,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
     });
 
     fact(
-      "waits no longer than it is told for a handler of the same message",
+      "nothing while a handler has the same message, and waits no longer than its timeout",
       "concurrentTransactions",
       async (harness) => {
         const { store } = harness;
@@ -143,7 +143,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       },
     );
 
-    fact("what has another body than the one that is known, for somebody to look at", async ({ store, contents }) => {
+    fact("a message that differs from the known one, for an operator", async ({ store, contents }) => {
       const arrival = (hash: string) => arrivalOf(consumer, testMessage("m"), { hash });
       expect(await store.inbox.keep([arrival("one")], remembering)).toEqual(["new"]);
       expect(await store.inbox.keep([arrival("one")], remembering)).toEqual(["duplicate"]);
@@ -157,7 +157,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await contents(box)).parked).toEqual([{ id: "m", error: "never" }]);
     });
 
-    fact("nothing that is older than it remembers: one second more, and one less", async ({ store, contents }) => {
+    fact("no message older than its retention: one second more, and one less", async ({ store, contents }) => {
       const aged = (id: string, ms: number) => testMessage(id, { time: new Date(Date.now() - ms) });
       const { retentionMs } = remembering;
       const [old, young] = [aged("old", retentionMs + 1_000), aged("young", retentionMs - 1_000)];
@@ -186,7 +186,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       };
     }
 
-    fact("what came before it remembers, and nothing that came later", async (harness) => {
+    fact("ids after the retention, and none earlier", async (harness) => {
       const { store } = harness;
       const { forget } = await inbox(harness);
       const ages = [75, 45, 31, 29, 1, 0];
@@ -199,7 +199,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(answers).toEqual(["new", "new", "new", "duplicate", "duplicate", "duplicate"]);
     });
 
-    fact("an id no sooner than its arrival says, whatever times its copies carry", async (harness) => {
+    fact("an id by its arrival, whatever the times of its copies", async (harness) => {
       const { store } = harness;
       const { aged, forget } = await inbox(harness);
       expect(await handle(store, aged("m", 29))).toBe("new");
@@ -216,7 +216,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await keep(store, aged("kept", 60))).toEqual(["too-old"]);
     });
 
-    fact("what came ahead of its time no sooner than that time says", async (harness) => {
+    fact("a message from the future by its own time", async (harness) => {
       const { store } = harness;
       const { aged, forget } = await inbox(harness);
       expect(await handle(store, aged("m", -40))).toBe("new");
@@ -229,7 +229,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await keep(store, aged("m", 31), aged("kept", 31))).toEqual(["too-old", "too-old"]);
     });
 
-    fact("and takes nothing for new that it may have forgotten", async (harness) => {
+    fact("and accepts no message as new that it may have forgotten", async (harness) => {
       const { store } = harness;
       const { aged } = await inbox(harness);
       expect(await handle(store, aged("known", 25))).toBe("new");
@@ -243,7 +243,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await keep(store, aged("known", 25))).toEqual(["duplicate"]);
     });
 
-    fact("nothing early when the database's clock steps", async (harness) => {
+    fact("nothing early when the database's clock is set", async (harness) => {
       const { store } = harness;
       const { aged, forget } = await inbox(harness);
       expect(await keep(store, aged("m", 0))).toEqual(["new"]);
@@ -276,8 +276,8 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
     });
   });
 
-  describe("an inbox puts aside", () => {
-    fact("what failed, until it is due, with its reason", async (harness) => {
+  describe("an inbox sets aside", () => {
+    fact("a failed message until it is due, with its reason", async (harness) => {
       const { store, contents } = harness;
       expect(await setAside(store, testMessage("m", { key: "k" }), later)).toBe("new");
       expect(await setAside(store, testMessage("m", { key: "k" }), later)).toBe("duplicate");
@@ -291,7 +291,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await due()).map(({ message, attempts }) => [message.id, attempts])).toEqual([["m", 1]]);
     });
 
-    fact("what can never be handled, where an operator finds it and retries it", async (harness) => {
+    fact("a permanently failed message, which an operator can retry", async (harness) => {
       const { store, contents } = harness;
       await setAside(store, testMessage("m"), never);
       expect(await contents(box)).toEqual({ ...emptyBox, parked: [{ id: "m", error: "never" }] });
@@ -301,7 +301,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await store.admin.audit({ box })).toMatchObject([{ action: "retry", by: "ann", ids: ["m"] }]);
     });
 
-    fact("behind what waits for the same key, which stays due when it was", async (harness) => {
+    fact("a message behind others of its key, which stays due when it was", async (harness) => {
       const { store } = harness;
       await setAside(store, testMessage("first", { key: "k" }), later);
       await setAside(store, testMessage("sooner", { key: "k" }), { ...later, retryInMs: 1 });
@@ -314,7 +314,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
     });
   });
 
-  describe("what an inbox keeps is handled", () => {
+  describe("a stored message is handled", () => {
     fact("once, with everything else in its transaction", async (harness) => {
       const { store, effect, effects, contents } = harness;
       await keep(store, testMessage("m", { key: "k" }));
@@ -335,7 +335,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await store.admin.stats({ box, done: true })).done?.count).toBe(1);
     });
 
-    fact("not by one whose lane is another's", async (harness) => {
+    fact("not by an instance that has lost the lane", async (harness) => {
       const { store, contents } = harness;
       await keep(store, testMessage("m", { key: "k" }));
       const { rows, epochOf } = await owned(harness);
@@ -346,7 +346,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await contents(box)).pending).toEqual(["m"]);
     });
 
-    fact("also when it has waited, and its key goes on then", async (harness) => {
+    fact("even after it has waited, and its key continues then", async (harness) => {
       const { store, contents } = harness;
       await setAside(store, testMessage("first", { key: "k" }), { ...later, retryInMs: 0 });
       const { own, rows, epochOf } = await owned(harness);
@@ -357,7 +357,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await contents(box)).toEqual({ ...emptyBox, done: ["first"] });
     });
 
-    fact("in its turn: settling one does not let go those that still wait", async (harness) => {
+    fact("in its turn: settling one does not release those that still wait", async (harness) => {
       const { store, contents } = harness;
       for (const id of ["first", "second"])
         await setAside(store, testMessage(id, { key: "k" }), { ...later, retryInMs: 0 });
@@ -368,7 +368,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await contents(box)).toMatchObject({ wait: ["second"], holds: ["k"], done: ["first"] });
     });
 
-    fact("by somebody else, when an operator takes it from one who is stuck with it", async (harness) => {
+    fact("by another instance when an operator takes it from a stuck one", async (harness) => {
       const { store } = harness;
       await keep(store, testMessage("m", { key: "k" }));
       const { rows, epochOf } = await owned(harness);
@@ -384,7 +384,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await finish(store, row, taken[0]?.epoch ?? 0)).toBe(true);
     });
 
-    fact("now instead of later, when an operator says so", async (harness) => {
+    fact("now instead of later, if an operator retries it", async (harness) => {
       const { store } = harness;
       await setAside(store, testMessage("m", { key: "k" }), { ...later, attempts: 3 });
       expect(await store.admin.retry({ box, ids: ["m"], status: "waiting" }, ann)).toEqual({ count: 1 });
@@ -393,7 +393,7 @@ export function keptFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await store.admin.audit({ box })).toMatchObject([{ action: "retry", ids: ["m"] }]);
     });
 
-    fact("and not replayed from where nothing is kept", async ({ store }) => {
+    fact("and cannot be replayed, since an inbox keeps no sent messages", async ({ store }) => {
       const refused = expect.objectContaining({ code: "option-invalid" });
       await expect(store.admin.replay({ box, ids: ["m"] }, ann)).rejects.toEqual(refused);
       await expect(store.admin.stats({ box: inboxOf("nobody") })).rejects.toMatchObject({

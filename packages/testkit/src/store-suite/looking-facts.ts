@@ -28,7 +28,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     });
 
-    fact("count what is there, by status and topic", async (harness) => {
+    fact("count messages by status and topic", async (harness) => {
       const { park, fail, finish } = await operatedBox(harness);
       const to = (topic: string) => ({ topic });
       await park("never", ...testMessages("p", 3, to("a")), testMessage("q", to("b")));
@@ -48,7 +48,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.store.admin.stats({ box: "inbox/other" })).pending).toEqual({ count: 0 });
     });
 
-    fact("tell how old the oldest is, and how late what is scheduled", async (harness) => {
+    fact("report the age of the oldest, and how late scheduled ones are", async (harness) => {
       await oneOfEach(harness);
       expect((await harness.store.admin.stats()).scheduled.oldestAgeMs).toBe(0);
       const [hour, slow] = [3_600_000, 60_000];
@@ -63,7 +63,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(scheduled.oldestAgeMs).toBeLessThan(hour + slow);
     });
 
-    fact("count held keys, and those for good; not messages that wait by themselves", async (harness) => {
+    fact("count held keys, and those held until released, but not messages that wait alone", async (harness) => {
       const { fail, settle } = await operatedBox(harness);
       await fail("no", testMessage("a", { key: "a" }), testMessage("b", { key: "b" }), testMessage("keyless"));
       await commit(harness, testMessage("c", { key: "c" }));
@@ -71,7 +71,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.store.admin.stats()).heldKeys).toEqual({ count: 3, forGood: 1 });
     });
 
-    fact("tell who owns lanes, who stands by, and who has died", async (harness) => {
+    fact("report which relays own lanes, stand by, or have crashed", async (harness) => {
       const { store, another } = harness;
       const box = store.box(outbox);
       await box.renew("relay-b", leaseMs, "key");
@@ -90,7 +90,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await owners()).owners.map(({ lives }) => lives)).toEqual([true, false]);
     });
 
-    fact("are of one moment, while others append and settle", "concurrentTransactions", async (harness) => {
+    fact("are consistent while others append and settle", "concurrentTransactions", async (harness) => {
       const { box, lanes, read } = await operatedBox(harness);
       const { store } = harness;
       const pair = (n: number) => [testMessage(`a${n}`, { topic: "a" }), testMessage(`b${n}`, { topic: "b" })];
@@ -145,20 +145,23 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(done).toMatchObject({ attempts: 1 });
     });
 
-    fact("says when what is scheduled or waits goes on, unless somebody has to release it", async (harness) => {
-      const { settle } = await operatedBox(harness);
-      const scheduled = scheduledMessage("s", 60_000);
-      await commit(harness, scheduled, ...testMessages("k", 2, { key: "k" }));
-      await settle("k-0", { to: "parked", attempts: 1, error: "never", hold: true });
-      await settle("k-1", { to: "wait", attempts: 0 });
-      const { messages } = await harness.store.admin.list({ status: ["scheduled", "waiting"] });
-      expect(messages.map(({ id, dueAt }) => [id, dueAt?.toISOString()])).toEqual([
-        ["k-1", undefined],
-        ["s", scheduled.deliverAt],
-      ]);
-    });
+    fact(
+      "shows when scheduled and waiting messages continue, unless an operator has to release them",
+      async (harness) => {
+        const { settle } = await operatedBox(harness);
+        const scheduled = scheduledMessage("s", 60_000);
+        await commit(harness, scheduled, ...testMessages("k", 2, { key: "k" }));
+        await settle("k-0", { to: "parked", attempts: 1, error: "never", hold: true });
+        await settle("k-1", { to: "wait", attempts: 0 });
+        const { messages } = await harness.store.admin.list({ status: ["scheduled", "waiting"] });
+        expect(messages.map(({ id, dueAt }) => [id, dueAt?.toISOString()])).toEqual([
+          ["k-1", undefined],
+          ["s", scheduled.deliverAt],
+        ]);
+      },
+    );
 
-    fact("finds by each thing that can be asked for, and by several at once", async (harness) => {
+    fact("finds by each field, and by several at once", async (harness) => {
       const { park } = await operatedBox(harness);
       const odd = { type: "other.v1.Type", topic: "t", key: "k", source: "/other", extensions: { correlationid: "c" } };
       await park("too large: 100% of it", testMessage("odd", odd));
@@ -182,7 +185,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await find({ box: "inbox/other" })).toEqual([]);
     });
 
-    fact("finds by when they were appended", async (harness) => {
+    fact("finds by the time of the append", async (harness) => {
       await commit(harness, testMessage("old"));
       await harness.advance(60_000);
       await commit(harness, testMessage("new"));
@@ -194,7 +197,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await listed(harness, { createdFrom: earlier, createdBefore: soon })).toEqual(["new", "old"]);
     });
 
-    fact("pages through all of them, each once, the newest first, while more come", async (harness) => {
+    fact("pages through all messages, each once, the newest first, while others append", async (harness) => {
       const { park, finish } = await operatedBox(harness);
       await park("never", ...testMessages("parked", 5));
       await finish(...testMessages("done", 4));
@@ -215,7 +218,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(seen).toEqual([...newestFirst("pending", 6), ...newestFirst("parked", 5), ...newestFirst("done", 4)]);
     });
 
-    fact("ends a page where there are just as many, without a next one", async (harness) => {
+    fact("ends without a next page if the page holds just all messages", async (harness) => {
       await commit(harness, ...testMessages("m", 4));
       const page = await harness.store.admin.list({ limit: 4 });
       expect(page.messages).toHaveLength(4);
@@ -224,7 +227,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("get", () => {
-    fact("gives the message as it was appended, byte for byte, wherever it is", async (harness) => {
+    fact("returns the message as it was appended, byte for byte, wherever it is", async (harness) => {
       await oneOfEach(harness);
       const data = Uint8Array.from({ length: 256 }, (_, byte) => byte);
       const full = testMessage("full", { data, key: "k", headers: { h: "1" }, extensions: { correlationid: "c" } });
@@ -243,7 +246,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.store.admin.get("full", { box: "inbox/other" })).toEqual([]);
     });
 
-    fact("tells of the last 20 tries that failed, wherever it went meanwhile", async (harness) => {
+    fact("returns the last 20 failed attempts, wherever the message has moved meanwhile", async (harness) => {
       const { settle } = await operatedBox(harness);
       await commit(harness, testMessage("m", { key: "k" }));
       await settle("m", { to: "pending", attempts: 1, error: "error 1" });
@@ -262,7 +265,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(Math.abs((times[0] ?? 0) - Date.now())).toBeLessThan(600_000);
     });
 
-    fact("tells of failures also when it was sent in the end", async (harness) => {
+    fact("returns failures even if it was sent in the end", async (harness) => {
       const { settle } = await operatedBox(harness);
       await commit(harness, testMessage("m"));
       await settle("m", { to: "wait", attempts: 1, retryInMs: 0, error: "not now" });
@@ -271,7 +274,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(found).toMatchObject({ status: "done", attempts: 2, failures: [{ attempt: 1, error: "not now" }] });
     });
 
-    fact("finds all that have the id", async (harness) => {
+    fact("finds all messages with the id", async (harness) => {
       const { finish } = await operatedBox(harness);
       await finish(testMessage("m"));
       await commit(harness, testMessage("m"));
@@ -279,7 +282,7 @@ export function lookingFacts<Tx>(fact: StoreFact<Tx>): void {
     });
   });
 
-  fact("looking changes nothing", async (harness) => {
+  fact("reads change nothing", async (harness) => {
     const { read } = await oneOfEach(harness);
     await harness.store.admin.retry({ ids: ["parked"] }, { by: "ann" });
     rowOf(await read(), "parked");

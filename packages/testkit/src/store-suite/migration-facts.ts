@@ -14,7 +14,7 @@ export function migrationFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).pending).toEqual(["m1", "m2"]);
     });
 
-    fact("is safe when five processes call it at once", "migrations", async (harness) => {
+    fact("is safe if five processes call it concurrently", "migrations", async (harness) => {
       await commit(harness, testMessage("m1"));
       await Promise.all(Array.from({ length: 5 }, () => harness.another().migrate()));
       await commit(harness, testMessage("m2"));

@@ -32,7 +32,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await join(second, "relay-2")).toEqual([]);
     });
 
-    fact("gives each lane to one of many at once", async ({ another }) => {
+    fact("gives each lane to one of many concurrent members", async ({ another }) => {
       const taken = await Promise.all(
         Array.from({ length: 8 }, (_, index) => join(another().box(outbox), `relay-${index}`)),
       );
@@ -42,7 +42,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(numbers([...taken.flat(), ...late])).toEqual(every);
     });
 
-    fact("takes over, with higher epochs, when the lease has run out", async (harness) => {
+    fact("takes over, with higher epochs, when the lease has expired", async (harness) => {
       const { second, lanes } = await twoRelays(harness);
       await harness.advance(leaseMs + 1);
       const taken = await join(second, "relay-2");
@@ -52,7 +52,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       }
     });
 
-    fact("takes none for one whose own lease has run out: the next one would take them at once", async (harness) => {
+    fact("takes none for a member whose own lease has expired", async (harness) => {
       const { second } = await twoRelays(harness);
       expect(await join(second, "relay-2")).toEqual([]);
       await harness.advance(leaseMs + 1);
@@ -61,7 +61,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await second.own("relay-2", laneCount)).toHaveLength(laneCount);
     });
 
-    fact("tells whether the last owner gave a lane back, or died", async (harness) => {
+    fact("reports whether the last owner gave a lane back, or crashed", async (harness) => {
       const { first, second, lanes } = await twoRelays(harness);
       expect(lanes.every(({ clean }) => clean)).toBe(true);
       await first.release("relay-1", lanes.slice(0, 5));
@@ -82,7 +82,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await second.own("relay-2", laneCount, { least: laneCount })).toHaveLength(laneCount);
     });
 
-    fact("takes from one who counts as dead though its lease stands, unless it has beaten since", async (harness) => {
+    fact("takes from a crashed member with a valid lease, unless it has sent a heartbeat since", async (harness) => {
       const { first, second } = await twoRelays(harness);
       const seen = async () => (await second.renew("relay-2", leaseMs, "key")).others;
       const dead = await seen();
@@ -92,7 +92,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await first.renew("relay-1", leaseMs, "key")).lanes).toEqual([]);
     });
 
-    fact("takes at once, with higher epochs, what was released, and no more", async (harness) => {
+    fact("takes released lanes at once, with higher epochs, and no others", async (harness) => {
       const { first, second, lanes } = await twoRelays(harness);
       const given = lanes.slice(0, 5);
       await first.release("relay-1", given);
@@ -105,7 +105,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("renew", () => {
-    fact("tells who else shares, and what is one's own", async (harness) => {
+    fact("returns the other members, and the member's own lanes", async (harness) => {
       const { first, second, lanes } = await twoRelays(harness);
       const standing = lanes.map(({ lane, epoch }) => ({ lane, epoch }));
       expect(await first.renew("relay-1", leaseMs, "key")).toEqual({ paused: false, others: [], lanes: standing });
@@ -115,7 +115,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await second.renew("relay-2", leaseMs, "key")).toEqual({ paused: false, others: [], lanes: [] });
     });
 
-    fact("tells in how many ms the lease of each other member runs out", async (harness) => {
+    fact("returns when the lease of each other member expires", async (harness) => {
       const { second } = await twoRelays(harness);
       const seen = async () => {
         const { others } = await second.renew("relay-2", leaseMs, "key");
@@ -138,14 +138,14 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await join(second, "relay-2")).toEqual([]);
     });
 
-    fact("still works on a lease that ran out and that nobody took", async (harness) => {
+    fact("renews an expired lease if no other member has taken the lanes", async (harness) => {
       const { first, second } = await twoRelays(harness);
       await harness.advance(leaseMs + 1);
       expect((await first.renew("relay-1", leaseMs, "key")).lanes).toHaveLength(laneCount);
       expect(await join(second, "relay-2")).toEqual([]);
     });
 
-    fact("shows a take-over, and leaves the new owner alone", async (harness) => {
+    fact("shows a take-over, and does not affect the new owner", async (harness) => {
       const { first, second } = await twoRelays(harness);
       await harness.advance(leaseMs + 1);
       await join(second, "relay-2", 1000);
@@ -156,7 +156,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("release", () => {
-    fact("by a former owner leaves the new one alone", async (harness) => {
+    fact("by a former owner does not affect the new one", async (harness) => {
       const { first, second, lanes } = await twoRelays(harness);
       await harness.advance(leaseMs + 1);
       const taken = await join(second, "relay-2");
@@ -174,7 +174,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       { to: "parked", attempts: 7, error: "late" },
     ];
     for (const settlement of settlements) {
-      fact(`refuses '${settlement.to}' from a former owner, for pending and for waiting rows`, async (harness) => {
+      fact(`rejects '${settlement.to}' from a former owner, for pending and for waiting rows`, async (harness) => {
         const { first, second, lanes } = await twoRelays(harness);
         await commit(harness, testMessage("m1", { key: "a" }), testMessage("m2", { key: "b" }));
         const failed = (await readAll(first)).filter((row) => row.message.id === "m1");
@@ -200,7 +200,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("lets an owner settle after its lease ran out, while nobody took over", async (harness) => {
+    fact("lets an owner settle after its lease expired, until another one takes over", async (harness) => {
       const { first, lanes } = await twoRelays(harness);
       await commit(harness, testMessage("m1"));
       await harness.advance(leaseMs + 1);
@@ -213,7 +213,7 @@ export function ownershipFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).pending).toEqual([]);
     });
 
-    fact("stops the lost lane and no other", async (harness) => {
+    fact("affects the lost lane and no other", async (harness) => {
       const { first, lanes } = await twoRelays(harness);
       await commit(harness, ...["a", "b", "c", "d"].map((key) => testMessage(key, { key })));
       const rows = await readAll(first);

@@ -10,7 +10,7 @@ const second = 1000;
 /** Messages that are done are kept for a while and then removed, and nothing else is. */
 export function retentionFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("purge", () => {
-    fact("removes what has been done for long enough, and no more", async (harness) => {
+    fact("removes messages after the retention, and no others", async (harness) => {
       const { store, rowByRow } = harness;
       const { finish } = await operatedBox(harness);
       await finish(testMessage("a"), testMessage("b"));
@@ -24,7 +24,7 @@ export function retentionFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).done).toEqual(["c"]);
     });
 
-    fact("counts from when it was sent, not from when it was appended", async (harness) => {
+    fact("counts from the time of sending, not of the append", async (harness) => {
       const { settle } = await oneOfEach(harness);
       await harness.advance(100 * second);
       await settle("pending", { to: "sent" }, { keep: true });
@@ -35,7 +35,7 @@ export function retentionFacts<Tx>(fact: StoreFact<Tx>): void {
     });
 
     for (const how of ["as it does by itself", "row by row"]) {
-      fact(`never touches what is not done, however old (${how})`, async (harness) => {
+      fact(`never removes messages that are not done, however old (${how})`, async (harness) => {
         await oneOfEach(harness);
         await harness.advance(365 * 24 * 3600 * second);
         const before = await harness.contents(outbox);
@@ -49,7 +49,7 @@ export function retentionFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("hands everything to the archive before it is removed, in order", async (harness) => {
+    fact("passes everything to the archive before it is removed, in order", async (harness) => {
       const { finish } = await operatedBox(harness);
       const messages = testMessages("m", 1200);
       await finish(...messages);
@@ -73,7 +73,7 @@ export function retentionFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).done).toEqual([]);
     });
 
-    fact("keeps what the archive rejects, and says why; the next one tries again", async (harness) => {
+    fact("keeps what the archive rejects, and rejects with its error; the next purge tries again", async (harness) => {
       const { store, rowByRow } = harness;
       const { finish } = await operatedBox(harness);
       const messages = testMessages("m", 1200);
@@ -100,7 +100,7 @@ export function retentionFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(taken).toEqual(messages.map(({ id }) => id));
     });
 
-    fact("lets one work at a time, whoever calls it", "concurrentTransactions", async (harness) => {
+    fact("runs one at a time, whichever process calls it", "concurrentTransactions", async (harness) => {
       const { finish } = await operatedBox(harness);
       await finish(testMessage("m"));
       await harness.advance(100 * second);
@@ -133,7 +133,7 @@ export function retentionFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     });
 
-    fact("does nothing that it is told not to, and refuses what makes no sense", async (harness) => {
+    fact("does nothing after an abort, and rejects invalid options", async (harness) => {
       const { store, rowByRow } = harness;
       const { finish } = await operatedBox(harness);
       await finish(testMessage("m"));

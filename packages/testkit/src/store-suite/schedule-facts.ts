@@ -10,7 +10,7 @@ const hour = 3_600_000;
 /** A scheduled message waits outside of the queue, where it holds no key; when it is due, it is appended. */
 export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("a schedule", () => {
-    fact("keeps a message until it is due, and then it is as any other", async (harness) => {
+    fact("keeps a message until it is due; then it is like any other", async (harness) => {
       const { box, read } = await ownBox(harness);
       const message = scheduledMessage("m", hour, "k");
       await commit(harness, message);
@@ -29,7 +29,7 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await box.promote(10)).toEqual({ count: 0 });
     });
 
-    fact("that is over sends at once", async (harness) => {
+    fact("in the past sends at once", async (harness) => {
       const { read } = await ownBox(harness);
       const message = scheduledMessage("m", -1);
       await commit(harness, message, testMessage("n"));
@@ -37,7 +37,7 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(comparable(rowOf(await read(), "m").message)).toEqual(comparable(withoutSchedule(message)));
     });
 
-    fact("is of one box: the relays of no other one append its messages, or replace them", async (harness) => {
+    fact("belongs to one box: relays of others neither append its messages nor replace them", async (harness) => {
       const { store, contents } = harness;
       const boxes = [outbox, inboxOf("billing"), inboxOf("shipping")];
       for (const name of boxes) {
@@ -58,7 +58,7 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       }
     });
 
-    fact("is kept only if its transaction commits", async (harness) => {
+    fact("is stored only if its transaction commits", async (harness) => {
       const { store } = harness;
       const failing = store.transaction(async (tx) => {
         await store.append(tx, outbox, [scheduledMessage("m", hour)]);
@@ -70,7 +70,7 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents(outbox)).toMatchObject({ pending: ["now"], scheduled: ["then"] });
     });
 
-    fact("goes by due time, and by the order of appending where that is the same", async (harness) => {
+    fact("is ordered by due time, then by the order of appends", async (harness) => {
       const { box, read } = await ownBox(harness);
       const deliverAt = new Date(Date.now() + 2 * hour);
       const same = ["b", "c", "d"].map((id) => testMessage(id, { deliverAt, key: "k" }));
@@ -82,7 +82,7 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read())).toEqual(["a", "b", "c", "d", "e"]);
     });
 
-    fact("comes after what was appended meanwhile, and does not hold its key", async (harness) => {
+    fact("appends behind messages that were appended meanwhile, and does not hold its key", async (harness) => {
       const { box, read } = await ownBox(harness);
       await commit(harness, scheduledMessage("s", hour, "k"));
       await commit(harness, testMessage("m", { key: "k" }));
@@ -95,7 +95,7 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       ]);
     });
 
-    fact("that comes due while its key is held goes behind what waits", async (harness) => {
+    fact("that becomes due while its key is held queues behind the waiting messages", async (harness) => {
       const { box, read, settle } = await ownBox(harness);
       await commit(harness, scheduledMessage("s", hour, "k"), testMessage("m", { key: "k" }));
       await settle("m", { to: "wait", attempts: 1, retryInMs: 2 * hour, error: "no" });
@@ -104,7 +104,7 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await read()).map((row) => [row.message.id, row.held])).toEqual([["s", true]]);
     });
 
-    fact("gives each message to one of many that promote at once", "concurrentTransactions", async (harness) => {
+    fact("gives each message to one of many concurrent calls", "concurrentTransactions", async (harness) => {
       const { read } = await ownBox(harness);
       const messages = Array.from({ length: 40 }, (_, index) => scheduledMessage(`m-${index}`, hour));
       await commit(harness, ...messages);
@@ -118,7 +118,7 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).scheduled).toEqual([]);
     });
 
-    fact("messages of one append keep their order, whichever of them had to wait for its time", async (harness) => {
+    fact("messages of one append keep their order, whichever of them were scheduled", async (harness) => {
       const { store } = harness;
       const messages = ["1", "2", "3"].map((id) =>
         testMessage(id, { key: "k", ...(id === "2" && { deliverAt: new Date(Date.now() - 1000) }) }),

@@ -19,7 +19,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
     store.transaction((tx) => store.cancel(tx, outbox, ofType, scheduleKey));
 
   describe("a schedule key", () => {
-    fact("lets a later message replace the one that is scheduled, whole", async (harness) => {
+    fact("lets a later message replace the scheduled one entirely", async (harness) => {
       const { box, read } = await ownBox(harness);
       await commit(harness, keyed("first", "a", hour, { key: "k", headers: { h: "1" } }));
       const second = keyed("second", "a", 2 * hour, { key: "another", subject: "s", data: new Uint8Array([1, 2]) });
@@ -53,7 +53,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await scheduled(harness)).toEqual(["first"]);
     });
 
-    fact("twice in one append schedules the last, beside everything else in it", async (harness) => {
+    fact("twice in one append schedules the last, besides all other messages", async (harness) => {
       const mixed = [
         keyed("1", "a", hour),
         testMessage("now"),
@@ -65,7 +65,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await harness.contents(outbox)).toMatchObject({ pending: ["now", "past"], scheduled: ["2", "later"] });
     });
 
-    fact("keeps the order of appending among messages that are due at the same time", async (harness) => {
+    fact("keeps the order of appends among messages that are due at the same time", async (harness) => {
       const { box, read } = await ownBox(harness);
       const deliverAt = inMs(hour);
       const same = ["c", "a", "b"].map((name) => testMessage(name, { type, deliverAt, scheduleKey: name, key: "k" }));
@@ -76,7 +76,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read())).toEqual(["c", "a", "b"]);
     });
 
-    fact("of a message that is due already replaces as well, and a relay appends it", async (harness) => {
+    fact("of a message that is due already replaces, too, and a relay appends it", async (harness) => {
       const { box, read } = await ownBox(harness);
       await commit(harness, keyed("first", "a", hour));
       await commit(harness, keyed("second", "a", -hour));
@@ -85,7 +85,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read())).toEqual(["second"]);
     });
 
-    fact("is free again once a relay has appended its message, which cannot be cancelled any more", async (harness) => {
+    fact("is free once a relay has appended its message, which can no longer be cancelled", async (harness) => {
       const { box } = await ownBox(harness);
       await commit(harness, keyed("first", "a", -1));
       await box.promote(10);
@@ -106,7 +106,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("cancel", () => {
-    fact("removes what is scheduled, once, if its transaction commits", async (harness) => {
+    fact("removes the scheduled message, once, if its transaction commits", async (harness) => {
       const { store } = harness;
       await commit(harness, keyed("m", "a", hour), keyed("n", "b", hour));
       const failing = store.transaction(async (tx) => {
@@ -121,7 +121,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await scheduled(harness)).toEqual(["n"]);
     });
 
-    fact("sees what its own transaction has scheduled", async (harness) => {
+    fact("sees messages that its own transaction has scheduled", async (harness) => {
       const { store } = harness;
       await commit(harness, keyed("before", "b", hour));
       await store.transaction(async (tx) => {
@@ -133,7 +133,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
       expect([...(await scheduled(harness))].sort()).toEqual(["3", "4"]);
     });
 
-    fact("does not see what another transaction has not committed", "concurrentTransactions", async (harness) => {
+    fact("does not see uncommitted messages of other transactions", "concurrentTransactions", async (harness) => {
       await whileOpen(
         harness,
         (tx) => harness.store.append(tx, outbox, [keyed("m", "a", hour)]),
@@ -146,11 +146,11 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
     });
   });
 
-  describe("a schedule key, for several at once:", () => {
+  describe("a schedule key, used concurrently:", () => {
     const atOnce = "concurrentTransactions";
 
     for (const before of [true, false]) {
-      const title = `the second publisher waits for the first, and replaces its message (${before ? "a third" : "new"})`;
+      const title = `the second publisher waits for the first and replaces its message (${before ? "a third" : "new"})`;
       fact(title, atOnce, async (harness) => {
         if (before) await commit(harness, keyed("before", "a", hour));
         await whileOpen(
@@ -199,7 +199,7 @@ export function scheduleKeyFacts<Tx>(fact: StoreFact<Tx>): void {
       ["commits", []],
       ["rolls back", ["m"]],
     ] as const) {
-      fact(`a relay passes over what is cancelled, until that ${ends}`, atOnce, async (harness) => {
+      fact(`a relay skips a cancelled message until the cancellation ${ends}`, atOnce, async (harness) => {
         const { box } = await ownBox(harness);
         await commit(harness, keyed("m", "a", -hour), testMessage("other", { deliverAt: inMs(1000) }));
         await harness.advance(2000);

@@ -8,7 +8,7 @@ import type { StoreFact } from "./store-facts.js";
 /** Reading rows, and what happens to a row once it is settled. */
 export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
   describe("late", () => {
-    fact("gives what lies in a range and is not known, with its age", async (harness) => {
+    fact("returns unknown rows in a range, with their age", async (harness) => {
       const { box, read, settle } = await ownBox(harness);
       await commit(harness, ...testMessages("a", 5, { key: "a" }), testMessage("elsewhere", { key: "b" }));
       const rows = await read();
@@ -27,7 +27,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await box.late([], 10)).rows).toEqual([]);
     });
 
-    fact("gives the lowest positions of all lanes first, and no more than asked for", async (harness) => {
+    fact("returns the lowest positions of all lanes first, up to the limit", async (harness) => {
       const { box, read } = await ownBox(harness);
       await commit(harness, ...["a", "b", "c", "a", "b"].map((key, index) => testMessage(`m-${index}`, { key })));
       const rows = await read();
@@ -42,7 +42,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await page(rowOf(first, "m-2").position))).toEqual(["m-3", "m-4"]);
     });
 
-    fact("finds what commits below where its lane was read to", "lateCommits", async (harness) => {
+    fact("finds rows that commit below the position that was read", "lateCommits", async (harness) => {
       const { box, read } = await ownBox(harness);
       const [appended, mayCommit] = [gate(), gate()];
       const slow = harness.store.transaction(async (tx) => {
@@ -67,44 +67,41 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("identity", () => {
-    fact(
-      "a row is the one that was read only if its message is, too: its position may be another's after a failover",
-      async (harness) => {
-        const { box, lanes, read } = await ownBox(harness);
-        await commit(harness, ...testMessages("m", 3, { key: "k" }));
-        const [first, second] = await read();
-        await box.settle(lanes, [{ row: second as Row, to: "wait", attempts: 1, retryInMs: 0, error: "no" }]);
-        const before = await read();
-        const others = before.map((row) => ({
-          ...row,
-          message: testMessage("lost in the failover", { key: "k" }),
-          crashes: 3,
-        }));
-        expect(others.map(({ waiting }) => waiting).sort()).toEqual([false, false, true]);
-        await box.suspect(lanes, others);
-        for (const what of [
-          { to: "sent" },
-          { to: "pending", attempts: 2, error: "no" },
-          { to: "wait", attempts: 2, retryInMs: 60_000, error: "no" },
-          { to: "parked", attempts: 2, error: "no", hold: true },
-          { to: "dropped", reason: "no" },
-        ] as const) {
-          const { standing } = await box.settle(
-            lanes,
-            others.map((row) => ({ row, ...what })),
-            { keep: true },
-          );
-          expect(standing.size).toBe(lanes.length);
-        }
-        expect(await read()).toEqual(before);
-        await box.settle(lanes, [{ row: first as Row, to: "sent" }]);
-        expect(ids(await read()).sort()).toEqual(["m-1", "m-2"]);
-      },
-    );
+    fact("a row is identified by its message's id, since a failover may reuse its position", async (harness) => {
+      const { box, lanes, read } = await ownBox(harness);
+      await commit(harness, ...testMessages("m", 3, { key: "k" }));
+      const [first, second] = await read();
+      await box.settle(lanes, [{ row: second as Row, to: "wait", attempts: 1, retryInMs: 0, error: "no" }]);
+      const before = await read();
+      const others = before.map((row) => ({
+        ...row,
+        message: testMessage("lost in the failover", { key: "k" }),
+        crashes: 3,
+      }));
+      expect(others.map(({ waiting }) => waiting).sort()).toEqual([false, false, true]);
+      await box.suspect(lanes, others);
+      for (const what of [
+        { to: "sent" },
+        { to: "pending", attempts: 2, error: "no" },
+        { to: "wait", attempts: 2, retryInMs: 60_000, error: "no" },
+        { to: "parked", attempts: 2, error: "no", hold: true },
+        { to: "dropped", reason: "no" },
+      ] as const) {
+        const { standing } = await box.settle(
+          lanes,
+          others.map((row) => ({ row, ...what })),
+          { keep: true },
+        );
+        expect(standing.size).toBe(lanes.length);
+      }
+      expect(await read()).toEqual(before);
+      await box.settle(lanes, [{ row: first as Row, to: "sent" }]);
+      expect(ids(await read()).sort()).toEqual(["m-1", "m-2"]);
+    });
   });
 
   describe("suspect", () => {
-    fact("notes the crashes of pending and of waiting rows, and an outcome clears them", async (harness) => {
+    fact("stores the crashes of pending and of waiting rows, and an outcome clears them", async (harness) => {
       const { box, lanes, read, settle } = await ownBox(harness);
       await commit(harness, testMessage("m1", { key: "a" }), testMessage("m2", { key: "b" }));
       await settle("m2", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
@@ -127,7 +124,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       ]);
     });
 
-    fact("changes nothing in lanes that are another's", async (harness) => {
+    fact("changes nothing in lanes of other owners", async (harness) => {
       const { box, lanes, read } = await ownBox(harness);
       await commit(harness, testMessage("m1"));
       const stale = lanes.map(({ lane, epoch }) => ({ lane, epoch: epoch - 1 }));
@@ -138,7 +135,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("read", () => {
-    fact("tells of the transactions that may still bring something below", "lateCommits", async (harness) => {
+    fact("reports the transactions that may still commit rows below", "lateCommits", async (harness) => {
       const { box } = await ownBox(harness);
       const every = Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 }));
       const { writers: before } = await box.read(every);
@@ -165,7 +162,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
     });
 
     fact(
-      "stops at the bytes it may bring, always with a first row, and tells which lanes have more",
+      "stops at its limit of bytes, returns at least one row, and reports which lanes have more",
       async (harness) => {
         const { box } = await ownBox(harness);
         const large = { data: new Uint8Array(10_000) };
@@ -202,7 +199,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
     );
 
     fact(
-      "tells how far positions were drawn: what appears below comes from an open transaction",
+      "reports how far positions were drawn; later rows below come from open transactions",
       "lateCommits",
       async (harness) => {
         const { box } = await ownBox(harness);
@@ -226,7 +223,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       },
     );
 
-    fact("gives the first rows of each lane, as many as asked for", async (harness) => {
+    fact("returns the first rows of each lane, up to the limit", async (harness) => {
       const { box } = await ownBox(harness);
       await commit(harness, ...testMessages("a", 5, { key: "a" }), ...testMessages("b", 5, { key: "b" }));
       const { rows: all } = await box.read(Array.from({ length: 64 }, (_, lane) => ({ lane, limit: 10 })));
@@ -243,7 +240,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       );
     });
 
-    fact("gives only what lies beyond a position, but all that waits and is due", async (harness) => {
+    fact("returns only rows above a position, but all due rows", async (harness) => {
       const { box, read, settle } = await ownBox(harness);
       await commit(harness, ...testMessages("a", 4, { key: "a" }), testMessage("b", { key: "b" }));
       await settle("b", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
@@ -254,7 +251,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await box.due([{ lane: waiting.lane, limit: 10 }]))).toEqual(["b"]);
     });
 
-    fact("gives at most as many due rows of a lane as asked for, shared among its keys", async (harness) => {
+    fact("returns due rows of a lane up to the limit, shared among its keys", async (harness) => {
       const { box, lanes, read } = await ownBox(harness);
       const messages = Array.from({ length: 200 }, (_, n) => testMessage(`m${n}`, { key: `k${n}` }));
       await commit(harness, ...messages, ...messages.map((each) => ({ ...each, id: `${each.id}-2` })));
@@ -285,7 +282,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("settle", () => {
-    fact("keeps what was sent where it is asked to, and nothing else", async (harness) => {
+    fact("keeps sent rows if asked to, and no others", async (harness) => {
       const { box, lanes, read, settle } = await ownBox(harness);
       await commit(harness, ...["waited", "sent", "parked", "failed"].map((id) => testMessage(id, { key: id })));
       await settle("waited", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
@@ -303,7 +300,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).done).toEqual(["waited", "sent"]);
     });
 
-    fact("removes what was sent, and only that", async (harness) => {
+    fact("removes sent rows, and no others", async (harness) => {
       const { box, lanes, read } = await ownBox(harness);
       await commit(harness, ...testMessages("m", 6, { key: "k" }));
       const rows = (await read()).filter((_, index) => index % 2 === 0);
@@ -316,7 +313,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).parked).toEqual([]);
     });
 
-    fact("leaves alone a late commit below what was sent", "concurrentTransactions", async (harness) => {
+    fact("does not affect a late commit below a sent row", "concurrentTransactions", async (harness) => {
       const { store } = harness;
       const { settle } = await ownBox(harness);
       const appended = gate();
@@ -360,7 +357,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     });
 
-    fact("accepts nothing to settle, and answers with the lanes that stand", async (harness) => {
+    fact("accepts an empty list, and returns the lanes with a current epoch", async (harness) => {
       const { box, lanes } = await ownBox(harness);
       expect((await box.settle(lanes, [])).standing.size).toBe(lanes.length);
       expect((await box.settle([], [])).standing.size).toBe(0);
@@ -385,7 +382,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
   });
 
   describe("park", () => {
-    fact("keeps the message with its error, out of the way", async (harness) => {
+    fact("stores the message with its error, out of the queue", async (harness) => {
       const { settle, read } = await ownBox(harness);
       await commit(harness, testMessage("m1", { key: "k" }), testMessage("m2", { key: "k" }));
       await settle("m1", { to: "parked", attempts: 5, error: "too large: ∞ > 1" });
@@ -402,7 +399,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(rows[0]?.held).toBe(false);
     });
 
-    fact("frees the key of a waiting message behind which nothing stands", async (harness) => {
+    fact("releases the key of a waiting message without others behind it", async (harness) => {
       const { settle, read } = await ownBox(harness);
       await commit(harness, testMessage("m1", { key: "k" }), testMessage("m2", { key: "k" }));
       await settle("m1", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });
@@ -412,7 +409,7 @@ export function settlingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await harness.contents(outbox)).holds).toEqual([]);
     });
 
-    fact("keeps the key held for those that stand behind", async (harness) => {
+    fact("keeps the key held for the messages behind it", async (harness) => {
       const { settle, read } = await ownBox(harness);
       await commit(harness, testMessage("m1", { key: "k" }), testMessage("m2", { key: "k" }));
       await settle("m1", { to: "wait", attempts: 1, retryInMs: 0, error: "no" });

@@ -62,6 +62,7 @@ export interface StoreHarness<Tx> {
   close(): Promise<void>;
 }
 
+/** Everything that a store holds, as a suite sees it from outside. */
 export interface StoreHarnessContents {
   readonly pending: readonly string[];
   readonly wait: readonly string[];
@@ -75,6 +76,7 @@ export interface StoreHarnessContents {
 /** The contents of an empty box. */
 export const emptyBox: StoreHarnessContents = { pending: [], wait: [], holds: [], scheduled: [], parked: [], done: [] };
 
+/** Options of the suites for stores. */
 export interface StoreSuiteOptions<Tx> {
   readonly name: string;
   readonly features: StoreFeatures;

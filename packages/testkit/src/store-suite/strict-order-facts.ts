@@ -20,22 +20,26 @@ export function strictOrderFacts<Tx>(fact: StoreFact<Tx>): void {
       const named = (...names: readonly string[]) =>
         names.flatMap((name) => testMessages(name, count).map(({ id }) => id));
 
-      fact(`of ${count} waits for another of the key, and is placed after it`, "lateCommits", async (harness) => {
-        const { store } = harness;
-        await whileOpen(harness, first(), async (end) => {
-          const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
-          // Appended meanwhile: the waiting append must not have its position yet.
-          const others = testMessages("other", count, { key: "another key" });
-          const later = store.transaction((tx) => store.append(tx, outbox, others, strict));
-          expect(await settlesBefore(waiting, later)).toBe(false);
-          await commit(harness, ...testMessages("lax", count, { key: "k" }));
-          await end();
-          await waiting;
-        });
-        expect(ids(await readAll(store.box(outbox)))).toEqual(named("first", "other", "lax", "second"));
-      });
+      fact(
+        `of ${count} waits for another append to the key, and is placed after it`,
+        "lateCommits",
+        async (harness) => {
+          const { store } = harness;
+          await whileOpen(harness, first(), async (end) => {
+            const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));
+            // Appended meanwhile: the waiting append must not have its position yet.
+            const others = testMessages("other", count, { key: "another key" });
+            const later = store.transaction((tx) => store.append(tx, outbox, others, strict));
+            expect(await settlesBefore(waiting, later)).toBe(false);
+            await commit(harness, ...testMessages("lax", count, { key: "k" }));
+            await end();
+            await waiting;
+          });
+          expect(ids(await readAll(store.box(outbox)))).toEqual(named("first", "other", "lax", "second"));
+        },
+      );
 
-      fact(`of ${count} waits no longer when the other has rolled back`, "concurrentTransactions", async (harness) => {
+      fact(`of ${count} continues when the other has rolled back`, "concurrentTransactions", async (harness) => {
         const { store } = harness;
         await whileOpen(harness, first(), async (end) => {
           const waiting = store.transaction((tx) => store.append(tx, outbox, second(), strict));

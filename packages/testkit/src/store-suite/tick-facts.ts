@@ -32,7 +32,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
   };
 
   describe("the ticks of a schedule", () => {
-    fact("count from when it is first asked for, by the database's clock", async (harness) => {
+    fact("count from its first call, by the database's clock", async (harness) => {
       const first = await tick(harness, "nightly");
       expect(first.claimed).toBe(false);
       expect(Number.isInteger(first.lastTick)).toBe(true);
@@ -45,7 +45,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
       expect((await tick(harness, "hourly")).id).not.toBe(first.id);
     });
 
-    fact("are claimed once, from where it stands", async (harness) => {
+    fact("are claimed once, from the last tick", async (harness) => {
       const claim = await begun(harness);
       const { id } = await tick(harness, "nightly");
       expect(await tick(harness, "nightly", { ...claim, after: claim.after - 1 })).toMatchObject({ claimed: false });
@@ -67,7 +67,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await tick(harness, "nightly", { after, tick: at })).toMatchObject({ claimed: true });
     });
 
-    fact("are not claimed if the transaction rolls back, and neither has the schedule begun", async (harness) => {
+    fact("are not claimed if the transaction rolls back, and the schedule does not begin", async (harness) => {
       const { store } = harness;
       const claim = await begun(harness);
       const before = await harness.fingerprint();
@@ -84,13 +84,13 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(await tick(harness, "nightly", claim)).toMatchObject({ claimed: true });
     });
 
-    fact("refuse what is no transaction", async ({ store, impostors }) => {
+    fact("reject values that are not a transaction", async ({ store, impostors }) => {
       for (const impostor of impostors?.() ?? []) {
         await expect(store.tick(impostor as Tx, "nightly")).rejects.toMatchObject({ code: "not-a-transaction" });
       }
     });
 
-    fact("are claimed by one of many at once", "concurrentTransactions", async (harness) => {
+    fact("are claimed by one of many concurrent calls", "concurrentTransactions", async (harness) => {
       const claim = await begun(harness);
       const all = Array.from({ length: 10 }, () => tick({ store: harness.another() }, "nightly", claim));
       const claimed = (await Promise.all(all)).filter((state) => state.claimed);
@@ -123,7 +123,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
       });
     }
 
-    fact("are published once each, whoever of several runs the schedule", "concurrentTransactions", async (harness) => {
+    fact("are published once each, by any number of processes", "concurrentTransactions", async (harness) => {
       const log = telemetryLog();
       const everyMs = 20;
       const run = (store: Store<Tx>) => {
@@ -164,7 +164,7 @@ export function tickFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(new Set(published.map((id) => id.split("/")[2])).size).toBe(1);
     });
 
-    fact("are free again when the process that claims one dies", "processes", async (harness) => {
+    fact("are free again when the claiming process crashes", "processes", async (harness) => {
       const claim = await begun(harness);
       const dying = await harness.process?.();
       if (dying === undefined) throw new Error("a harness with processes starts one");

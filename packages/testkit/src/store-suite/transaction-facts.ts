@@ -27,7 +27,7 @@ const Checked = defineEvent({ type: "shop.Checked", schema });
 /** `transaction()`, `current()`, and which handles are rejected. */
 export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuiteOptions<Tx>): void {
   describe("transaction", () => {
-    fact("what is appended while it rolls back stays out", async (harness) => {
+    fact("rejects an append that comes after its rollback", async (harness) => {
       const { store } = harness;
       let late: Promise<void> = Promise.resolve();
       const refused = store.transaction(async (tx) => {
@@ -51,7 +51,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect(await effects()).toEqual(["done"]);
     });
 
-    fact("rolls back and rejects with the very error that its function threw", async ({ store, effect, effects }) => {
+    fact("rolls back and rejects with the error that its function threw", async ({ store, effect, effects }) => {
       const error = new Error("no stock");
       const failing = store.transaction(async (tx) => {
         await effect(tx, "done");
@@ -61,7 +61,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect(await effects()).toEqual([]);
     });
 
-    fact("rolls back when a publish is still under way at its end", async ({ store, effect, effects, contents }) => {
+    fact("rolls back if a publish is still in progress at its end", async ({ store, effect, effects, contents }) => {
       const box = createOutbox(store, { source: "/shop" });
       const ways: Record<string, (tx: Tx) => Promise<unknown>> = {
         publish: (tx) => box.in(tx).publish(Checked, {}),
@@ -88,7 +88,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect((await contents(outbox)).pending).toHaveLength(1);
     });
 
-    fact("rolls back whatever is thrown, and leaves nothing open for the next one", async (harness) => {
+    fact("rolls back whatever is thrown, and leaves nothing open", async (harness) => {
       const { store, effect, effects } = harness;
       for (const [what, thrown] of Object.entries(strangeErrors())) {
         const failing = store.transaction(async (tx) => {
@@ -116,7 +116,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect([...(await effects())].sort()).toEqual(["a", "b", "c"]);
     });
 
-    fact("rejects when the database rolled back instead", "abortsOnError", async (harness) => {
+    fact("rejects if the database rolled back instead of committing", "abortsOnError", async (harness) => {
       const { store, effect, effects, contents } = harness;
       const broken = store.transaction(async (tx) => {
         await effect(tx, "done");
@@ -129,7 +129,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect((await contents(outbox)).pending).toEqual([]);
     });
 
-    fact("says that an error was swallowed, not only that nothing works any more", "abortsOnError", async (harness) => {
+    fact("reports that an error was swallowed", "abortsOnError", async (harness) => {
       const { store, effect, effects } = harness;
       const goesOn = store.transaction(async (tx) => {
         await harness.breakTransaction?.(tx);
@@ -156,7 +156,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect([...(await effects())].sort()).toEqual(["a", "b"]);
     });
 
-    fact("is nothing before and after, also after a failure", async ({ store }) => {
+    fact("is undefined before and after, even after a failure", async ({ store }) => {
       expect(store.current()).toBeUndefined();
       await store.transaction(async () => {});
       expect(store.current()).toBeUndefined();
@@ -165,7 +165,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect(() => currentTransaction(store)).toThrow("transaction-missing");
     });
 
-    fact("is nothing in what outlives the transaction", async ({ store }) => {
+    fact("is undefined in work that outlives the transaction", async ({ store }) => {
       const ended = gate();
       let later: Promise<unknown> = Promise.resolve();
       await store.transaction(async () => {
@@ -175,7 +175,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect(await later).toBeUndefined();
     });
 
-    fact("is each one's own in parallel transactions", async ({ store, effect, effects }) => {
+    fact("is separate in concurrent transactions", async ({ store, effect, effects }) => {
       const names = ["a", "b", "c", "d"];
       await Promise.allSettled(
         names.map((name) =>
@@ -198,7 +198,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
     });
   });
 
-  describe("a handle is refused", () => {
+  describe("a handle is rejected", () => {
     fact("once its transaction has committed or rolled back", async ({ store, contents }) => {
       const ended: Tx[] = [];
       await store.transaction(async (tx) => void ended.push(tx));
@@ -212,7 +212,7 @@ export function transactionFacts<Tx>(fact: StoreFact<Tx>, { create }: StoreSuite
       expect((await contents(outbox)).pending).toEqual([]);
     });
 
-    fact("when it is none", async (harness) => {
+    fact("when it is not a transaction", async (harness) => {
       const { store, contents } = harness;
       const impostors = [undefined, null, 42, "tx", {}, () => {}, store, ...(harness.impostors?.() ?? [])];
       for (const impostor of impostors) {

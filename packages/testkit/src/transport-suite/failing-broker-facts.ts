@@ -12,7 +12,7 @@ const patience = { timeout: patienceMs };
 /** What happens to messages and connections when the broker, or the network, fails. */
 export function failingBrokerFacts(fact: TransportFact): void {
   describe("when the broker fails", () => {
-    fact("everything on its way gets its end, and what was reported as sent is there", "outage", async (stage) => {
+    fact("all messages in flight get an outcome, and those reported as sent are stored", "outage", async (stage) => {
       const { harness, message, consume } = stage;
       const sender = harness.sender();
       await sender.send([message("first")], () => {}, never);
@@ -37,7 +37,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       expect([...sent].filter((id) => !received.has(id))).toEqual([]);
     });
 
-    fact("a sender takes up again a hundred times, and leaves nothing behind", "outage", async (stage) => {
+    fact("a sender reconnects a hundred times, and leaks nothing", "outage", async (stage) => {
       const { harness, message } = stage;
       const sender = harness.sender();
       const { signal } = new AbortController();
@@ -48,7 +48,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       });
     });
 
-    fact("a receiver takes up again a hundred times, and leaves nothing behind", "reconnects", async (stage) => {
+    fact("a receiver reconnects a hundred times, and leaks nothing", "reconnects", async (stage) => {
       const { harness, queue, message } = stage;
       const [sender, receiver] = [harness.sender(), harness.receiver({ queue })];
       const handled = new Set<string>();
@@ -69,32 +69,36 @@ export function failingBrokerFacts(fact: TransportFact): void {
       );
     });
 
-    fact("deliveries of a lost connection cannot be settled any more, and come again", "reconnects", async (stage) => {
-      const { harness, queue, features, send, message, consume } = stage;
-      await send(message("m1"), message("m2"), message("m3"));
-      const consumer = consume();
-      const [early, late, poison] = await consumer.take(3);
-      await consumer.interrupt();
-      const isDown = (error: unknown) => expect(error).toBeInstanceOf(TransportDownError);
-      // The transport may have noticed the loss by now, or not.
-      await early?.ack().catch(isDown);
-      if (features.health) {
-        await expect.poll(() => consumer.receiver.health?.().status, patience).toBe("down");
-        await expect(late?.ack()).rejects.toBeInstanceOf(TransportDownError);
-        // It will be redelivered. If it were parked as well, it would exist twice.
-        await expect(poison?.park(new Error("never"))).rejects.toBeInstanceOf(TransportDownError);
-        expect(await harness.parked(queue)).toEqual([]);
-      } else for (const delivery of [late, poison]) await delivery?.ack().catch(isDown);
-      const again = await consumer.take(3);
-      expect(again.map(({ message: { id }, attempt, redelivered }) => [id, attempt, redelivered])).toEqual([
-        ["m1", 1, true],
-        ["m2", 1, true],
-        ["m3", 1, true],
-      ]);
-      await Promise.all(again.map((delivery) => delivery.ack()));
-    });
+    fact(
+      "deliveries of a lost connection can no longer be settled, and are redelivered",
+      "reconnects",
+      async (stage) => {
+        const { harness, queue, features, send, message, consume } = stage;
+        await send(message("m1"), message("m2"), message("m3"));
+        const consumer = consume();
+        const [early, late, poison] = await consumer.take(3);
+        await consumer.interrupt();
+        const isDown = (error: unknown) => expect(error).toBeInstanceOf(TransportDownError);
+        // The transport may have noticed the loss by now, or not.
+        await early?.ack().catch(isDown);
+        if (features.health) {
+          await expect.poll(() => consumer.receiver.health?.().status, patience).toBe("down");
+          await expect(late?.ack()).rejects.toBeInstanceOf(TransportDownError);
+          // It will be redelivered. If it were parked as well, it would exist twice.
+          await expect(poison?.park(new Error("never"))).rejects.toBeInstanceOf(TransportDownError);
+          expect(await harness.parked(queue)).toEqual([]);
+        } else for (const delivery of [late, poison]) await delivery?.ack().catch(isDown);
+        const again = await consumer.take(3);
+        expect(again.map(({ message: { id }, attempt, redelivered }) => [id, attempt, redelivered])).toEqual([
+          ["m1", 1, true],
+          ["m2", 1, true],
+          ["m3", 1, true],
+        ]);
+        await Promise.all(again.map((delivery) => delivery.ack()));
+      },
+    );
 
-    fact("health says so, of senders and receivers, and that it is well again", "health", async (stage) => {
+    fact("health reports it, for senders and receivers, and the recovery", "health", async (stage) => {
       const { harness, queue, message } = stage;
       const [sender, receiver] = [harness.sender(), harness.receiver({ queue })];
       const status = (of: Sender | Receiver) => expect.poll(() => of.health?.().status, patience);
@@ -123,7 +127,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       await status(receiver).toBe("idle");
     });
 
-    fact("one that takes nothing says so, holds up no receiver, and loses nothing", "blocks", async (stage) => {
+    fact("a blocked broker is reported, holds up no receiver, and loses nothing", "blocks", async (stage) => {
       const { harness, message, consume, send } = stage;
       await send(message("m1"), message("m2"));
       const consumer = consume({ prefetch: 1 });
@@ -152,7 +156,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       expect([...(await idsUpTo(consumer, "last"))].sort()).toEqual(expected.sort());
     });
 
-    fact("what it has confirmed is there when it comes back", "restarts", async (stage) => {
+    fact("confirmed messages are there after a restart", "restarts", async (stage) => {
       const { harness, send, message, consume } = stage;
       const messages = Array.from({ length: 20 }, (_, index) => message(`m${index}`, { key: "k" }));
       await send(...messages);
@@ -161,7 +165,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id)).toEqual(messages.map(({ id }) => id));
     });
 
-    fact("nothing is lost that is on its way when it dies", "restarts", async (stage) => {
+    fact("no message in flight is lost in a crash", "restarts", async (stage) => {
       const { harness, message, consume } = stage;
       const sender = harness.sender();
       const handled = new Set<string>();

@@ -43,7 +43,7 @@ export function groupRouterFacts(fact: TransportFact): void {
       }
     });
 
-    fact("park poison in the inbox, and what is behind it is handled and committed", "streams", async (stage) => {
+    fact("park a poison message in the inbox; those behind it are handled and committed", "streams", async (stage) => {
       const topic = await dividedTopic(stage, 2);
       await stage.send(...keyedMessages(topic, 40, 10));
       const store = memoryStore();
@@ -96,7 +96,7 @@ export function groupRouterFacts(fact: TransportFact): void {
 
     for (const mode of ["inbox", "durableInbox"] as const) {
       const order = mode === "durableInbox" ? ", and in order per key" : "";
-      fact(`write every effect once${order} while members come and go, behind ${mode}`, "streams", async (stage) => {
+      fact(`write every effect once${order} while members join and leave, with ${mode}`, "streams", async (stage) => {
         const topic = await dividedTopic(stage, 4);
         const database = memoryDatabase();
         const members = [groupMember(stage, topic, database, mode)];

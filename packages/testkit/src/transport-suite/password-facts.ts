@@ -10,7 +10,7 @@ export function passwordFacts(fact: TransportFact): void {
   const shown = (...all: readonly unknown[]) => inspect(all, { depth: null, showHidden: true, maxStringLength: null });
 
   describe("with a wrong password", () => {
-    fact("a sender is refused for good, and tells nobody the password", "passwords", async (stage) => {
+    fact("a sender is refused permanently, and never reveals the password", "passwords", async (stage) => {
       const told: TelemetryEvent[] = [];
       const { password, sender } = intrudersOf(stage, told);
       const { signal } = new AbortController();
@@ -30,7 +30,7 @@ export function passwordFacts(fact: TransportFact): void {
       expect(shown(error, told, sender.health?.())).not.toContain(password);
     });
 
-    fact("a receiver is refused for good, and tells nobody the password", "passwords", async (stage) => {
+    fact("a receiver is refused permanently, and never reveals the password", "passwords", async (stage) => {
       const told: TelemetryEvent[] = [];
       const { password, receiver } = intrudersOf(stage, told);
       const { queue, event } = stage;

@@ -12,13 +12,13 @@ export function receivingFacts(fact: TransportFact): void {
     send(...Array.from({ length: count }, (_, index) => message(`m${index}`)));
 
   describe("a receiver", () => {
-    fact("gets what was sent while it was away", async (stage) => {
+    fact("gets messages that were sent while it was stopped", async (stage) => {
       await sendMany(stage, 5);
       const received = await stage.consume().take(5);
       expect(received.map((delivery) => delivery.message.id)).toEqual(["m0", "m1", "m2", "m3", "m4"]);
     });
 
-    fact("that was prepared gets what was sent before it first ran", async (stage) => {
+    fact("that was prepared gets messages that were sent before it first ran", async (stage) => {
       const { event, send, message, consume, harness } = stage;
       const queue = `prepared-${stage.queue}`;
       const subscription = { consumer: queue, events: [event] };
@@ -28,7 +28,7 @@ export function receivingFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m2"]);
     });
 
-    fact("gets what its subscription names, also when nobody bound its queue before", async (stage) => {
+    fact("gets what its subscription names, even if its queue was not bound before", async (stage) => {
       const { event, send, message, consume } = stage;
       const consumer = consume({ queue: `late-${stage.queue}` });
       await patiently(consumer.ready, () => "the queue");
@@ -55,7 +55,7 @@ export function receivingFacts(fact: TransportFact): void {
       await second.ack();
     });
 
-    fact("on the same queue shares: each message goes to one", async (stage) => {
+    fact("on the same queue shares the messages: each goes to one", async (stage) => {
       const both = [stage.consume(), stage.consume()];
       await sendMany(stage, 40);
       const seen = () => both.flatMap((consumer) => consumer.deliveries.map((delivery) => delivery.message.id));
@@ -75,7 +75,7 @@ export function receivingFacts(fact: TransportFact): void {
       expect([settles === "each", selects === "type"]).toEqual([features.settlesEach, features.selectsTypes]);
     });
 
-    fact("leaves to its neighbour what it has no room for", ["prefetch", "competing"], async (stage) => {
+    fact("leaves messages that it has no room for to other receivers", ["prefetch", "competing"], async (stage) => {
       const full = stage.consume({ prefetch: 1 });
       await sendMany(stage, 2);
       expect((await full.next()).message.id).toBe("m0");
@@ -116,7 +116,7 @@ export function receivingFacts(fact: TransportFact): void {
       expect(tight.deliveries).toHaveLength(2);
     });
 
-    fact("hands over the next when the last was taken, not before", async (stage) => {
+    fact("delivers the next message when the last was taken, not before", async (stage) => {
       const room = gate();
       const consumer = stage.consume({ accept: () => room.opened });
       await sendMany(stage, 3);
@@ -146,7 +146,7 @@ export function receivingFacts(fact: TransportFact): void {
       }
     });
 
-    fact("gets those of a key in order again after a crash", async (stage) => {
+    fact("gets the messages of a key in order again after a crash", async (stage) => {
       const { send, message, consume } = stage;
       await send(...[1, 2, 3, 4, 5].map((index) => message(`m${index}`, { key: "k" })));
       const dead = consume();
@@ -158,7 +158,7 @@ export function receivingFacts(fact: TransportFact): void {
   });
 
   describe("receivers of one queue that take turns", () => {
-    fact("keep the keys in order, also when one dies and the next takes over", "singleActive", async (stage) => {
+    fact("keep the keys in order, even if one crashes and the next takes over", "singleActive", async (stage) => {
       const { send, message, consume, harness, event } = stage;
       const queue = `turns-${stage.queue}`;
       await harness.bind(queue, [event], { singleActive: true });
@@ -208,17 +208,13 @@ export function receivingFacts(fact: TransportFact): void {
       expect(again.map((delivery) => delivery.message.id)).toEqual(Array.from({ length: 98 }, (_, at) => `m${at + 1}`));
     }
 
-    fact("gives back what was not acked, all of it and in its order", (stage) => stopAmidMany(stage, {}));
+    fact("gives back all unacknowledged messages in order", (stage) => stopAmidMany(stage, {}));
 
-    fact(
-      "that has its turn gives back what was not acked, all of it and in its order",
-      "singleActive",
-      async (stage) => {
-        const queue = `turns-${stage.queue}`;
-        await stage.harness.bind(queue, [stage.event], { singleActive: true });
-        await stopAmidMany(stage, { queue, singleActive: true });
-      },
-    );
+    fact("that is active gives back all unacknowledged messages in order", "singleActive", async (stage) => {
+      const queue = `turns-${stage.queue}`;
+      await stage.harness.bind(queue, [stage.event], { singleActive: true });
+      await stopAmidMany(stage, { queue, singleActive: true });
+    });
 
     fact("returns at once when nothing is outstanding", async (stage) => {
       const consumer = stage.consume();
@@ -228,7 +224,7 @@ export function receivingFacts(fact: TransportFact): void {
       await patiently(consumer.running, () => "the end");
     });
 
-    fact("hands over nothing more, and returns when the last one is settled", async (stage) => {
+    fact("delivers nothing more, and returns when the last delivery is settled", async (stage) => {
       const consumer = stage.consume();
       await sendMany(stage, 2);
       const [first, second] = await consumer.take(2);
@@ -245,7 +241,7 @@ export function receivingFacts(fact: TransportFact): void {
       await expectNothingMore(stage, heir);
     });
 
-    fact("leaves what it has not handed over to others", async (stage) => {
+    fact("leaves messages that it has not delivered to others", async (stage) => {
       const room = gate();
       const consumer = stage.consume({ accept: () => room.opened });
       await sendMany(stage, 3);

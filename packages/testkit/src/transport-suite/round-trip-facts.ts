@@ -33,7 +33,7 @@ export function roundTripFacts(fact: TransportFact): void {
       ),
     );
 
-    fact("with only what it must have", (stage) =>
+    fact("with only the required attributes", (stage) =>
       arrives(stage, createMessage({ id: "m1", source: "/", type: stage.event.type, topic: stage.event.topic })),
     );
 
@@ -55,7 +55,7 @@ export function roundTripFacts(fact: TransportFact): void {
       return arrives(stage, stage.message("m1", { headers: { empty: "", ...Object.fromEntries(names) } }));
     });
 
-    fact("whatever it is", async (stage) => {
+    fact("whatever it contains", async (stage) => {
       const { event, send, consume } = stage;
       const consumer = consume();
       const one = arbitraryMessage().map((message) =>

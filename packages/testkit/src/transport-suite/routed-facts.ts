@@ -6,8 +6,8 @@ import { type TransportFact, testEvent } from "./transport-facts.js";
 
 /** A relay and a router on a transport. */
 export function routedFacts(fact: TransportFact): void {
-  describe("behind a relay and before a router", () => {
-    fact("poison is parked, and everything around it handled once", "settlesEach", async (stage) => {
+  describe("between a relay and a router", () => {
+    fact("a poison message is parked, and all others are handled once", "settlesEach", async (stage) => {
       const { harness, queue, event, send, message } = stage;
       const handled: number[] = [];
       const router = createRouter(queue, { maxAttempts: 3, backoff: constant(1) }).on(event, (data) => {
@@ -47,7 +47,7 @@ export function routedFacts(fact: TransportFact): void {
       expect(await harness.parked(queue)).toEqual([]);
     });
 
-    fact("what a handler takes too long over is tried again", "settlesEach", async (stage) => {
+    fact("a message whose handler times out is retried", "settlesEach", async (stage) => {
       const { harness, queue, event, send, message } = stage;
       const attempts: number[] = [];
       const router = createRouter(queue, { backoff: constant(1) })
@@ -96,7 +96,7 @@ export function routedFacts(fact: TransportFact): void {
       },
     );
 
-    fact("what a handler upcasts comes from its older topics", "settlesEach", async (stage) => {
+    fact("a handler that upcasts gets messages of its older topics", "settlesEach", async (stage) => {
       const { harness, queue, event, send, message } = stage;
       const older = testEvent(`${event.topic}.older`, "Happened");
       const upcasting = testEvent(event.topic, "Happened", [upcastFrom(older, (data) => [data])]);

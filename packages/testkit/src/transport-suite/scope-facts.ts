@@ -4,8 +4,8 @@ import type { TransportFact } from "./transport-facts.js";
 
 /** A stream that is unavailable to senders, while the others are available. */
 export function scopeFacts(fact: TransportFact): void {
-  describe("a stream that is unavailable to senders", () => {
-    fact("is told for what goes there, and everything else is sent", ["streams", "scopes"], async (stage) => {
+  describe("a stream unavailable to senders", () => {
+    fact("is reported for its messages, and all others are sent", ["streams", "scopes"], async (stage) => {
       const topic = await dividedTopic(stage, 4);
       const first = keyedMessages(topic, 20, 20);
       await stage.send(...first);
@@ -29,7 +29,7 @@ export function scopeFacts(fact: TransportFact): void {
       expect(await stage.send(...late)).toEqual(late.map(() => ({ status: "sent" })));
     });
 
-    fact("is the scope of just the keys that go there", ["streams", "scopes"], async (stage) => {
+    fact("is the scope of exactly its keys", ["streams", "scopes"], async (stage) => {
       const topic = await dividedTopic(stage, 4);
       const messages = keyedMessages(topic, 20, 20);
       await stage.send(...messages);
@@ -45,7 +45,7 @@ export function scopeFacts(fact: TransportFact): void {
       }
     });
 
-    fact("takes no message without a key that can go elsewhere", ["streams", "scopes"], async (stage) => {
+    fact("gets no message without a key, which can go elsewhere", ["streams", "scopes"], async (stage) => {
       const topic = await dividedTopic(stage, 2);
       await stage.send(...keyedMessages(topic, 20, 20));
       const [lost] = new Set((await topic.streamsById(20)).values());

@@ -16,7 +16,7 @@ export function sendingFacts(fact: TransportFact): void {
       expect(new Set(received.map((delivery) => delivery.message.id)).size).toBe(50);
     });
 
-    fact("takes a second call before the first has returned", async ({ harness, message, consume }) => {
+    fact("accepts a second call before the first has returned", async ({ harness, message, consume }) => {
       const sender = harness.sender();
       const reported: string[] = [];
       const { signal } = new AbortController();
@@ -34,12 +34,12 @@ export function sendingFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id).sort()).toEqual(expected);
     });
 
-    fact("accepts nothing to send", async ({ send }) => {
+    fact("accepts an empty batch", async ({ send }) => {
       const sending = send();
       expect(await patiently(sending, () => "an answer")).toEqual([]);
     });
 
-    fact("never reports as sent what no queue wants", "unroutable", async ({ send, message, event, consume }) => {
+    fact("never reports an unroutable message as sent", "unroutable", async ({ send, message, event, consume }) => {
       const unwanted = testEvent(event.topic, "Unwanted");
       const outcomes = await send(
         message("m1"),
@@ -56,7 +56,7 @@ export function sendingFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m4"]);
     });
 
-    fact("does with what no queue wants what it is told, by message", "onUnroutable", async (stage) => {
+    fact("handles unroutable messages as configured, by message", "onUnroutable", async (stage) => {
       const { harness, message, event, consume } = stage;
       const unwanted = { type: `${event.topic}.Unwanted` };
       const nowhere = { topic: `${event.topic}.nowhere` };
@@ -104,7 +104,7 @@ export function sendingFacts(fact: TransportFact): void {
     });
 
     fact(
-      "sends nothing of a key behind a drop that is not stored yet, where it keeps the order",
+      "keeping order, sends nothing of a key behind a drop that is not stored yet",
       "onUnroutable",
       async (stage) => {
         const { harness, message, event, consume } = stage;
@@ -119,7 +119,7 @@ export function sendingFacts(fact: TransportFact): void {
       },
     );
 
-    fact("rejects what is too large, and sends the rest", "maxMessageBytes", async (stage) => {
+    fact("rejects messages that are too large, and sends the rest", "maxMessageBytes", async (stage) => {
       const { harness, send, message, consume } = stage;
       const data = new Uint8Array((harness.maxMessageBytes ?? 0) + 1);
       const outcomes = await send(message("m1"), message("m2", { data }), message("m3"));
@@ -129,7 +129,7 @@ export function sendingFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m3"]);
     });
 
-    fact("rejects what cannot be encoded, and sends the rest", async ({ send, message, consume }) => {
+    fact("rejects messages that cannot be encoded, and sends the rest", async ({ send, message, consume }) => {
       const broken = {
         ...message("m2"),
         get data(): Uint8Array {
@@ -143,7 +143,7 @@ export function sendingFacts(fact: TransportFact): void {
       expect(received.map((delivery) => delivery.message.id)).toEqual(["m1", "m3"]);
     });
 
-    fact("rejects what its route throws for, or leads nowhere, and sends the rest", "routes", async (stage) => {
+    fact("rejects messages whose route throws or is invalid, and sends the rest", "routes", async (stage) => {
       const { harness, message, consume } = stage;
       const routes: Record<string, () => unknown> = {
         m2: () => {
@@ -198,19 +198,23 @@ export function sendingFacts(fact: TransportFact): void {
       expect(reported).toEqual([]);
     });
 
-    fact("rejects and reports nothing while the broker is away, and works again after", "outage", async (stage) => {
-      const { harness, message, send, consume } = stage;
-      if (harness.down === undefined || harness.up === undefined) throw new Error("outage needs down() and up()");
-      const sender = harness.sender();
-      const reported: number[] = [];
-      await harness.down();
-      const sending = sender.send([message("m1")], (index) => reported.push(index), AbortSignal.timeout(patienceMs));
-      await expect(sending).rejects.toBeInstanceOf(TransportDownError);
-      await expect(sending).rejects.toMatchObject({ code: "transport-down", during: "connect" });
-      expect(reported).toEqual([]);
-      await harness.up();
-      expect(statuses(await send(message("m2")))).toEqual(["sent"]);
-      expect((await consume().next()).message.id).toBe("m2");
-    });
+    fact(
+      "rejects and reports nothing during an outage of the broker, and works again after it",
+      "outage",
+      async (stage) => {
+        const { harness, message, send, consume } = stage;
+        if (harness.down === undefined || harness.up === undefined) throw new Error("outage needs down() and up()");
+        const sender = harness.sender();
+        const reported: number[] = [];
+        await harness.down();
+        const sending = sender.send([message("m1")], (index) => reported.push(index), AbortSignal.timeout(patienceMs));
+        await expect(sending).rejects.toBeInstanceOf(TransportDownError);
+        await expect(sending).rejects.toMatchObject({ code: "transport-down", during: "connect" });
+        expect(reported).toEqual([]);
+        await harness.up();
+        expect(statuses(await send(message("m2")))).toEqual(["sent"]);
+        expect((await consume().next()).message.id).toBe("m2");
+      },
+    );
   });
 }

@@ -17,7 +17,7 @@ export function settlementFacts(fact: TransportFact): void {
   };
 
   describe("a delivery", () => {
-    fact("is gone once acked, and comes again when its consumer dies without", async (stage) => {
+    fact("is gone once acknowledged, and redelivered if its consumer crashes before", async (stage) => {
       const { send, message, consume } = stage;
       await send(message("m1"), message("m2"), message("m3"));
       const first = consume();
@@ -45,22 +45,26 @@ export function settlementFacts(fact: TransportFact): void {
       }
     });
 
-    fact("comes again after the delay of its retry, not before, as one more attempt", "settlesEach", async (stage) => {
-      const { send, message, consume } = stage;
-      const sent = message("m1", { key: "k", headers: { a: "b" } });
-      await send(sent);
-      const consumer = consume();
-      const first = await consumer.next();
-      expect(first.attempt).toBe(1);
-      const retriedAt = performance.now();
-      await first.retry(300);
-      const second = await consumer.next();
-      expect(performance.now() - retriedAt).toBeGreaterThanOrEqual(300 - toleranceMs);
-      expect(comparable(second.message)).toStrictEqual(comparable(sent));
-      expectAttempt(stage, second, 2);
-      await second.retry(0);
-      expectAttempt(stage, await consumer.next(), 3);
-    });
+    fact(
+      "is redelivered after the delay of its retry, not before, as one more attempt",
+      "settlesEach",
+      async (stage) => {
+        const { send, message, consume } = stage;
+        const sent = message("m1", { key: "k", headers: { a: "b" } });
+        await send(sent);
+        const consumer = consume();
+        const first = await consumer.next();
+        expect(first.attempt).toBe(1);
+        const retriedAt = performance.now();
+        await first.retry(300);
+        const second = await consumer.next();
+        expect(performance.now() - retriedAt).toBeGreaterThanOrEqual(300 - toleranceMs);
+        expect(comparable(second.message)).toStrictEqual(comparable(sent));
+        expectAttempt(stage, second, 2);
+        await second.retry(0);
+        expectAttempt(stage, await consumer.next(), 3);
+      },
+    );
 
     fact("spends no attempt on a retry that is not the message's fault", "settlesEach", async (stage) => {
       const { send, message, consume } = stage;
@@ -83,7 +87,7 @@ export function settlementFacts(fact: TransportFact): void {
       expect((await consumer.next()).message.id).toBe("m2");
     });
 
-    fact("comes again when released", async ({ send, message, consume }) => {
+    fact("is redelivered when released", async ({ send, message, consume }) => {
       await send(message("m1"));
       const consumer = consume();
       await (await consumer.next()).release();
@@ -106,7 +110,7 @@ export function settlementFacts(fact: TransportFact): void {
       ]);
     });
 
-    fact("is kept aside with its reason when parked", "settlesEach", async (stage) => {
+    fact("is stored with its reason when parked", "settlesEach", async (stage) => {
       const { harness, queue, send, message, consume } = stage;
       const poison = message("poison", { key: "k", headers: { a: "b" }, extensions: { correlationid: "c" } });
       await send(poison, message("m2"));
@@ -122,7 +126,7 @@ export function settlementFacts(fact: TransportFact): void {
       await expectNothingMore(stage, second);
     });
 
-    fact("stays when it cannot be parked, and who parks it is told", "refusesParking", async (stage) => {
+    fact("stays if it cannot be parked, and park rejects", "refusesParking", async (stage) => {
       const { harness, event, send, message, consume } = stage;
       const queue = `full-${stage.queue}`;
       await harness.bind(queue, [event], { parks: false });
@@ -143,7 +147,7 @@ export function settlementFacts(fact: TransportFact): void {
     const always = new Set(["ack", "release"]);
     for (const [name, settle] of verbs) {
       const needs = always.has(name) ? [] : (["settlesEach"] as const);
-      fact(`is settled once: after ${name} everything else is refused`, needs, async (stage) => {
+      fact(`is settled once: after ${name} every other call is rejected`, needs, async (stage) => {
         const { features, send, message, consume } = stage;
         await send(message("m1"));
         const consumer = consume();
@@ -155,19 +159,23 @@ export function settlementFacts(fact: TransportFact): void {
       });
     }
 
-    fact("has a signal, aborted when the broker has taken it back", "revokes", async ({ send, message, consume }) => {
-      await send(message("m1"), message("m2"));
-      const dead = consume();
-      const [m1, m2] = await dead.take(2);
-      await m1?.ack();
-      expect(m2?.signal?.aborted).toBe(false);
-      // One signal for all deliveries of a stream; otherwise each message would need a listener.
-      expect(m1?.signal).toBe(m2?.signal);
-      await dead.crash();
-      await expect.poll(() => m2?.signal?.aborted, { timeout: patienceMs }).toBe(true);
-    });
+    fact(
+      "has a signal that is aborted when the broker has revoked it",
+      "revokes",
+      async ({ send, message, consume }) => {
+        await send(message("m1"), message("m2"));
+        const dead = consume();
+        const [m1, m2] = await dead.take(2);
+        await m1?.ack();
+        expect(m2?.signal?.aborted).toBe(false);
+        // One signal for all deliveries of a stream; otherwise each message would need a listener.
+        expect(m1?.signal).toBe(m2?.signal);
+        await dead.crash();
+        await expect.poll(() => m2?.signal?.aborted, { timeout: patienceMs }).toBe(true);
+      },
+    );
 
-    fact("cannot be settled by who died: it is another's by then", async (stage) => {
+    fact("cannot be settled by a crashed consumer, since another one has it", async (stage) => {
       const { harness, queue, send, message, consume } = stage;
       await send(message("m1"), message("m2"));
       const dead = consume();

@@ -28,7 +28,7 @@ export function streamFacts(fact: TransportFact): void {
       expect(streams.size).toBeGreaterThan(1);
     });
 
-    fact("does not hold up one stream for another whose consumer has no room", "streams", async (stage) => {
+    fact("does not hold up a stream because another one has no room", "streams", async (stage) => {
       const topic = await dividedTopic(stage, 4);
       await stage.send(...keyedMessages(topic, 60, 20));
       const streams = await topic.streamsById(60);
@@ -48,7 +48,7 @@ export function streamFacts(fact: TransportFact): void {
       await expect.poll(() => new Set(consumer.deliveries.map(idOf)).size, patience).toBe(60);
     });
 
-    fact("has no more unsettled deliveries of a stream than its prefetch", ["streams", "prefetch"], async (stage) => {
+    fact("has at most its prefetch of unsettled deliveries of a stream", ["streams", "prefetch"], async (stage) => {
       const topic = await dividedTopic(stage, 3);
       await stage.send(...keyedMessages(topic, 60, 20));
       const streams = [...(await topic.streamsById(60)).values()];
@@ -63,7 +63,7 @@ export function streamFacts(fact: TransportFact): void {
     });
 
     fact(
-      "commits no offset before the earlier ones are done, in whichever order they are",
+      "commits no offset before the earlier ones are done, in whatever order that happens",
       "streams",
       async (stage) => {
         let run = 0;
@@ -106,7 +106,7 @@ export function streamFacts(fact: TransportFact): void {
     });
 
     fact(
-      "get streams of others when they join: what is unsettled there is taken back",
+      "get streams of others when they join, whose unsettled deliveries are revoked",
       ["streams", "revokes"],
       async (stage) => {
         const topic = await dividedTopic(stage, 4);
@@ -130,7 +130,7 @@ export function streamFacts(fact: TransportFact): void {
     );
 
     fact(
-      "that leave are followed where they stopped: nothing that they finished is delivered again",
+      "that leave are continued where they stopped: nothing that is done is redelivered",
       "streams",
       async (stage) => {
         const topic = await dividedTopic(stage, 2);

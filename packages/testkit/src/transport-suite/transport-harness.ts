@@ -76,6 +76,7 @@ interface HarnessSenderOptions {
   readonly onUnroutable?: OnUnroutable;
 }
 
+/** What a suite asks of a receiver. */
 export interface HarnessReceiverOptions {
   readonly queue: string;
   readonly prefetch?: number;
@@ -132,6 +133,7 @@ export interface TransportHarness {
   close(): Promise<void>;
 }
 
+/** Options of `transportSuite`. */
 export interface TransportSuiteOptions {
   readonly name: string;
   readonly features: TransportFeatures;

@@ -1,7 +1,14 @@
 import { describe, inject, test } from "vitest";
 import type { FoundServer, TestServer } from "./test-server.js";
 
-/** A `describe` whose tests the final report of the run counts for `server`. */
+/**
+ * A `describe` whose tests the final report of the run counts for `server`.
+ *
+ * @example
+ * ```ts
+ * describeOn({ title: "PGlite" }, () => it("commits", async () => {}));
+ * ```
+ */
 export function describeOn(server: TestServer, tests: () => void): void {
   describe(server.title, { meta: { server } }, tests);
 }
@@ -9,6 +16,16 @@ export function describeOn(server: TestServer, tests: () => void): void {
 /**
  * Runs `tests` on every server of that service in this run: for `postgres`, on the embedded one and the one found.
  * Without any, a skipped test says so.
+ *
+ * @example
+ * ```ts
+ * describeOnEach("postgres", ({ url }) => {
+ *   it("commits", async () => {
+ *     const pool = new Pool({ connectionString: url });
+ *     await pool.end();
+ *   });
+ * });
+ * ```
  */
 export function describeOnEach(
   service: "postgres" | "pgbouncer" | "rabbitmq",

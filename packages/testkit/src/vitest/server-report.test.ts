@@ -29,7 +29,7 @@ test("the last line counts what passed, failed and was skipped", async () => {
   expect(exitCode).toBe(0);
 });
 
-test("what fails is named, also what fails outside of a test", async () => {
+test("lists failures, including those outside of a test", async () => {
   const { lines, exitCode } = await reportOn({
     "does-not-load.test.js": 'import "./nowhere.js"; test("a", () => {});',
     "hook.test.js": 'describe("x", () => { beforeAll(() => { throw new Error("no"); }); test("a", () => {}); });',

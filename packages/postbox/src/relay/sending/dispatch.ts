@@ -180,7 +180,7 @@ function sound(told: Outcome, sender: Sender): Outcome {
   } catch {
     // Reported below.
   }
-  const text = `${sender.name} reported an outcome that is none; it is tried again`;
+  const text = `${sender.name} reported an invalid outcome; the relay sends the message again`;
   return { status: "failed", error: new PostboxError("publish-failed", text) };
 }
 
@@ -193,6 +193,6 @@ function isPermanentError(cause: unknown): cause is PermanentError {
 }
 
 function unreported(sender: Sender): SendOutcome {
-  const text = `${sender.name} reported no outcome of this message; it is tried again`;
+  const text = `${sender.name} reported no outcome of this message; the relay sends it again`;
   return { status: "failed", error: new PostboxError("publish-failed", text) };
 }

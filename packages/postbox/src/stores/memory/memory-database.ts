@@ -7,6 +7,7 @@ import type { Uncommitted } from "./memory-inbox.js";
 import { MemoryKeyLocks, scheduleLocksOf } from "./memory-key-locks.js";
 import { MemoryWaits } from "./memory-waits.js";
 
+/** Options of `memoryDatabase`. */
 export interface MemoryDatabaseOptions {
   /** The source of its clock. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
@@ -71,7 +72,16 @@ export class MemoryData implements MemoryDatabase {
   }
 }
 
-/** Creates an empty database in memory. */
+/**
+ * Creates an empty database in memory.
+ *
+ * @example
+ * ```ts
+ * const database = memoryDatabase();
+ * const orders = memoryStore({ database });
+ * const billing = memoryStore({ database });
+ * ```
+ */
 export function memoryDatabase(options: MemoryDatabaseOptions = {}): MemoryDatabase {
   checkOptions("memoryDatabase", options, { runtime: object, inCommitOrder: flag });
   return new MemoryData(runtimeWith(options.runtime), options.inCommitOrder);

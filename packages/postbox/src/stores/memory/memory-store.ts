@@ -11,6 +11,7 @@ import { memoryInbox } from "./memory-inbox.js";
 import { scheduleLocksOf } from "./memory-key-locks.js";
 import { type MemoryTransaction, OpenTransaction, openTransaction } from "./memory-transaction.js";
 
+/** Options of `memoryStore`. */
 export interface MemoryStoreOptions {
   /** The data that it works on. Defaults to an empty database of its own. */
   readonly database?: MemoryDatabase;
@@ -20,6 +21,7 @@ export interface MemoryStoreOptions {
   readonly name?: string;
 }
 
+/** A store in memory. */
 export interface MemoryStore extends Store<MemoryTransaction> {
   /** The contents of a box. */
   contents(box: string): BoxContents;
@@ -47,6 +49,13 @@ const transactionRules = {
  *
  * Every isolation level is honoured, because a transaction reads only what is remembered, and locks it. A nested
  * transaction of the same store is an error: it could not commit together with the outer one.
+ *
+ * @example
+ * ```ts
+ * const store = memoryStore();
+ * const outbox = createOutbox(store, { source: "/orders" });
+ * await store.transaction((tx) => outbox.in(tx).publish(OrderPlaced, { orderId: "1", total: 20 }));
+ * ```
  */
 export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
   checkOptions("memoryStore", options, { database: databaseRule, runtime: object, name: text });

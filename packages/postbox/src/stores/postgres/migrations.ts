@@ -71,6 +71,7 @@ const oldestServer = 14;
 /** The SQLSTATE that the script raises on an older server. */
 export const oldServerState = "PBX04";
 
+/** Options of `migrationSql`. */
 export interface MigrationSqlOptions {
   /** The schema that everything is created in. Defaults to "postbox". */
   readonly schema?: string;
@@ -85,6 +86,11 @@ export interface MigrationSqlOptions {
  * The script that brings a database to the current schema, for teams that run their own migrations, for example with
  * `psql`. It is complete, from an empty database or any older version, in one transaction. Running it again changes
  * nothing and then needs read access only. It may run concurrently.
+ *
+ * @example
+ * ```ts
+ * writeFileSync("migrations/postbox.sql", migrationSql({ transaction: false }));
+ * ```
  */
 export function migrationSql(options: MigrationSqlOptions = {}): string {
   checkOptions("migrationSql", options, { schema: schemaRule, transaction: flag });

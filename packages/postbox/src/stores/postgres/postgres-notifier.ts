@@ -11,6 +11,7 @@ import { defaultSchema, schemaRule } from "./names.js";
 import { ownConnections } from "./own-connection.js";
 import { poolRule } from "./pool-rule.js";
 
+/** Options of `postgresNotifier`. */
 export interface PostgresNotifierOptions {
   /** A `pg` pool. You own it: end it after everything that uses the notifier has stopped. */
   readonly pool: Pool;
@@ -36,6 +37,12 @@ const listening = { checkEveryMs: 5_000, limitMs: 10_000 };
  * NOTIFY runs in its own transaction, never in the user's, because it locks the whole database until its transaction
  * commits: all transactions that notify would commit one after another. On its own, it writes nothing and waits for no
  * disk.
+ *
+ * @example
+ * ```ts
+ * const notifier = postgresNotifier({ pool });
+ * const relay = createRelay(store, sender, { notifier });
+ * ```
  */
 export function postgresNotifier(options: PostgresNotifierOptions): Notifier {
   checkOptions("postgresNotifier", options, rules, ["pool"]);

@@ -50,6 +50,7 @@ export interface PostgresPurgeOptions extends PurgeOptions {
   readonly partitions?: boolean;
 }
 
+/** What `purge` deleted, with the weeks of remembered ids that it dropped. */
 export interface PostgresPurged extends Purged {
   readonly partitionsMade: number;
   readonly partitionsDropped: number;

@@ -29,6 +29,7 @@ import { sessionTerminator } from "./terminate-session.js";
 import { tickSql } from "./tick-sql.js";
 import { appendSql } from "./write-sql.js";
 
+/** Options of `postgresStore`. */
 export interface PostgresStoreOptions {
   /**
    * A `pg` pool. You own it: end it after everything that uses the store has stopped. It needs a connection for each
@@ -48,6 +49,7 @@ export interface PostgresStoreOptions {
 
 const rules = { pool: poolRule, directUrl: text, transactions: object, schema: schemaRule };
 
+/** A store on PostgreSQL. */
 export interface PostgresStore<Tx> extends Store<Tx> {
   readonly schema: string;
   purge(options: PostgresPurgeOptions): Promise<PostgresPurged>;
@@ -59,6 +61,12 @@ export interface PostgresStore<Tx> extends Store<Tx> {
  * those of that library, which must use the same database.
  *
  * It keeps no session state and uses no named statements, so it works through a pooler in transaction mode.
+ *
+ * @example
+ * ```ts
+ * const store = postgresStore({ pool });
+ * await store.migrate();
+ * ```
  */
 export function postgresStore(
   options: PostgresStoreOptions & { readonly transactions?: undefined },

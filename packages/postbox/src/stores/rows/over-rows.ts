@@ -25,6 +25,7 @@ export interface RowsAccess {
   isUnavailable(error: unknown): boolean;
 }
 
+/** The verbs of a store that `storeOverRows` makes. */
 export interface VerbsOverRows extends Pick<Store, "admin" | "box" | "purge"> {
   health(options?: HealthOptions): Promise<Health>;
 }
@@ -32,6 +33,12 @@ export interface VerbsOverRows extends Pick<Store, "admin" | "box" | "purge"> {
 /**
  * The verbs of a store outside of a user's transaction. Create it once for the same rows, because purges take turns by
  * it.
+ *
+ * @example
+ * ```ts
+ * const verbs = storeOverRows(access);
+ * await verbs.box("outbox").read([]);
+ * ```
  */
 export function storeOverRows(access: RowsAccess): VerbsOverRows {
   return {

@@ -15,6 +15,7 @@ import { consumerOf, requireBox } from "../box-names.js";
 import { AuditRows } from "./audit-rows.js";
 import { BoxRows, type StoredBox } from "./box-rows.js";
 
+/** Options of `StoreRows`. */
 export interface StoreRowsOptions {
   /** Its clock, and the source of its ids. Defaults to the system's. */
   readonly runtime?: Runtime;

@@ -8,6 +8,7 @@ import { MemoryConsumer } from "./memory-consumer.js";
 import { MemoryQueue, type ParkedMessage } from "./memory-queue.js";
 import { memorySender } from "./memory-sender.js";
 
+/** Options of `memoryBroker`. */
 export interface MemoryBrokerOptions {
   /** The clock of its delays. Defaults to the system's. */
   readonly runtime?: Partial<Runtime>;
@@ -20,6 +21,7 @@ export interface Binding {
   readonly type?: string;
 }
 
+/** Options of a receiver of `memoryBroker`. */
 export interface MemoryReceiverOptions {
   /** Receivers of one queue share its messages; every queue gets its own copy. Defaults to the consumer's name. */
   readonly queue?: string;
@@ -31,6 +33,7 @@ export interface MemoryReceiverOptions {
   readonly prefetchBytes?: number;
 }
 
+/** Options of a sender of `memoryBroker`. */
 export interface MemorySenderOptions {
   /**
    * What to do with a message that no queue is bound for: `park` it after the relay's attempts, `drop` it, let it
@@ -62,7 +65,17 @@ export interface MemoryBroker {
   depth(queue: string): number;
 }
 
-/** Makes a broker without queues. */
+/**
+ * Makes a broker without queues.
+ *
+ * @example
+ * ```ts
+ * const broker = memoryBroker();
+ * broker.bind("billing", [OrderPlaced]);
+ * const relay = createRelay(store, broker.sender());
+ * const receiver = broker.receiver({ queue: "billing" });
+ * ```
+ */
 export function memoryBroker(options: MemoryBrokerOptions = {}): MemoryBroker {
   checkOptions("memoryBroker", options, { runtime: object });
   const runtime = runtimeWith(options.runtime);

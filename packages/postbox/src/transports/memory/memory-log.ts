@@ -8,11 +8,13 @@ import { LogPartition, partitionOf } from "./log-partition.js";
 import type { MemoryReceiver } from "./memory-broker.js";
 import { orderedSender } from "./ordered-sender.js";
 
+/** Options of `memoryLog`. */
 export interface MemoryLogOptions {
   /** How many partitions a topic gets that `topic` did not make. Defaults to 3. */
   readonly partitions?: number;
 }
 
+/** Options of a receiver of `memoryLog`. */
 export interface MemoryLogReceiverOptions {
   /** Receivers of one group share the partitions; every group gets every message. Defaults to the consumer's name. */
   readonly group?: string;
@@ -49,6 +51,14 @@ export interface MemoryLog {
  * assigned anew. A group commits the offset below which everything is acknowledged, and continues there; what was
  * delivered before is `redelivered`. It delivers whole topics, and cannot retry or park a message, so a router on it
  * needs an inbox.
+ *
+ * @example
+ * ```ts
+ * const log = memoryLog();
+ * log.topic("orders", 4);
+ * const sender = log.sender();
+ * const receiver = log.receiver({ group: "billing" });
+ * ```
  */
 export function memoryLog(options: MemoryLogOptions = {}): MemoryLog {
   checkOptions("memoryLog", options, { partitions: count });

@@ -10,6 +10,7 @@ import { brokerHeaders } from "../../message/reserved-headers.js";
  * modes.
  */
 
+/** How a CloudEvent becomes an AMQP message: attributes as headers, or all as one JSON body. */
 export type ContentMode = "binary" | "structured";
 
 export interface AmqpMessage {

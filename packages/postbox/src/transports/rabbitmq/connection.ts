@@ -12,6 +12,7 @@ export interface RabbitmqCredentials {
   readonly password: string;
 }
 
+/** The options of every connection to RabbitMQ. */
 export interface RabbitmqConnectionOptions {
   /** `amqp://` or `amqps://`, with host, port and virtual host. */
   readonly url: string;

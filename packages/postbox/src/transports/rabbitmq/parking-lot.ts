@@ -8,16 +8,19 @@ import { attemptHeader, copyOf, idOf, reasonHeader } from "./copy.js";
 import { missing, parkedQueue } from "./topology.js";
 import { undecodable } from "./undecodable.js";
 
+/** Options of `rabbitmqParkingLot`. */
 export interface RabbitmqParkingLotOptions extends RabbitmqConnectionOptions {
   /** The queue whose messages were parked. */
   readonly queue: string;
 }
 
+/** Options of `replay` of a parking lot. */
 export interface ReplayParkedOptions {
   /** The most messages to move. */
   readonly limit: number;
 }
 
+/** Options of `list` of a parking lot. */
 export interface ListParkedOptions {
   /** The most messages to read. */
   readonly limit: number;
@@ -44,7 +47,16 @@ export interface RabbitmqParkingLot {
   replay(options: ReplayParkedOptions): Promise<number>;
 }
 
-/** The parking lot of a queue, `<queue>.parked`. Each call opens a connection of its own. */
+/**
+ * The parking lot of a queue, `<queue>.parked`. Each call opens a connection of its own.
+ *
+ * @example
+ * ```ts
+ * const lot = rabbitmqParkingLot({ url: "amqp://localhost", queue: "billing" });
+ * for (const parked of await lot.list({ limit: 10 })) console.log(parked);
+ * await lot.replay({ limit: 10 });
+ * ```
+ */
 export function rabbitmqParkingLot(options: RabbitmqParkingLotOptions): RabbitmqParkingLot {
   checkOptions("rabbitmqParkingLot", options, { ...connectionRules, queue: text }, ["url", "queue"]);
   const { queue } = options;

@@ -16,6 +16,7 @@ import { checkedRoute, type Route, routeOf } from "./route.js";
 import { bindQueue, prepareQueue, type Topology } from "./topology.js";
 import { createWatch, type Watch } from "./watch.js";
 
+/** Options of `rabbitmqReceiver`. */
 export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   /** Receivers of one queue share its messages; every queue gets its own copy. Defaults to the consumer's name. */
   readonly queue?: string;
@@ -84,6 +85,12 @@ const rules = {
  * Receives from a queue of RabbitMQ. A retried message waits in `<queue>.wait.<ms>`, a parked one goes to
  * `<queue>.parked`; the broker confirms each before the original is acknowledged. If the connection is lost or the
  * queue is deleted, it starts again.
+ *
+ * @example
+ * ```ts
+ * const receiver = rabbitmqReceiver({ url: "amqp://localhost", queue: "billing" });
+ * await createRouter("billing").on(OrderPlaced, async (order) => console.log(order.orderId)).start(receiver);
+ * ```
  */
 export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqReceiver {
   checkOptions("rabbitmqReceiver", options, rules, ["url"]);

@@ -17,6 +17,7 @@ import { declareExchanges } from "./topology.js";
 import { createWatch } from "./watch.js";
 import { within } from "./within.js";
 
+/** Options of `rabbitmqSender`. */
 export interface RabbitmqSenderOptions extends RabbitmqConnectionOptions {
   /**
    * Where to publish a message. Defaults to the exchange with the name of its topic, and the last part of its type as
@@ -68,6 +69,12 @@ const rules = {
  * Sends to RabbitMQ: persistent, mandatory and confirmed. A message is `sent` when the broker has confirmed that at
  * least one queue has it; `onUnroutable` decides about one without a queue. It connects with the first message, and
  * reconnects after the connection was lost.
+ *
+ * @example
+ * ```ts
+ * const sender = rabbitmqSender({ url: "amqp://localhost" });
+ * await createRelay(store, sender).start();
+ * ```
  */
 export function rabbitmqSender(options: RabbitmqSenderOptions): RabbitmqSender {
   checkOptions("rabbitmqSender", options, rules, ["url"]);
