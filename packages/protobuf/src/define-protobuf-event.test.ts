@@ -75,7 +75,7 @@ describe("an event over a message", () => {
   });
 
   it.each([undefined, file_fixtures_shop_v1_orders, OrderPlaced])(
-    "is not defined over what is no message",
+    "is not defined over something that is not a message",
     (message) => {
       expect(() => defineProtobufEvent({ type: "a.B", message: message as never })).toThrow(
         "[event-invalid] defineProtobufEvent: 'message' of a.B is not a message descriptor; pass what " +

@@ -87,7 +87,7 @@ describeOnEach("postgres", ({ url }) => {
       await expect(store.append(pool, "outbox", [message])).rejects.toThrow(rightCall);
     });
 
-    it("outlives a connection that breaks inside, and tells what its function threw", async () => {
+    it("survives a connection that breaks inside, and rejects with what its function threw", async () => {
       const [inside, broken] = [gate(), gate()];
       let pid = 0;
       const transaction = store.transaction(async (tx) => {

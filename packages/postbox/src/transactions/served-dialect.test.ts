@@ -107,7 +107,7 @@ it("a library on PostgreSQL is served, also with a class that extends the librar
   }
 });
 
-it("a store in PostgreSQL refuses the transactions of another dialect, and tells what to give instead", () => {
+it("a store in PostgreSQL refuses the transactions of another dialect, and names the alternative", () => {
   const pool = new pg.Pool();
   const transactions: TransactionLibrary<pg.ClientBase, "mysql"> = {
     ...pgTransactions(pool),

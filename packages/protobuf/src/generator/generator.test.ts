@@ -132,7 +132,7 @@ describe("what cannot be generated", () => {
     );
   });
 
-  it("is an option that nobody knows", () => {
+  it("is an unknown option", () => {
     expect(() => generate(files, ["no-package.proto"], "json_types=true,targets=ts")).toThrow("'targets' is unknown");
   });
 });

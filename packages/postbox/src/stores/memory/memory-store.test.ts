@@ -72,7 +72,7 @@ describe("memoryStore", () => {
     expect(store.contents("outbox").pending).toHaveLength(1);
   });
 
-  it("gives a rolled-back position to nobody else", async () => {
+  it("never reuses a rolled-back position", async () => {
     const store = memoryStore();
     const append = (id: string) =>
       store.transaction((tx) => store.append(tx, "outbox", [testMessage(id, { key: "k" })]));

@@ -87,7 +87,7 @@ describeOnEach("postgres", ({ url }) => {
       expect(await pending()).toBe(0);
     });
 
-    it("tells afterwards which of the writers in progress it was", async () => {
+    it("reports which of the writers in progress it was", async () => {
       for (const settlement of [
         { row, to: "wait", attempts: 1, retryInMs: 0 } as const,
         { row: { ...row, waiting: true }, to: "sent" } as const,
@@ -168,7 +168,7 @@ describeOnEach("postgres", ({ url }) => {
     expect(await taking).toEqual([]);
   });
 
-  it("a release in progress makes a take-over wait, and nobody deadlocks", async () => {
+  it("a release in progress makes a take-over wait, without a deadlock", async () => {
     for (let round = 0; round < 20; round++) {
       await box.renew("relay-2", 60_000, "key");
       const done = Promise.all([

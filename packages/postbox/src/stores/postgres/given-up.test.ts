@@ -109,7 +109,7 @@ describeOnEach("postgres", ({ url }) => {
     }
   });
 
-  it("goes on when the network is back, though every connection of the pool is dead and does not know it", async () => {
+  it("continues when the network is back, although every connection of the pool is dead", async () => {
     const way = await cuttable(url);
     const own = new pg.Pool({ connectionString: way.url, max: 2 });
     const store = postgresStore({ pool: own, schema });

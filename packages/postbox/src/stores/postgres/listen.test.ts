@@ -43,7 +43,7 @@ describeOnEach("postgres", ({ url }) => {
   const timing = { checkEveryMs: 20, limitMs: 500, runtime: runtimeWith() };
   const pool = new pg.Pool({ connectionString: url });
 
-  it("notices a connection that is dead and does not know it, by not hearing itself", async () => {
+  it("detects a dead connection, because its own notification does not arrive", async () => {
     const proxy = await silenceableProxy(new URL(url));
     const open = ownConnections(pool, proxy.url);
     if (open === undefined) throw new Error("no connections");
@@ -75,7 +75,7 @@ describeOnEach("postgres", ({ url }) => {
     expect(told).toBe(false);
   });
 
-  it("ends at once when it is told to, also while it connects to nobody", async () => {
+  it("ends at once when aborted, even while it connects to a server that never answers", async () => {
     const nobody = createServer(() => {});
     await new Promise<void>((resolve) => nobody.listen(0, "127.0.0.1", resolve));
     const directUrl = `postgres://nobody@127.0.0.1:${(nobody.address() as AddressInfo).port}/x`;

@@ -19,7 +19,7 @@ afterAll(async () => {
   await server.stop();
 });
 
-it("tells of an open transaction that has a higher number than any that has ended", async () => {
+it("lists an open transaction that has a higher number than any that has ended", async () => {
   const store = postgresStore({ pool });
   await store.migrate();
   const box = store.box("outbox");

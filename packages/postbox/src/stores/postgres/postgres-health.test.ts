@@ -89,7 +89,7 @@ describe("the problems of tables", () => {
     expect(found?.text).toContain("hidden from this role, which needs pg_monitor for it");
   });
 
-  it("names a replication slot that nobody uses, or whose standby is far behind", () => {
+  it("names a replication slot that is unused, or whose standby is far behind", () => {
     const slot = { kind: "replication slot", name: "standby_1" } as const;
     expect(heldBack({ ...slot, active: true })).toEqual([]);
     expect(heldBack({ ...slot, active: false, ageMs: 900 })).toEqual([]);
@@ -109,7 +109,7 @@ describe("the problems of tables", () => {
     expect(found?.text).toContain("a long transaction on the standby of replicator, pid 18; end it there");
   });
 
-  it("names a prepared transaction that nobody ends", () => {
+  it("names a prepared transaction that is never ended", () => {
     const prepared = { kind: "prepared transaction", name: "order-17" } as const;
     expect(heldBack({ ...prepared, ageMs: 900 })).toEqual([]);
     const [found] = heldBack({ ...prepared, ageMs: 2000 });
@@ -130,7 +130,7 @@ describe("the problems of tables", () => {
   const heavy = (more: Partial<TableRecord>) => upkeepProblems({ ...fine, tables: [{ ...pending, ...more }] }, limits);
   const megabyte = 1024 * 1024;
 
-  it("tells a table that is dead space from one that is full or was never counted", () => {
+  it("distinguishes a table of dead space from one that is full or was never counted", () => {
     expect(heavy({ bytes: 100 * megabyte })).toEqual([]);
     expect(heavy({ bytes: 101 * megabyte, liveRows: -1 })).toEqual([]);
     expect(heavy({ bytes: 200 * megabyte, liveRows: 50_000 })).toEqual([]);
@@ -159,7 +159,7 @@ describe("the problems of tables", () => {
     expect(covered(5, [0, null])).toEqual([]);
   });
 
-  it("tells when what is done goes to the overflow in spite of partitions", () => {
+  it("reports that sent rows go to the overflow in spite of partitions", () => {
     const partitions = [{ from: 0, to: 9 * dayMs }];
     expect(upkeepProblems({ ...fine, partitions, overflowedMs: 60_000 }, limits)).toEqual([]);
     expect(upkeepProblems({ ...fine, partitions, overflowedMs: 10 }, limits)).toMatchObject([
@@ -288,7 +288,7 @@ describeOnEach("postgres", ({ url }) => {
     }
   });
 
-  it("ends in time when waits for a lock, and tells what it has found until then", async () => {
+  it("ends in time when it waits for a lock, and reports what it has found until then", async () => {
     await beside(`BEGIN; LOCK TABLE ${t.wait} IN ACCESS EXCLUSIVE MODE`, async () => {
       const health = await store.health({ timeoutMs: 200, tableBytes: 0 });
       const found = problem(health, "unreachable");
@@ -487,7 +487,7 @@ describeOnEach("postgres", ({ url }) => {
     }
   });
 
-  it("tells of what goes to the overflow although there are partitions", async () => {
+  it("reports rows that go to the overflow although there are partitions", async () => {
     const box = postgresStore({ pool, schema }).box("outbox");
     const finish = async (id: string) => {
       await store.transaction((tx) => store.append(tx, "outbox", [testMessage(id)]));

@@ -171,7 +171,7 @@ describeOnEach("postgres", ({ url }) => {
     await elsewhere.end();
   });
 
-  it("tells schemas apart whose names are as long as a channel may be", async () => {
+  it("distinguishes schemas whose names are as long as a channel may be", async () => {
     const [one, other] = ["a", "b"].map((end) => `${schema}${"_".repeat(44)}${end}`);
     const through = (name: string | undefined) => postgresNotifier({ pool, schema: name ?? "" });
     const ears = [await listenTo(through(one)), await listenTo(through(other))];

@@ -126,7 +126,7 @@ describeOnEach("postgres", ({ url }) => {
     expect(archived).toEqual(["a"]);
   });
 
-  it("drops nothing that somebody else has cut off, to keep it", async () => {
+  it("drops no partition that an operator has detached to keep it", async () => {
     const name = await old("a");
     await pool.query(`ALTER TABLE ${t.done} DETACH PARTITION ${schema}.${name}`);
     expect(await store.purge(week)).toMatchObject({ removed: 0, partitionsDropped: 0 });
@@ -157,7 +157,7 @@ describeOnEach("postgres", ({ url }) => {
     expect(await idsIn(t.overflow)).toHaveLength(2);
   });
 
-  it("gives up on a partition that somebody reads from, and settles go on meanwhile", async () => {
+  it("gives up on a partition that is being read, while settles go on", async () => {
     const name = await old("a");
     const reading = gate();
     const release = gate();

@@ -35,7 +35,7 @@ describe("postgresStore", () => {
     expect(() => own.emit("error", new Error("terminated"), {} as pg.ClientBase)).not.toThrow();
   });
 
-  it("outlives a connection that breaks while somebody has it and runs no statement", () => {
+  it("survives a connection that breaks while it is checked out and runs no statement", () => {
     const own = new pg.Pool();
     postgresStore({ pool: own });
     postgresStore({ pool: own });
@@ -77,7 +77,7 @@ describeOnEach("postgres", ({ url }) => {
     expect(store.isUnavailable(error)).toBe(true);
   });
 
-  it("knows that the network has reset its connection, and tells that from another socket's", async () => {
+  it("recognizes a connection reset of its own, but not that of another socket", async () => {
     const way = await cuttable(url);
     const own = new pg.Pool({ connectionString: way.url });
     const reset = postgresStore({ pool: own, schema: data.schema });

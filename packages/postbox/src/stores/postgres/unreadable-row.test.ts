@@ -43,7 +43,7 @@ describeOnEach("postgres", ({ url }) => {
   });
 
   it.each(["key", "total", "none"] as const)(
-    "parks a row that makes no message as it is, and goes on (order %s)",
+    "parks a row that is not a valid message as it is, and goes on (order %s)",
     async (order) => {
       const store = postgresStore({ pool, schema });
       const append = (id: string) =>
