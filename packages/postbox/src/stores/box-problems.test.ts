@@ -23,7 +23,7 @@ test.each<[string, Partial<BoxSight>, RegExp]>([
   [
     "that relays cannot send",
     {},
-    /m to orders, was appended 2 min.*1 min is the limit: 1 relay lives, but cannot send/,
+    /m to orders, was appended 2 min.*1 min is the limit: 1 relay is running, but cannot send/,
   ],
   ["that no relay runs", { relays: [] }, /no relay is running; start one/],
   ["that the box is paused", { pausedAt: new Date() }, /the box is paused; call admin\.resume/],

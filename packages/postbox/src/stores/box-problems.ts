@@ -163,7 +163,7 @@ function retriedTooLong(sight: BoxSight, words: Words, { retriedForMs, unsentAge
   const text =
     `the message ${id} of ${words.box} to ${topic} was appended ${duration(ageMs)} ago and cannot be ` +
     `${words.sent}, the last time over: ` +
-    `${lastError}; ${advice}. What comes after it, of its key, waits`;
+    `${lastError}; ${advice}. Later messages of its key wait behind it`;
   const severity = isUnroutable && isOld ? "error" : "warning";
   return [{ code: "retried-too-long", severity, text, ageMs, attempts, lastError, id, topic }];
 }
@@ -182,7 +182,7 @@ function whyUnsent({ pausedAt, relays, unowned }: BoxSight, words: Words): strin
   if (pausedAt !== undefined) return "the box is paused; call admin.resume";
   if (relays.length === 0) return words.noneLives;
   if (unowned > 0) return `${counted(unowned, "lane")} of ${laneCount} have no owner; see lanes-unowned`;
-  const living = relays.length === 1 ? `1 ${words.relay} lives` : `${relays.length} ${words.relays} live`;
+  const living = relays.length === 1 ? `1 ${words.relay} is running` : `${relays.length} ${words.relays} are running`;
   return `${living}, but cannot ${words.send}, or not fast enough; ${words.lookAt}`;
 }
 
