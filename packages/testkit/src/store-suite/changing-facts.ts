@@ -105,6 +105,19 @@ export function changingFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(ids(await read())).toEqual(["m1", "m2"]);
     });
 
+    fact("makes a waiting message due now; once it is sent, it shows no due time", async (harness) => {
+      const { box, lanes, fail } = await operatedBox(harness);
+      await fail("not now", testMessage("m"));
+      expect(await harness.store.admin.retry({ ids: ["m"], status: "waiting" }, ann)).toEqual({ count: 1 });
+      const rows = await box.due(lanes.map(({ lane }) => ({ lane, limit: 10 })));
+      expect(ids(rows)).toEqual(["m"]);
+      const sent = rows.map((row) => ({ row, to: "sent" }) as const);
+      await box.settle(lanes, sent, { keep: true });
+      const { messages } = await harness.store.admin.list({ status: "done" });
+      expect(messages).toHaveLength(1);
+      expect(messages[0]).not.toHaveProperty("dueAt");
+    });
+
     fact("ignores messages that are not parked, and does not count missing ones", async (harness) => {
       await oneOfEach(harness);
       const all = ["pending", "waiting", "scheduled", "parked", "done", "nobody"];

@@ -131,10 +131,11 @@ export class BoxLane {
   }
 
   /** Makes a waiting row due now, unless an operator has to release its key. */
-  retryNow(row: StoredRow, now: number): void {
+  retryNow(row: Pick<StoredRow, "position" | "hold">, now: number): void {
     const hold = this.#holds.get(row.hold ?? "");
-    if (hold === undefined) return;
-    hold.rows.set(row.position, { ...row, attempts: 0 });
+    const stored = hold?.rows.get(row.position);
+    if (hold === undefined || stored === undefined) return;
+    hold.rows.set(row.position, { ...stored, attempts: 0 });
     if (hold.dueAt !== forGood) hold.dueAt = Math.min(hold.dueAt, now);
   }
 
