@@ -50,7 +50,7 @@ test("more relays than lanes is a reason of its own", () => {
 
 test.each([
   ["[unroutable] no queue is bound", minute + 1, ["warning"], /messaging\.prepare\(\) of its consumer makes the queue/],
-  ["[unroutable] no queue is bound", 16 * minute, ["error"], /What comes after it, of its key, waits/],
+  ["[unroutable] no queue is bound", 16 * minute, ["error"], /Later messages of its key wait behind it/],
   ["[unroutable] no queue is bound", minute, [], /^$/],
   ["[publish-failed] refused", minute + 1, [], /^$/],
   ["[publish-failed] refused", 16 * minute, ["warning"], /remove it with admin\.discard/],

@@ -221,7 +221,8 @@ function relaysIdle({ relays, pausedAt }: BoxSight, words: Words): BoxProblem[] 
       : `for more than ${mayBeIdleForLeases} leases: the others give no lanes back; ` +
         "check its telemetry for relay.failed";
   const have = idle.length === 1 ? "has" : "have";
-  const text = `${idle.length} of ${counted(relays.length, words.relay)} of ${words.box} ${have} no lane to work on: ${why}`;
+  const running = counted(relays.length, words.relay);
+  const text = `${idle.length} of ${running} of ${words.box} ${have} no lane to work on: ${why}`;
   const owners = idle.sort().slice(0, named);
   return [{ code: "relays-idle", severity: "warning", text, relays: relays.length, idle: idle.length, owners }];
 }
