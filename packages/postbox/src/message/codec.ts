@@ -108,5 +108,8 @@ function bareType(contentType: string): string {
 }
 
 function unknownType(contentType: string): string {
-  return `no codec for content type '${contentType}'; give one as 'codecs' of the event, the publisher or the router, or of upcastFrom`;
+  return (
+    `no codec for content type '${contentType}'; give one as 'codecs' of the event, the publisher or the router, ` +
+    "or of upcastFrom"
+  );
 }

@@ -37,7 +37,8 @@ export function createPublisher(sender: Sender, options: DirectPublisherOptions)
     if (waiting !== undefined) {
       throw new ConfigError(
         "option-invalid",
-        `createPublisher: ${waiting.type} has 'deliverAt', and only an outbox can wait; publish it there, or leave it out`,
+        `createPublisher: ${waiting.type} has 'deliverAt', and only an outbox can wait; publish it there, ` +
+          "or leave it out",
         { path: "deliverAt" },
       );
     }
