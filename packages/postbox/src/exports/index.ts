@@ -25,8 +25,6 @@ export {
   type Outbox,
   type OutboxOptions,
   type OutboxPublisher,
-  type SyncOutbox,
-  type SyncOutboxPublisher,
 } from "../outbox/outbox.js";
 export { createPublisher, type DirectPublisherOptions } from "../publisher/create-publisher.js";
 export type { OutgoingMessage } from "../publisher/message-maker.js";
@@ -37,7 +35,6 @@ export {
   type IsolationLevel,
   type Order,
   type Store,
-  type SyncStore,
   type TransactionOptions,
 } from "../store.js";
 
