@@ -4,7 +4,7 @@ import { asideSettlement, holdNames } from "../settle-plan.js";
 import type { SqliteAccess } from "./sqlite-access.js";
 import { failing, settle } from "./sqlite-box.js";
 import type { Connection } from "./sqlite-database.js";
-import { type BoxTransaction, messageColumns, valuesOf } from "./sqlite-rows.js";
+import { type BoxTransaction, messageColumns, messageParameters, valuesOf } from "./sqlite-rows.js";
 
 const nothing = new Uint8Array();
 
@@ -75,7 +75,7 @@ function isThere(box: BoxTransaction, { lane, position, message, waiting, turn =
 
 const insert = `INSERT INTO postbox_handled
   (box, remembered_id, hash, since, received_at, handled_at, ${messageColumns})
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
+  VALUES (?, ?, ?, ?, ?, ?, ${messageParameters})`;
 
 function remember(
   box: BoxTransaction,

@@ -14,6 +14,9 @@ import { bytesIn, type Connection, type SqliteValue } from "./sqlite-database.js
 export const messageColumns =
   "id, source, type, subject, time, content_type, data_schema, topic, key, extensions, headers, data";
 
+/** Their values. `node:sqlite` passes empty bytes as NULL. */
+export const messageParameters = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(?, x'')";
+
 /** A stored row without its message, as far as changes need it. */
 interface PlaceRecord {
   readonly position: number;
@@ -37,7 +40,7 @@ export interface PlacedRow extends SettledRow {
 
 const insert = `INSERT INTO postbox_message
   (box, status, lane, ${messageColumns}, due_at, schedule_key, created_at, updated_at, revision)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
+  VALUES (?, ?, ?, ${messageParameters}, ?, ?, ?, ?, ?)`;
 
 const place = `SELECT position, status, lane, id, key, attempts, crashes, hold, turn, holds, last_error, failures
   FROM postbox_message WHERE position = ? AND box = ?`;

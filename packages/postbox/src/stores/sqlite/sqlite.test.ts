@@ -11,7 +11,7 @@ import {
   storeSuite,
 } from "@postbox/testkit/suites";
 import Database from "libsql";
-import { type SqliteTransaction, sqliteStore } from "postbox/sqlite";
+import { type SqliteDatabase, type SqliteTransaction, sqliteStore } from "postbox/sqlite";
 
 const features: StoreFeatures = {
   // SQLite has one writer at a time.
@@ -26,10 +26,12 @@ const features: StoreFeatures = {
 
 const tables = ["version", "box", "message", "hold", "handled", "schedule", "audit"];
 
-async function harness(): Promise<StoreHarness<SqliteTransaction<Database.Database>>> {
+type Open = (file: string) => SqliteDatabase;
+
+async function harness(openFile: Open): Promise<StoreHarness<SqliteTransaction>> {
   const folder = mkdtempSync(join(tmpdir(), "postbox-sqlite-"));
   const file = join(folder, "store.db");
-  const open = () => new Database(file);
+  const open = () => openFile(file);
   let aheadMs = 0;
   const runtime = { now: () => Date.now() + aheadMs };
   const stores: ReturnType<typeof make>[] = [];
@@ -106,9 +108,19 @@ function textOf(value: unknown): unknown {
   return value instanceof ArrayBuffer ? Buffer.from(value).toString("base64") : value;
 }
 
-const sqlite = { name: "sqlite", features, create: harness };
+/** `node:sqlite` is there from Node.js 22 on. */
+async function drivers(): Promise<readonly (readonly [name: string, open: Open])[]> {
+  const own = await import("node:sqlite" as string).catch(() => undefined);
+  return [
+    ["libsql", (file) => new Database(file)],
+    ...(own === undefined ? [] : [["node:sqlite", (file: string) => new own.DatabaseSync(file)] as const]),
+  ];
+}
 
-storeSuite(sqlite);
-relaySuite(sqlite);
-inboxSuite(sqlite);
-crashSuite(sqlite);
+for (const [driver, open] of await drivers()) {
+  const sqlite = { name: `sqlite on ${driver}`, features, create: () => harness(open) };
+  storeSuite(sqlite);
+  relaySuite(sqlite);
+  inboxSuite(sqlite);
+  crashSuite(sqlite);
+}
