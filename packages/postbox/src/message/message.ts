@@ -71,7 +71,8 @@ export interface MessageInput {
   readonly topic?: string | undefined;
   readonly key?: string | undefined;
   /**
-   * Only an outbox can wait. Kept in UTC, rounded up to a whole millisecond, in the years 1 to 9999. Defaults to at once.
+   * Only an outbox can wait. Stored in UTC, rounded up to a whole millisecond, in the years 1 to 9999. Defaults
+   * to at once.
    */
   readonly deliverAt?: Date | string | undefined;
   /** Only together with `deliverAt`. Defaults to none: nothing replaces it. */
