@@ -167,6 +167,31 @@ describeOnEach("postgres", ({ url }) => {
     await messaging.close();
   });
 
+  it("a server that goes away before a failed message is set aside is unavailable, too", async () => {
+    const log = telemetryLog();
+    const proxy = await breakableProxy(new URL(url));
+    const pool = new pg.Pool({ connectionString: proxy.url, max: 3 });
+    onTestFinished(() => pool.end());
+    const store = postgresStore({ pool, schema: `away_${randomUUID().slice(0, 8)}` });
+    await store.migrate();
+    const broker = memoryBroker();
+    const router = createRouter("billing", { backoff: constant(5), telemetry: log.telemetry });
+    router
+      .use(transaction(store))
+      .use(inbox(store))
+      .on(Happened, async () => {
+        await proxy.close();
+        throw new Error("no such customer");
+      });
+    await router.start(broker.receiver());
+    await createPublisher(broker.sender(), { source: "/test" }).publish(Happened, {});
+    await log.until("router.failed", 2);
+    for (const { error } of log.of("router.failed")) {
+      expect(error).toMatchObject({ code: "store-unavailable" });
+    }
+    await router.stop();
+  });
+
   it("no consumer with an inbox, and no schedule, starts with a database that does not exist", async () => {
     const store = storeAt(strangers["a database that does not exist"]);
     const [{ telemetry }, broker] = [telemetryLog(), memoryBroker()];

@@ -146,9 +146,14 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
   };
   return (...statement) =>
     run(...statement).catch((error: unknown) => {
-      const known = closedError("postgres", error);
-      throw isAway(known) ? unavailable("postgres", known) : known;
+      throw namedFailure(error);
     });
+}
+
+/** Names the error of a pool that was ended, or of a server that was not reached. Returns any other error unchanged. */
+export function namedFailure(error: unknown): unknown {
+  const known = closedError("postgres", error);
+  return isAway(known) ? unavailable("postgres", known) : known;
 }
 
 /** Whether an error means that the server was not reached: it has no SQLSTATE, and the statement could be encoded. */
