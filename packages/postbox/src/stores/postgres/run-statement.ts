@@ -8,6 +8,7 @@ import { sqlState } from "../../transactions/sql-state.js";
 import { cancelStatement } from "./cancel-statement.js";
 import type { OpenConnection } from "./own-connection.js";
 import { plainRows } from "./plain-rows.js";
+import { isRefused } from "./schema-check.js";
 
 type Result = Awaited<ReturnType<Executor>>;
 
@@ -152,7 +153,7 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
 
 /** Whether an error means that the server was not reached: it has no SQLSTATE, and the statement could be encoded. */
 function isAway(error: unknown): boolean {
-  if (error instanceof PostboxError) return false;
+  if (error instanceof PostboxError || isRefused(error)) return false;
   if (isConnectionLost(error)) return true;
   const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
   const isOurs = error instanceof TypeError || error instanceof RangeError || String(code).startsWith("ERR_");

@@ -91,7 +91,7 @@ export class SqliteAccess {
     const number = this.boxNumber(box);
     if (number !== undefined) return number;
     const names = this.boxNames().join(", ");
-    const text = `there is no box '${box}', since no such consumer has run; there are ${names}`;
+    const text = `there is no box '${box}', since no such consumer has run; the boxes are ${names}`;
     throw new ConfigError("option-invalid", text, { path: "box" });
   }
 
