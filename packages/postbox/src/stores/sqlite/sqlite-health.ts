@@ -2,7 +2,7 @@ import type { Health, HealthOptions } from "../../health.js";
 import { laneCount } from "../../internal/lane.js";
 import { reasonOf } from "../../internal/reason-of.js";
 import { isUnavailable } from "../../internal/unavailable.js";
-import { type BoxSight, boxProblems, countedBeyond, healthOf } from "../box-problems.js";
+import { type BoxSight, boxProblems, countedBeyond, healthOf, unroutablePrefix } from "../box-problems.js";
 import { checkHealth } from "../health-options.js";
 import { schemaFault } from "./schema.js";
 import type { SqliteAccess } from "./sqlite-access.js";
@@ -31,6 +31,12 @@ export function sqliteHealth(access: SqliteAccess): (options?: HealthOptions) =>
   };
 }
 
+interface RetriedRow extends Named {
+  readonly since: number;
+  readonly attempts: number;
+  readonly error: string;
+}
+
 interface Named {
   readonly id: string;
   readonly topic: string;
@@ -53,14 +59,15 @@ function sightOf(access: SqliteAccess, name: string, parkedLimit: number): BoxSi
     box,
     now,
   );
-  const retried = reader.first<Named & { readonly since: number; readonly attempts: number; readonly error: string }>(
+  const retriedSql = (condition: string) =>
     `SELECT picked.id, picked.topic, picked.lane, picked.created_at AS since, picked.attempts, picked.last_error AS error
      FROM (SELECT * FROM postbox_message INDEXED BY postbox_status
        WHERE box = ? AND status = 'waiting' ORDER BY position LIMIT ${searched}) picked
        JOIN postbox_hold h ON h.box = picked.box AND h.lane = picked.lane AND h.name = picked.hold
-     WHERE picked.last_error IS NOT NULL AND h.due_at IS NOT NULL ORDER BY picked.created_at LIMIT 1`,
-    box,
-  );
+     WHERE ${condition} AND h.due_at IS NOT NULL ORDER BY picked.created_at LIMIT 1`;
+  const retried = reader.first<RetriedRow>(retriedSql("picked.last_error IS NOT NULL"), box);
+  const startsUnroutable = `substr(picked.last_error, 1, ${unroutablePrefix.length}) = '${unroutablePrefix}'`;
+  const unroutable = reader.first<RetriedRow>(retriedSql(startsUnroutable), box);
   const late = reader.first<Named & { readonly since: number }>(
     `SELECT id, topic, lane, due_at AS since FROM postbox_message INDEXED BY postbox_due
      WHERE box = ? AND status = 'scheduled' AND due_at <= ? ORDER BY due_at LIMIT 1`,
@@ -92,15 +99,8 @@ function sightOf(access: SqliteAccess, name: string, parkedLimit: number): BoxSi
         status: isPendingFirst ? "pending" : "waiting",
       },
     }),
-    ...(retried && {
-      retried: {
-        id: retried.id,
-        topic: retried.topic,
-        ageMs: now - Number(retried.since),
-        attempts: Number(retried.attempts),
-        lastError: retried.error,
-      },
-    }),
+    ...(retried && { retried: retriedOf(retried, now) }),
+    ...(unroutable && { unroutable: retriedOf(unroutable, now) }),
     ...(late && { late: { id: late.id, topic: late.topic, lateMs: now - Number(late.since) } }),
     unowned: unowned.size,
     unsentUnowned: unowned.size > 0 && hasUnsentIn(access, box, unowned, late),
@@ -110,6 +110,10 @@ function sightOf(access: SqliteAccess, name: string, parkedLimit: number): BoxSi
     heldForGood: heldKeys.length,
     heldKeys: heldKeys.map((held) => held.name),
   };
+}
+
+function retriedOf({ id, topic, since, attempts, error }: RetriedRow, now: number) {
+  return { id, topic, ageMs: now - Number(since), attempts: Number(attempts), lastError: error };
 }
 
 function hasUnsentIn(access: SqliteAccess, box: number, lanes: ReadonlySet<number>, late: Named | undefined): boolean {
