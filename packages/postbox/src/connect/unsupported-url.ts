@@ -5,7 +5,7 @@ export function unsupportedUrl(what: string, url: unknown, known: string): Confi
   if (typeof url !== "string") {
     return new ConfigError(
       "url-unsupported",
-      `a ${what} is made from a URL, which is a text; got ${typeof url}. Supported are ${known}`,
+      `the URL of a ${what} must be a string; got ${typeof url}. Supported are ${known}`,
     );
   }
   const scheme = /^[A-Za-z][A-Za-z0-9+.-]*:/.exec(url)?.[0] ?? "no scheme";

@@ -32,18 +32,19 @@ export interface JsonSchemaDocumentOptions extends JsonSchemaOptions {
   /** The address of the document. Defaults to none. */
   readonly id?: string;
   /**
-   * Whether to describe what the schemas return, which is what is published, or what they take. Defaults to `output`.
+   * `output` describes what the schemas return, which is what is published; `input` describes what they accept.
+   * Defaults to `output`.
    */
   readonly of?: "input" | "output";
 }
 
-/** Events, each type once: for publishing by type, for the topology of a broker, and for documents. */
+/** A list of events, with each type once: to publish by type, to set up a broker's topology, and for documents. */
 export interface Catalog<E extends EventDefinition = EventDefinition> {
   /** In the order of their types. */
   readonly events: readonly E[];
   /** `router.on(catalog.byType["shop.orders.v1.OrderPlaced"], handler)`. */
   readonly byType: { readonly [Type in E["type"]]: EventOf<E, Type> };
-  /** A publisher by type, to the given publisher or outbox. */
+  /** Publishes by type, through the given publisher or outbox. */
   publisher(to: TakesEvents): CatalogPublisher<E>;
   /** The events as an AsyncAPI 3.0 document. The order in which events were given does not matter. */
   asyncApi(options: AsyncApiOptions<E["type"]>): AsyncApiDocument;

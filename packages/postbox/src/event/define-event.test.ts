@@ -131,7 +131,7 @@ describe("defineEvent", () => {
     const publisher = createPublisher(recordingSender(), { source: "/test" });
     const refusal = publisher.publish(Keyed, { id: "" });
     await expect(refusal).rejects.toMatchObject({ code: "message-invalid", path: "key" });
-    await expect(refusal).rejects.toThrow("a.B: its key is empty; where it has none, 'key' returns undefined");
+    await expect(refusal).rejects.toThrow("a.B: its key is empty; return undefined from 'key' if there is no key");
     await publisher.publish(Keyed, { id: "" }, { key: "given" });
   });
 

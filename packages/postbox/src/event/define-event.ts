@@ -24,8 +24,8 @@ export type MessageOptions = MessageAttributes & Delivery;
 type Delivery =
   | {
       /**
-       * The message is not sent before this moment, by the database's clock. Only an outbox can wait. Until then it
-       * delays no other message of its key; it takes its place in their order only then. Defaults to at once.
+       * The message is not sent before this moment, by the database's clock. Only an outbox can wait. Until then the
+       * message does not delay others of its key: it gets its place in their order when it is due. Defaults to at once.
        */
       readonly deliverAt?: Date | string;
       readonly scheduleKey?: never;
@@ -33,17 +33,17 @@ type Delivery =
   | {
       readonly deliverAt: Date | string;
       /**
-       * Identifies what is scheduled: a later message of the same event and schedule key replaces this one, and
-       * `outbox.in(tx).cancel(event, scheduleKey)` removes it, until a relay has appended it to the outbox. A relay
-       * always appends such a message, even if `deliverAt` has passed. Defaults to none: nothing replaces it.
+       * Identifies what is scheduled. Until a relay has appended this message to the outbox, a later message of the
+       * same event and schedule key replaces it, and `outbox.in(tx).cancel(event, scheduleKey)` removes it. Such a
+       * message is always appended by a relay, even if `deliverAt` has passed. Defaults to none: nothing replaces it.
        */
       readonly scheduleKey?: string;
     };
 
 interface MessageAttributes {
   /**
-   * Defaults to a new UUIDv7. A consumer's inbox handles an id once, whoever sent it. An id of your own must therefore
-   * be unique among all sources; if it is published twice, it is sent twice and handled once.
+   * Defaults to a new UUIDv7. A consumer's inbox handles an id once, whatever its source. An id of your own must
+   * therefore be unique among all sources. If it is published twice, it is sent twice and handled once.
    */
   readonly id?: string;
   /** Defaults to what the event's `key` returns. */
@@ -114,7 +114,7 @@ export type OlderTypesOf<E extends EventDefinition> = Parameters<NonNullable<E["
 /** All types that the handler of an event takes. */
 export type TypesOf<E extends EventDefinition> = E["type"] | OlderTypesOf<E>;
 
-/** What documents say of an event in addition to its schema; copied as it is. */
+/** Documentation of an event in addition to its schema, copied into documents unchanged. */
 export interface EventDocs {
   readonly title?: string;
   readonly summary?: string;
@@ -143,20 +143,21 @@ export interface EventOptions<
   /** Defaults to that of the first of `codecs`, or to `application/json`. */
   readonly contentType?: string;
   /**
-   * The encodings of this event's data, preferred to the codecs of publishers and routers. They, instead of JSON, must
-   * be able to carry what the schema returns. Defaults to none.
+   * The encodings of this event's data, preferred to the codecs of publishers and routers. The output of the schema
+   * must then survive these codecs instead of JSON. Defaults to none.
    */
   readonly codecs?: readonly Codec<Carried>[];
   /** A URI that describes the data. Defaults to none. */
   readonly dataschema?: string;
   /**
    * Conversions from older types, made by `upcastFrom`: the handler of this event takes those types too. Their data is
-   * decoded, upcast, and validated as data of this event; `context.message` stays what arrived. Defaults to none.
+   * decoded, upcast, and validated as data of this event. `context.message` is the message as it arrived. Defaults to
+   * none.
    */
   readonly upcast?: readonly Upcaster<Older, SchemaInput<S>>[];
   /** The JSON Schema for a catalog's documents, if the schema cannot provide one. Defaults to the schema's own. */
   readonly jsonSchema?: JsonSchemaSource;
-  /** More for a catalog's documents. Defaults to nothing. */
+  /** Additional content for a catalog's documents. Defaults to nothing. */
   readonly docs?: EventDocs;
 }
 
@@ -188,7 +189,7 @@ const rules = {
 /**
  * Defines an event. A publisher sends what the schema *returned* (with defaults filled in and unknown keys removed),
  * and the handler's side validates it again. A schema whose output is not valid input after JSON, or after the event's
- * own codecs, does not compile; untyped callers get `event-invalid` when they publish a message that shows it.
+ * own codecs, does not compile; untyped callers get `event-invalid` when they publish data that does not survive.
  *
  * @example
  * ```ts
@@ -251,14 +252,14 @@ export function defineEvent<
         found = answered(key?.(data));
       } catch (cause) {
         const text =
-          `${type}: its 'key' threw: ${reasonOf(cause)}; let it return a text, or undefined, for all data that is ` +
-          "valid";
+          `${type}: its 'key' threw: ${reasonOf(cause)}; it must return a string, or undefined, for all ` +
+          "valid data";
         throw new PostboxError("message-invalid", text, { path: "key", cause });
       }
       if (found !== "") return found;
       throw new PostboxError(
         "message-invalid",
-        `${type}: its key is empty; where it has none, 'key' returns undefined`,
+        `${type}: its key is empty; return undefined from 'key' if there is no key`,
         {
           path: "key",
         },

@@ -5,8 +5,8 @@ export const laneCount = 64;
 
 /**
  * The lane of a message: the first byte of the SHA-256 of its key, or of its id if it has no key, modulo the number of
- * lanes. It must never change, and other ways to append (SQL) must compute the same: the rows of a key keep their order
- * only within one lane.
+ * lanes. It must never change, and other ways to append (SQL) must compute the same lane: the rows of a key keep their
+ * order only within one lane.
  *
  * @example
  * ```ts
@@ -26,7 +26,7 @@ export function laneOf(keyOrId: string): number {
 const lanes = new Map<string, number>();
 const mostKnown = 4096;
 
-/** In one call, if Node.js has it (20.12): each message needs it. */
+/** Uses the one-call `crypto.hash` where Node.js has it (20.12 or later), since this can run for every message. */
 const sha256: (text: string) => Buffer =
   typeof crypto.hash === "function"
     ? (text) => crypto.hash("sha256", text, "buffer")

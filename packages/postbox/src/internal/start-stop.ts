@@ -3,15 +3,15 @@ import { ConfigError } from "../errors.js";
 /** Implements `start` and `stop` with `run(signal)`: at most one run at a time; `stop` waits for its end. */
 export interface StartStop<Args extends readonly unknown[]> {
   /**
-   * Resolves to true when it runs, and to false if it was stopped first. Rejects if the run fails before that; if the
-   * caller does not await it, telemetry reports the failure, and the process goes on. Throws at once if it runs
-   * already.
+   * Resolves to true when it is running, and to false if it was stopped first. Rejects if the run fails before it is
+   * running. If the caller does not await the promise, telemetry reports the failure, and the process continues.
+   * Throws at once if it is already running.
    */
   start(...args: Args): Promise<boolean>;
   stop(): Promise<void>;
 }
 
-/** `run` calls `ready` once it works. */
+/** `run` calls `ready` when it is running. */
 export function startStop<Args extends readonly unknown[]>(
   name: string,
   run: (signal: AbortSignal, ready: () => void, ...args: Args) => Promise<void>,

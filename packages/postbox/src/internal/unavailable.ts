@@ -5,8 +5,8 @@ import { reasonOf } from "./reason-of.js";
 export function unavailable(storeName: string, error: unknown): PostboxError {
   if (error instanceof PostboxError) return error;
   const text =
-    `${storeName} cannot be reached: ${reasonOf(error)}; it is tried again, so check the database, its limit of ` +
-    "connections and the network";
+    `${storeName} cannot be reached: ${reasonOf(error)}; it is tried again; check the database, its connection ` +
+    "limit and the network";
   return new PostboxError("store-unavailable", text, { cause: error });
 }
 

@@ -4,7 +4,7 @@ import type { Store } from "../../store.js";
 import type { DrainContext } from "../context.js";
 
 export interface RetentionOptions extends Pick<PurgeOptions, "retentionMs" | "archive"> {
-  /** Options that only this store's `purge` has, checked by its rules. Defaults to nothing. */
+  /** Options that only this store's `purge` has, checked by the store's rules. Defaults to nothing. */
   readonly own?: object;
   readonly cleanIntervalMs: number;
   /** The delay before the first purge. Defaults to none. */
@@ -18,8 +18,8 @@ export interface CleaningOptions
 }
 
 /**
- * Purges the box at intervals until the signal is aborted. If several relays do so, one purges at a time. A failure
- * never ends a relay: the next purge removes what this one could not.
+ * Purges the box at intervals until the signal is aborted. If several relays purge a box, one works at a time. A
+ * failure never ends a relay: the next purge removes what this one could not.
  */
 export async function keepClean(options: CleaningOptions, signal: AbortSignal): Promise<void> {
   const { store, boxName: box, retentionMs, archive, own, cleanIntervalMs, runtime, telemetry } = options;
