@@ -45,6 +45,12 @@ const tables: readonly Table[] = [
     without: ["kept"],
   },
   {
+    page: guide("sqlite"),
+    head: "`sqliteStore(…)`",
+    types: [`${src}/stores/sqlite/sqlite-store.ts SqliteStoreOptions`],
+    without: ["runtime"],
+  },
+  {
     page: guide("outbox"),
     head: "`createOutbox(store, …)`",
     types: [`${src}/publisher/publisher.ts PublisherOptions`, `${src}/outbox/outbox.ts OutboxOptions`],

@@ -47,7 +47,7 @@ function fullName({ entry, name }: Pick<Export, "entry" | "name">): string {
   return `${entry} ${name}`;
 }
 
-/** The example with the imports that it leaves out: of its own entry point first, then of the others, then given ones. */
+/** The example with the imports that it omits: of its own entry point, of the given module, of other entry points. */
 function programOf(example: string, from: Pick<Export, "entry">): string {
   const code = /```ts\n(.*?)\n```/s.exec(example)?.[1] ?? "this example is no ts code";
   const own = new Set([...code.matchAll(/\b(?:const|class|function) (\w+)|\{ ([\w, ]+) \} = /g)].flatMap(declared));

@@ -432,7 +432,7 @@ describeOnEach("postgres", (server) => {
       const [scheduled] = (await admin.list({ status: "scheduled" })).messages;
       expect(await takeBack(scheduled?.id)).toEqual({ count: 1 });
       await quietly(async () => {
-        await until(async () => (await admin.stats()).lanes.unowned === 64);
+        expect((await admin.stats()).lanes.unowned).toBe(64);
         await publish("4");
         expect((await counts())[0]).toBe(1);
       });

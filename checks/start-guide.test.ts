@@ -38,15 +38,16 @@ describeOnEach("postgres", (server) => {
   });
 
   /** Starts a program of the guide. `lines` grows with what it prints. */
-  function start(file: string) {
+  function start(file: string, more: Readonly<Record<string, string>> = {}) {
     const child = spawn(process.execPath, [file], {
       cwd: folder,
-      env: { ...process.env, DATABASE_URL: url.href, PORT: "0" },
-      stdio: ["ignore", "pipe", "inherit"],
+      env: { ...process.env, DATABASE_URL: url.href, PORT: "0", ...more },
+      stdio: ["ignore", "pipe", "pipe"],
     });
     running.push(child);
     const lines: string[] = [];
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).on("line", (line) => lines.push(line));
+    createInterface({ input: child.stderr as NodeJS.ReadableStream }).on("line", (line) => lines.push(line));
     return { child, lines, exited: once(child, "exit") };
   }
 
@@ -58,6 +59,15 @@ describeOnEach("postgres", (server) => {
     });
     return `http://127.0.0.1:${port}`;
   }
+
+  it("the service of the guide exits by itself if it is stopped while the broker is unreachable", async () => {
+    const shop = start("shop.mjs", { BROKER_URL: "amqp://guest:guest@127.0.0.1:1" });
+    await until(() => shop.lines.some((line) => line.includes("transport.lost")));
+    shop.child.kill("SIGTERM");
+    shop.child.kill("SIGINT");
+    expect(await shop.exited).toEqual([0, null]);
+    expect(shop.lines.join("\n")).not.toMatch(/listening|uncaught|more than once/i);
+  });
 
   it("the service of the guide does what the guide says, and exits by itself", async () => {
     expect(Object.keys(programs())).toEqual(["events.mjs", "messaging.mjs", "shop.mjs", "retry.mjs"]);
@@ -80,7 +90,7 @@ describeOnEach("postgres", (server) => {
       expect(await shop.exited).toEqual([0, null]);
       const retry = start("retry.mjs");
       expect(await retry.exited).toEqual([0, null]);
-      expect(retry.lines).toEqual(["0 messages are handled again"]);
+      expect(retry.lines).toEqual(["handled again: 0"]);
       expect((await pool.query("SELECT order_id FROM invoices")).rows).toEqual([{ order_id: "order-1" }]);
     } finally {
       await pool.end();

@@ -9,7 +9,7 @@ import { formatMessage } from "publint/utils";
 
 /** In kilobytes. When you raise a limit, state in the commit what grew and why. */
 const limits = {
-  postbox: { packed: 440, unpacked: 1480 },
+  postbox: { packed: 470, unpacked: 1600 },
   "@postbox/protobuf": { packed: 22, unpacked: 62 },
   "@postbox/testkit": { packed: 190, unpacked: 790 },
 };

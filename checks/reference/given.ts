@@ -39,6 +39,7 @@ export { drizzle as drizzleOf } from "drizzle-orm/node-postgres";
 export { default as fc } from "fast-check";
 export { default as Knex } from "knex";
 export { Kysely, PostgresDialect } from "kysely";
+export { default as Database } from "libsql";
 export { default as postgres } from "postgres";
 export { expect, it } from "vitest";
 export { ClientBase, Pool, z };

@@ -1,5 +1,5 @@
-// The API reference, made from the doc comments of all packages: as pages in docs/reference, or with --json as a list of
-// what is exported, for the check that each export is documented. It reads the built types: `npm run build` first.
+// Makes the API reference from the doc comments of all packages: pages in docs/reference, or with --json a list of all
+// exports, for the check that each is documented. It reads the built types, so run `npm run build` first.
 import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { Application, ReflectionKind } from "typedoc";

@@ -11,7 +11,7 @@ const relay = (path: string) => `node_modules/postbox/dist/relay/${path}.js`;
 /** Every safeguard that the simulation must miss: without any one of these, some history breaks a rule. */
 export const mutants: readonly Mutant[] = [
   {
-    guard: "the fence is locked: a settle looks at the epoch and writes in one step",
+    guard: "a settle checks the lane's epoch and writes in one step, under a lock",
     file: "simulation/dist/simulated-store.js",
     changes: [
       [
@@ -29,52 +29,52 @@ export const mutants: readonly Mutant[] = [
     changes: [["this.#lanes[lane]?.epoch === epoch", "true"]],
   },
   {
-    guard: "a key is checked when a row goes out, not when it was read",
+    guard: "a row read before its key was held is held, too",
     file: relay("ordering/window"),
     changes: [["(row.held || tooOld)", "row.held"]],
   },
   {
-    guard: "a row whose key is held goes behind those that wait",
+    guard: "a row whose key is held joins the rows that wait for the key",
     file: relay("ordering/window"),
     changes: [["(row.held || tooOld)", "false"]],
   },
   {
-    guard: "settled positions are remembered while a read is under way",
+    guard: "positions that are settled during a read are remembered until the read ends",
     file: relay("reading/reads"),
     changes: [["(gone.get(lane)?.get(position) ?? 0) >= read", "false"]],
   },
   {
-    guard: "late commits are looked for",
+    guard: "the relay looks for late commits",
     file: relay("reading/late-commits"),
     changes: [["await this.#inspect({ from: after, base: writers, width: firstWidth }, this.#room, signal)", "0"]],
   },
   {
-    guard: "a look for late commits begins again where one that ended meanwhile may have left something",
+    guard: "a search for late commits goes back if a transaction that just ended may have left earlier rows",
     file: relay("reading/late-commits"),
     changes: [["Math.min(from, this.#lowestLeft(inspection.base, found.writers))", "from"]],
   },
   {
-    guard: "what waits is not sent before one in front of it is back",
+    guard: "a waiting row is not sent before an earlier row of its key that has just failed",
     file: relay("ordering/window"),
     changes: [["row.waiting && queue?.isOvertaking(row, read)", "false"]],
   },
   {
-    guard: "what is behind a failed one of its key is not sent",
+    guard: "rows behind a failed row of their key are not sent",
     file: relay("ordering/window"),
     changes: [["const other of queue.rows.splice(0)", "const other of []"]],
   },
   {
-    guard: "what was read while the lease had run out goes out when it stands again",
+    guard: "rows read while the lease had expired are sent once the lease is renewed",
     file: relay("owning/ownership"),
     changes: [["this.#options.resumed();", "{}"]],
   },
   {
-    guard: "a total order waits for a gap to be filled",
+    guard: "with a total order, the relay waits at a gap in the positions",
     file: relay("reading/gap"),
     changes: [["position > passed + 1 && position > this.#closed", "false"]],
   },
   {
-    guard: "a retried message that held its key goes before those it held",
+    guard: "a retried message that held its key is sent before the messages that waited for it",
     file: "node_modules/postbox/dist/stores/rows/box-lane.js",
     changes: [
       [
@@ -84,12 +84,12 @@ export const mutants: readonly Mutant[] = [
     ],
   },
   {
-    guard: "to discard what holds a key lets it go on",
+    guard: "discarding the message that holds a key releases the key",
     file: "node_modules/postbox/dist/stores/rows/box-rows.js",
     changes: [["if (key !== undefined && !this.#isHeldByParked(key))", "if (false)"]],
   },
   {
-    guard: "what is released is not deleted, but due",
+    guard: "releasing a key makes its hold due, and does not delete it",
     file: "node_modules/postbox/dist/stores/rows/box-lane.js",
     changes: [
       ["if (hold !== undefined)\n            hold.dueAt = Math.min(hold.dueAt, now);", "this.#holds.delete(key);"],
@@ -101,12 +101,12 @@ export const mutants: readonly Mutant[] = [
     changes: [["if (row.crashes < hopelessFrom)", "if (true)"]],
   },
   {
-    guard: "who is woken, or stopped, cancels its timer",
+    guard: "a loop that is woken or stopped cancels its timer",
     file: "node_modules/postbox/dist/internal/wake.js",
     changes: [["cancel();", ""]],
   },
   {
-    guard: "a message is acked after the commit of what its handler did",
+    guard: "a message is acked after its handler's transaction has committed",
     file: "node_modules/postbox/dist/router/session.js",
     changes: [
       ["const startedAt =", "void acking.succeeded().catch(() => {});\n        const startedAt ="],
@@ -117,7 +117,7 @@ export const mutants: readonly Mutant[] = [
     ],
   },
   {
-    guard: "the inbox remembers in the handler's transaction",
+    guard: "the inbox stores a message's id in the handler's transaction",
     file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
     changes: [
       [
@@ -127,22 +127,22 @@ export const mutants: readonly Mutant[] = [
     ],
   },
   {
-    guard: "the inbox knows what was handled",
+    guard: "the inbox recognizes messages that were handled",
     file: "node_modules/postbox/dist/stores/rows/remembered-ids.js",
     changes: [["return sameOrNot(known.hash, hash);", 'return "new";']],
   },
   {
-    guard: "an inbox forgets nothing that it still has to remember",
+    guard: "the inbox remembers an id for the whole retention",
     file: "node_modules/postbox/dist/stores/rows/remembered-ids.js",
     changes: [["filter(([, { since }]) => since < before)", "filter(() => true)"]],
   },
   {
-    guard: "what is older than an inbox remembers is not handled",
+    guard: "a message older than the inbox's retention is not handled",
     file: "node_modules/postbox/dist/stores/rows/remembered-ids.js",
     changes: [['"too-old" : "new"', '"new" : "new"']],
   },
   {
-    guard: "what was handled from an inbox leaves it in the handler's transaction",
+    guard: "a message from the box is removed in its handler's transaction",
     file: "node_modules/postbox/dist/inbox/finish.js",
     changes: [
       ["await inbox.handled(tx, arrival, claim.row, claim.epoch)", "true"],
@@ -150,7 +150,7 @@ export const mutants: readonly Mutant[] = [
     ],
   },
   {
-    guard: "whoever lost a lane of an inbox does not commit",
+    guard: "a handler does not commit if its process has lost the lane",
     file: "node_modules/postbox/dist/stores/memory/memory-inbox.js",
     changes: [
       ["if (!from.has(row, epoch))\n                return false;", ""],
@@ -158,7 +158,7 @@ export const mutants: readonly Mutant[] = [
     ],
   },
   {
-    guard: "what fails is kept in the inbox before the broker forgets it",
+    guard: "a failed message is stored in the inbox before it is acked",
     file: "node_modules/postbox/dist/inbox/keeper.js",
     changes: [["await bounded.setAside(arrival, aside, remember);", '"new";']],
   },

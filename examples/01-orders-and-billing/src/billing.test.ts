@@ -9,7 +9,7 @@ beforeAll(async () => {
 });
 afterAll(() => billing.database.close());
 
-const invoices = () => billing.database.rows("select order_id, total from $own.invoices");
+const invoices = () => billing.database.run("select order_id, total from $own.invoices");
 
 test("billing writes one invoice for an order, and says so, however often it is delivered", async () => {
   const app = testMessaging({ store: billing.database.store, handledElsewhere: [InvoiceIssued] });

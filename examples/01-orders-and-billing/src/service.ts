@@ -1,28 +1,71 @@
-import type { ClientBase, Pool } from "pg";
+import { mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import type { ClientBase } from "pg";
 import type { Store } from "postbox";
-import { type ConnectedStore, connectStore } from "postbox/connect";
+import { connectStore } from "postbox/connect";
 
-/** The database of one service: its own tables in one schema, Postbox's tables in another. */
-export interface Database {
-  readonly store: Store<ClientBase>;
-  readonly pool: Pool;
-  readonly schema: string;
-  /** Runs a query and returns its rows. `$own` and `$postbox` in the query stand for the two schemas. */
-  rows<Row extends object>(query: string): Promise<Row[]>;
+type Row = Record<string, unknown>;
+/** A connection, or a transaction on one, as the services use it. */
+type Run = (query: string, params?: readonly (string | number)[]) => Promise<Row[]>;
+
+/** The database of one service: its own tables, and Postbox's tables beside them. */
+export interface Database<Tx = unknown> {
+  readonly store: Store<Tx>;
+  /** Runs a query in a transaction. `$own` in the query stands for the service's own schema, `$n` for a parameter. */
+  in(tx: Tx): Run;
+  /** Runs a query outside of transactions. */
+  readonly run: Run;
   close(): Promise<void>;
 }
 
-/** Connects, drops both schemas of an earlier run, and creates them anew. */
-export async function openDatabase(url: string, name: string, tables: string): Promise<Database> {
+/** Connects, drops everything of an earlier run, and creates the tables. `$id` stands for a column of generated ids. */
+export async function openDatabase(url: string, name: string, tables: readonly string[]): Promise<Database> {
+  const database = url.startsWith("sqlite:") ? await openSqlite(url, name) : await openPostgres(url, name);
+  for (const table of tables) await database.run(table);
+  await database.store.migrate();
+  return database as Database;
+}
+
+async function openPostgres(url: string, name: string) {
   const schema = `demo_${name}`;
   const boxes = `demo_${name}_postbox`;
-  const connected: ConnectedStore = await connectStore(url, { schema: boxes });
-  if (connected.kind !== "postgres") throw new Error("this demo needs postgres://… or pglite:");
+  const connected = await connectStore(url, { schema: boxes });
+  if (connected.kind !== "postgres") throw new Error("this demo needs postgres://…, pglite: or sqlite:");
   const { store, pool, close } = connected;
-  const rows = async <Row extends object>(query: string) =>
-    (await pool.query<Row>(query.replaceAll("$own", schema).replaceAll("$postbox", boxes))).rows;
-  await rows("drop schema if exists $own cascade; drop schema if exists $postbox cascade; create schema $own");
-  await rows(tables);
-  await store.migrate();
-  return { store, pool, schema, rows, close };
+  const on =
+    (client: Pick<ClientBase, "query">): Run =>
+    async (query, params = []) => {
+      const text = query.replaceAll("$own", schema).replace("$id", "int generated always as identity");
+      return (await client.query<Row>(text, [...params])).rows;
+    };
+  const run = on(pool);
+  for (const each of [schema, boxes]) await pool.query(`drop schema if exists ${each} cascade`);
+  await run("create schema $own");
+  return { store, in: on, run, close };
+}
+
+/** A folder, with a file for each service. */
+async function openSqlite(url: string, name: string) {
+  const folder = url.replace(/^sqlite:(\/\/)?/, "") || ".";
+  const file = join(folder, `demo_${name}.db`);
+  mkdirSync(folder, { recursive: true });
+  for (const ending of ["", "-wal", "-shm"]) rmSync(`${file}${ending}`, { force: true });
+  const connected = await connectStore(`sqlite:${file}`);
+  if (connected.kind !== "sqlite") throw new Error(`${file} is not a file of SQLite`);
+  const { store, close } = connected;
+  type Queries = Parameters<Parameters<typeof store.transaction>[0]>[0];
+  const on =
+    (tx: Queries): Run =>
+    async (query, params = []) => {
+      const text = query
+        .replaceAll("$own.", "")
+        .replace("$id", "integer primary key")
+        .replace(/\$(\d)/g, "?$1");
+      const statement = tx.prepare(text);
+      if (/^\s*select|returning/i.test(text)) return statement.all(...params);
+      statement.run(...params);
+      return [];
+    };
+  const run: Run = (query, params) => store.transaction((tx) => on(tx)(query, params));
+  return { store, in: on, run, close };
 }

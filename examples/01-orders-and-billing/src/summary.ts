@@ -1,3 +1,4 @@
+import { inboxOf } from "postbox";
 import type { Database } from "./service.js";
 
 /** Counts taken from the rows of both databases, and from nothing else. */
@@ -24,27 +25,19 @@ export interface Summary {
   readonly settled: boolean;
 }
 
-const ofOutbox = `
-  select (select count(*) from $postbox.outbox_pending) + (select count(*) from $postbox.outbox_wait) as waiting,
-         (select count(*) from $postbox.outbox_parked) as parked,
-         (select count(*) from $postbox.outbox_messages where status = 'done') as sent`;
 const ofOrders = `select a.order_id, o.status from $own.attempts a left join $own.orders o using (order_id)`;
-const ofBilling = `
-  select count(*) as delivered, count(*) - count(distinct message_id) as duplicates,
-         (select count(*) from $postbox.inbox_message) as remembered
-  from $own.deliveries`;
+const ofBilling =
+  "select count(*) as delivered, count(*) - count(distinct message_id) as duplicates from $own.deliveries";
 const ofInvoices = "select order_id, count(*) as count from $own.invoices group by order_id";
 
 export async function summarise(orders: Database, billing: Database): Promise<Summary> {
   // The outboxes are counted before the orders, so that an order placed in between is not counted as lost.
-  const out = await figures<"waiting" | "parked" | "sent">(orders, ofOutbox);
-  const back = await figures<"waiting" | "parked">(billing, ofOutbox);
-  const attempts = await orders.rows<{ order_id: string; status: string | null }>(ofOrders);
-  const perOrder = await billing.rows<{ order_id: string; count: string }>(ofInvoices);
-  const { delivered, duplicates, remembered } = await figures<"delivered" | "duplicates" | "remembered">(
-    billing,
-    ofBilling,
-  );
+  const out = await outbox(orders);
+  const back = await outbox(billing);
+  const attempts = (await orders.run(ofOrders)) as { order_id: string; status: string | null }[];
+  const perOrder = (await billing.run(ofInvoices)) as { order_id: string; count: string }[];
+  const { delivered = 0, duplicates = 0 } = await figures(billing, ofBilling);
+  const remembered = await rememberedBy(billing, "billing");
 
   const invoices = new Map(perOrder.map(({ order_id, count }) => [order_id, Number(count)]));
   const placed = attempts.filter(({ status }) => status !== null);
@@ -72,10 +65,22 @@ export async function summarise(orders: Database, billing: Database): Promise<Su
   };
 }
 
+async function outbox({ store }: Database) {
+  const { pending, waiting, parked, done } = await store.admin.stats({ done: true });
+  return { waiting: pending.count + waiting.count, parked: parked.count, sent: done?.count ?? 0 };
+}
+
+/** How many messages a consumer has handled. Its box exists once it has received one. */
+async function rememberedBy({ store: { admin } }: Database, consumer: string): Promise<number> {
+  const box = inboxOf(consumer);
+  const hasRun = (await admin.boxes()).includes(box);
+  return hasRun ? ((await admin.stats({ box, done: true })).done?.count ?? 0) : 0;
+}
+
 /** Runs a query with one row of numbers and returns that row. */
-async function figures<Name extends string>(database: Database, query: string): Promise<Record<Name, number>> {
-  const [row = {}] = await database.rows<Record<string, unknown>>(query);
-  return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, Number(value)])) as Record<Name, number>;
+async function figures({ run }: Database, query: string): Promise<Record<string, number>> {
+  const [row = {}] = await run(query);
+  return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, Number(value)]));
 }
 
 /** Prints a line of progress whenever a count has changed. */

@@ -1,4 +1,5 @@
 import { ConfigError } from "./errors.js";
+import { answered } from "./internal/answer.js";
 import { longestTimerMs } from "./internal/runtime.js";
 import { checkOptions, type OptionRule, positive } from "./options.js";
 
@@ -79,7 +80,7 @@ export function delayAfter(backoff: Backoff, waitedMs: number, random: () => num
 export function reliable(backoff: Backoff, report: (error: unknown) => void): Backoff {
   return (attempt, random) => {
     try {
-      const ms = backoff(attempt, random);
+      const ms = answered(backoff(attempt, random));
       if (Number.isFinite(ms) && ms >= 0) return Math.min(ms, longestTimerMs);
       report(new ConfigError("option-invalid", `backoff(${attempt}) answered ${ms}; answer milliseconds, 0 or more`));
     } catch (error) {

@@ -124,6 +124,12 @@ export interface Store<Tx = unknown> {
   migrate(): Promise<void>;
 }
 
+/** A store whose database answers synchronously, so that messages can be appended in a synchronous transaction. */
+export interface SyncStore<Tx = unknown> extends Store<Tx> {
+  /** The same as `append`, without a promise. */
+  appendSync(tx: Tx, box: string, messages: readonly Message[], options?: AppendOptions): void;
+}
+
 /** Moves the last tick of a schedule from `after` to `tick`; both in ms since 1970. */
 export interface TickClaim {
   readonly after: number;

@@ -1,8 +1,11 @@
 import type { ClientBase, Pool } from "pg";
+import { ConfigError } from "../errors.js";
 import { checkOptions, text } from "../options.js";
 import type { Store } from "../store.js";
 import type { MemoryTransaction } from "../stores/memory/memory-transaction.js";
 import type { PostgresStore } from "../stores/postgres/postgres-store.js";
+import type { SqliteDatabase } from "../stores/sqlite/sqlite-database.js";
+import type { SqliteStore } from "../stores/sqlite/sqlite-store.js";
 import { loadDriver } from "./load-driver.js";
 import { unsupportedUrl } from "./unsupported-url.js";
 
@@ -19,6 +22,7 @@ export type ConnectedStore =
       readonly store: PostgresStore<ClientBase>;
       readonly pool: Pool;
     } & Closes)
+  | ({ readonly kind: "sqlite"; readonly store: SqliteStore } & Closes)
   | ({ readonly kind: "memory"; readonly store: Store<MemoryTransaction> } & Closes);
 
 interface Closes {
@@ -36,9 +40,11 @@ function closing(close: () => Promise<void>): Closes {
  *
  * - `postgres://user@host/database`: PostgreSQL, through `pg`
  * - `pglite:` or `pglite:./folder`: PostgreSQL inside of this process, in memory or in a folder, through PGlite
+ * - `sqlite:./file.db` or `sqlite:///folder/file.db`: a file of SQLite, through `better-sqlite3`, `libsql` or
+ *   `node:sqlite`, the first that is installed
  * - `memory:`: in this process only
  *
- * Opens no connection and creates no tables: call `store.migrate()`.
+ * Except for SQLite, it opens no connection. It creates no tables: call `store.migrate()`.
  *
  * @example
  * ```ts
@@ -54,12 +60,14 @@ export async function connectStore(url: string, options: ConnectStoreOptions = {
       return connectPostgres(url, options);
     case "pglite":
       return connectPglite(url.slice("pglite:".length), options);
+    case "sqlite":
+      return connectSqlite(url.replace(/^sqlite:(\/\/)?/i, ""));
     case "memory": {
       const { memoryStore } = await import("../stores/memory/memory-store.js");
       return { kind: "memory", store: memoryStore(), ...closing(async () => {}) };
     }
     default:
-      throw unsupportedUrl("store", url, "postgres://…, pglite:… or memory:");
+      throw unsupportedUrl("store", url, "postgres://…, pglite:…, sqlite:… or memory:");
   }
 }
 
@@ -68,6 +76,29 @@ async function connectPostgres(url: string, options: ConnectStoreOptions): Promi
   const { postgresStore } = await import("../stores/postgres/postgres-store.js");
   const pool = new pg.Pool({ connectionString: url });
   return { kind: "postgres", store: postgresStore({ pool, ...options }), pool, ...closing(() => pool.end()) };
+}
+
+async function connectSqlite(file: string): Promise<ConnectedStore> {
+  const { sqliteStore } = await import("../stores/sqlite/sqlite-store.js");
+  const open = await sqliteDriver();
+  const store = sqliteStore({ open: () => open(file) });
+  return { kind: "sqlite", store, ...closing(async () => store.close()) };
+}
+
+/** The first driver that is installed. All of them have the same shape. */
+async function sqliteDriver(): Promise<(file: string) => SqliteDatabase> {
+  const failures: unknown[] = [];
+  for (const name of ["better-sqlite3", "libsql", "node:sqlite"]) {
+    try {
+      const driver = await import(name);
+      const Database = driver.DatabaseSync ?? driver.default;
+      return (file) => new Database(file);
+    } catch (error) {
+      failures.push(error);
+    }
+  }
+  const text = "cannot load a driver of SQLite; install one beside postbox: npm install better-sqlite3";
+  throw new ConfigError("driver-missing", text, { cause: new AggregateError(failures) });
 }
 
 async function connectPglite(folder: string, options: ConnectStoreOptions): Promise<ConnectedStore> {

@@ -1,4 +1,7 @@
 import { randomBytes } from "node:crypto";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describeOn, describeOnEach } from "@postbox/testkit/servers";
 import { createOutbox, defineEvent } from "postbox";
 import { connectStore, connectTransport } from "postbox/connect";
@@ -30,6 +33,21 @@ describeOnEach("postgres", ({ url }) => {
 
 describeOn({ title: "PGlite" }, () => {
   it("connectStore makes a store inside of the process", () => roundTrip("pglite:"));
+});
+
+describeOn({ title: "SQLite" }, () => {
+  it.each(["sqlite:", "sqlite://"])("connectStore makes a store in the file of a %s URL", async (scheme) => {
+    const folder = mkdtempSync(join(tmpdir(), "postbox-connect-"));
+    const connected = await connectStore(`${scheme}${join(folder, "shop.db")}`);
+    if (connected.kind !== "sqlite") throw new Error(`${connected.kind} from ${scheme}`);
+    const { store, close } = connected;
+    await store.migrate();
+    await store.transaction((tx) => createOutbox(store, { source: "/a" }).in(tx).publish(Placed, { n: 1 }));
+    expect((await store.admin.list()).messages).toMatchObject([{ type: "shop.Placed" }]);
+    await close();
+    expect(existsSync(join(folder, "shop.db"))).toBe(true);
+    rmSync(folder, { recursive: true });
+  });
 });
 
 describeOnEach("rabbitmq", ({ url }) => {

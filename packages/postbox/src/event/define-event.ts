@@ -1,4 +1,5 @@
 import { ConfigError, PostboxError } from "../errors.js";
+import { answered } from "../internal/answer.js";
 import { reasonOf } from "../internal/reason-of.js";
 import { type Codec, codecList } from "../message/codec.js";
 import type { Extensions } from "../message/message.js";
@@ -247,7 +248,7 @@ export function defineEvent<
     keyOf(data) {
       let found: string | undefined;
       try {
-        found = key?.(data);
+        found = answered(key?.(data));
       } catch (cause) {
         const text =
           `${type}: its 'key' threw: ${reasonOf(cause)}; let it return a text, or undefined, for all data that is ` +

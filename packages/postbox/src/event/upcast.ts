@@ -1,4 +1,5 @@
 import { ConfigError, PermanentError, PostboxError } from "../errors.js";
+import { answered } from "../internal/answer.js";
 import { type Codec, codecList } from "../message/codec.js";
 import { topicOfType } from "../message/topic.js";
 import { checkOptions, text } from "../options.js";
@@ -139,7 +140,7 @@ function reader<Out>(
     const old = await from["~read"](decoded);
     let data: unknown;
     try {
-      data = upcast(old);
+      data = answered(upcast(old));
     } catch (cause) {
       throw failed(cause instanceof Error ? cause.message : String(cause), cause);
     }

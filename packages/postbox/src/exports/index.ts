@@ -20,7 +20,12 @@ export type { Codec } from "../message/codec.js";
 export type { Extensions, Message } from "../message/message.js";
 
 // Publish them.
-export { createOutbox, type Outbox, type OutboxOptions, type OutboxPublisher } from "../outbox/outbox.js";
+export {
+  createOutbox,
+  type Outbox,
+  type OutboxOptions,
+  type OutboxPublisher,
+} from "../outbox/outbox.js";
 export { createPublisher, type DirectPublisherOptions } from "../publisher/create-publisher.js";
 export type { OutgoingMessage } from "../publisher/message-maker.js";
 export type { Publisher, PublisherOptions } from "../publisher/publisher.js";

@@ -37,6 +37,7 @@ export {
   type Settlement,
   type SettleOptions,
   type Store,
+  type SyncStore,
   type TakenLane,
   type TickClaim,
   type TransactionExecutor,

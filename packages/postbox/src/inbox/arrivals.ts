@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { PermanentError } from "../errors.js";
+import { answered } from "../internal/answer.js";
 import type { Message } from "../message/message.js";
 import type { Arrival } from "../store.js";
 import type { Origin } from "../transport.js";
@@ -43,7 +44,7 @@ const unstorable = /\0|\p{Surrogate}/u;
 function knownBy(message: Message, consumer: string, id: CheckedInbox["id"]): string {
   let cause: unknown;
   try {
-    const known = id(message);
+    const known = answered(id(message));
     if (typeof known === "string" && known !== "") return known;
   } catch (thrown) {
     cause = thrown;

@@ -26,7 +26,8 @@ export async function finish<Tx>(
   if (!(await inbox.handled(tx, arrival, claim.row, claim.epoch))) {
     throw new PostboxError(
       "delivery-revoked",
-      `message ${arrival.id} belongs to another process now, which handles it: the lease expired, or an operator has moved it; ` +
+      `message ${arrival.id} belongs to another process now, which handles it: the lease expired, or an operator ` +
+        "has moved it; " +
         "this transaction rolls back",
     );
   }

@@ -62,6 +62,18 @@ export function normaliseTime(time: Date | string, path = "time"): string {
   return text;
 }
 
+/**
+ * A due time as text that every database can read, in UTC: databases refuse the year 0, offsets of a day and long
+ * fractions. A part of a millisecond is rounded up, since the message must not be sent before it is due.
+ */
+export function normaliseDueTime(time: Date | string): string {
+  const given = normaliseTime(time, "deliverAt");
+  const isFiner = /\.\d{3}\d*[1-9]/.test(given);
+  const text = new Date(Date.parse(given) + (isFiner ? 1 : 0)).toISOString();
+  if (text.length === isoLength && !text.startsWith("0000")) return text;
+  throw invalid("deliverAt", `is ${text}`, "give a moment of the years 1 to 9999");
+}
+
 /** Throws unless every store and transport can carry this message as it is. The error names the message's type. */
 export function checkMessage(message: Message, maxMessageBytes: number, foreign: boolean): void {
   checkText("type", message.type, attributeBytes.type);

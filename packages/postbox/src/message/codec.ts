@@ -1,4 +1,5 @@
 import { PermanentError, PostboxError } from "../errors.js";
+import { answered } from "../internal/answer.js";
 import type { OptionRule } from "../options.js";
 import { jsonCodec } from "./json-codec.js";
 
@@ -65,13 +66,13 @@ function codecsFrom(find: Find): Codecs {
     encode(contentType, data) {
       const codec = find(contentType);
       if (codec === undefined) throw new PostboxError("content-type-unknown", unknownType(contentType));
-      return codec.encode(data);
+      return answered(codec.encode(data));
     },
     decode(contentType, bytes) {
       const codec = find(contentType);
       if (codec === undefined) throw new PermanentError(unknownType(contentType), { code: "content-type-unknown" });
       try {
-        return codec.decode(bytes);
+        return answered(codec.decode(bytes));
       } catch (cause) {
         const why = cause instanceof Error ? cause.message : String(cause);
         throw new PermanentError(`data is not what its content type ${contentType} says: ${why}`, {
@@ -107,5 +108,8 @@ function bareType(contentType: string): string {
 }
 
 function unknownType(contentType: string): string {
-  return `no codec for content type '${contentType}'; give one as 'codecs' of the event, the publisher or the router, or of upcastFrom`;
+  return (
+    `no codec for content type '${contentType}'; give one as 'codecs' of the event, the publisher or the router, ` +
+    "or of upcastFrom"
+  );
 }

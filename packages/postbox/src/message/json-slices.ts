@@ -1,6 +1,6 @@
 /*
- * Finds the source text of the parts of a JSON document, so that they can be passed on byte for byte.
- * `membersOf` and `elementsOf` expect a text that JSON.parse has accepted already; that is why so little of JSON is checked here.
+ * Finds the source text of the parts of a JSON document, so that they can be passed on byte for byte. `membersOf` and
+ * `elementsOf` expect a text that JSON.parse has already accepted, so they check very little.
  */
 
 /**

@@ -73,6 +73,8 @@ describe("createMessage", () => {
     ["an invalid date", { time: new Date(Number.NaN) }, "time"],
     ["a time without a zone", { time: "2026-01-31T12:00:00" }, "time"],
     ["a day that does not exist", { time: "2026-13-31T12:00:00Z" }, "time"],
+    ["a due time in the year 0", { deliverAt: "0000-01-01T00:00:00Z" }, "deliverAt"],
+    ["a due time beyond the year 9999", { deliverAt: "9999-12-31T23:59:59-01:00" }, "deliverAt"],
     ["a content type that is none", { datacontenttype: "json" }, "datacontenttype"],
     ["an upper-case extension name", { extensions: { traceParent: "x" } }, "extensions.traceParent"],
     ["a long extension name", { extensions: { abcdefghijklmnopqrstu: "x" } }, "extensions.abcdefghijklmnopqrstu"],
@@ -126,6 +128,16 @@ describe("createMessage", () => {
     expect(fault(change("x".repeat(bytes + 1))).path).toBe(path);
     // The limit counts bytes, not characters.
     expect(fault(change(`${"x".repeat(bytes - 1)}ä`)).path).toBe(path);
+  });
+
+  it.each([
+    ["2026-01-31T12:00:00+23:59", "2026-01-30T12:01:00.000Z"],
+    ["2026-01-31t24:00:00z", "2026-02-01T00:00:00.000Z"],
+    [`2026-01-31T12:00:00.${"0".repeat(500)}Z`, "2026-01-31T12:00:00.000Z"],
+    ["2026-01-31T12:00:00.9990001Z", "2026-01-31T12:00:01.000Z"],
+    [new Date("0001-01-01T00:00:00Z"), "0001-01-01T00:00:00.000Z"],
+  ])("is due in UTC, at a whole millisecond, not before %s", (deliverAt, due) => {
+    expect(createMessage({ ...minimal, deliverAt }).deliverAt).toBe(due);
   });
 
   it("takes names of headers up to 128 characters", () => {

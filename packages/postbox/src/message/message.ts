@@ -1,4 +1,4 @@
-import { checkMessage, normaliseTime } from "./attributes.js";
+import { checkMessage, normaliseDueTime, normaliseTime } from "./attributes.js";
 import { topicOfType } from "./topic.js";
 
 /** What a CloudEvents extension may hold: text, a 32-bit whole number, or a flag. */
@@ -70,7 +70,10 @@ export interface MessageInput {
   /** Defaults to the type before its last dot. */
   readonly topic?: string | undefined;
   readonly key?: string | undefined;
-  /** Only an outbox can wait. Defaults to at once. */
+  /**
+   * Only an outbox can wait. Stored in UTC, rounded up to a whole millisecond, in the years 1 to 9999. Defaults
+   * to at once.
+   */
   readonly deliverAt?: Date | string | undefined;
   /** Only together with `deliverAt`. Defaults to none: nothing replaces it. */
   readonly scheduleKey?: string | undefined;
@@ -118,7 +121,7 @@ export function createMessage(input: MessageInput, limits: MessageLimits = {}): 
   if (time !== undefined) message.time = normaliseTime(time);
   if (dataschema !== undefined) message.dataschema = dataschema;
   if (key !== undefined) message.key = key;
-  if (deliverAt !== undefined) message.deliverAt = normaliseTime(deliverAt, "deliverAt");
+  if (deliverAt !== undefined) message.deliverAt = normaliseDueTime(deliverAt);
   if (scheduleKey !== undefined) message.scheduleKey = scheduleKey;
   checkMessage(message, limits.maxMessageBytes ?? defaultMaxMessageBytes, limits.foreign ?? false);
   return Object.freeze(message);

@@ -1,6 +1,6 @@
 /*
- * Names of headers that belong to others. Each is a pattern in the syntax that JavaScript and PostgreSQL share, compared without regard to
- * case, since publishing in SQL refuses what publishing in TypeScript refuses.
+ * Names of headers that belong to others. Each is a pattern in the syntax that JavaScript and PostgreSQL share, and is
+ * compared without regard to case: publishing in SQL refuses what publishing in TypeScript refuses.
  */
 
 /**

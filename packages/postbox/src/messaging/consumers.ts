@@ -51,7 +51,9 @@ export function createConsumers(
 
   function checkNew(name: string): void {
     if (routers.has(name)) {
-      const text = `there is a consumer ${name} already; register more events with its .on(...), or give this one another name`;
+      const text =
+        `there is a consumer ${name} already; register more events with its .on(...), ` +
+        "or give this one another name";
       throw new ConfigError("option-invalid", `createMessaging: ${text}`, { path: "name" });
     }
     if (sealed) {

@@ -1,6 +1,6 @@
 import type { Health, HealthOptions } from "../health.js";
 import type { InboxOptions } from "../inbox/inbox-options.js";
-import type { OutboxPublisher, Outbox as OutboxWith } from "../outbox/outbox.js";
+import type { OutboxPublisher, Outbox as OutboxWith, SyncOutboxPublisher } from "../outbox/outbox.js";
 import type { Publisher } from "../publisher/publisher.js";
 import type { Relay } from "../relay/relay.js";
 import type { AckStrategyName } from "../router/ack-strategy.js";
@@ -15,7 +15,7 @@ import type {
 } from "../router/context.js";
 import type { Router } from "../router/router.js";
 import type { RouterOptions } from "../router/router-options.js";
-import type { IsolationLevel, Store } from "../store.js";
+import type { IsolationLevel, Store, SyncStore } from "../store.js";
 import type { HandlerProblem } from "./handler-problems.js";
 import type { AnyStore } from "./messaging-options.js";
 import type { TransportProblem } from "./transport-problems.js";
@@ -74,6 +74,11 @@ export interface ConsumerOptions<
 /** Only an outbox can cancel. */
 type PublisherOf<Outbox extends boolean> = [Outbox] extends [true] ? OutboxPublisher : Publisher;
 
+/** Only an outbox in a synchronous store can publish synchronously. */
+type PublisherIn<S, Outbox extends boolean> = [Outbox, S] extends [true, SyncStore<never>]
+  ? SyncOutboxPublisher
+  : PublisherOf<Outbox>;
+
 /**
  * The messaging of one service, with the outbox and the inbox each on or off. The same code works with either setting.
  * What a setting makes impossible does not compile if the switch is a literal, and is refused at run time otherwise.
@@ -93,7 +98,7 @@ export interface Messaging<
    * With the outbox on, a publisher into `tx`, for a transaction that the store did not open. With the outbox off,
    * `publisher`.
    */
-  in(tx: TxOf<S>): PublisherOf<Outbox>;
+  in(tx: TxOf<S>): PublisherIn<S, Outbox>;
   /** The outbox itself, for example for `createSchedule`; undefined if the outbox is off. */
   readonly outbox: Outbox extends true ? OutboxWith<TxOf<S>> : undefined;
   /** Sends from the outbox to the broker; undefined if the outbox is off. */

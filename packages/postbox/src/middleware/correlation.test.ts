@@ -10,7 +10,7 @@ const Invoiced = defineEvent({ type: "shop.Invoiced", schema: z.object({}) });
 function world(incoming: Extensions, defaults: Extensions = {}) {
   const published: Extensions[] = [];
   const sink = async (messages: readonly Message[]) => void published.push(...messages.map((m) => m.extensions));
-  const publisher = publisherTo("test", { source: "/test", defaults: { extensions: defaults } })(sink);
+  const publisher = publisherTo("test", { source: "/test", defaults: { extensions: defaults } }).into(sink);
   const message = createMessage({ id: "in", source: "/", type: "shop.Placed", extensions: incoming });
   const handle = (work: Parameters<ReturnType<typeof correlation>["run"]>[1]) =>
     correlation().run({ message } as BaseContext, work);

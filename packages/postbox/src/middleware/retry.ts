@@ -1,5 +1,6 @@
 import { type Backoff, exponential } from "../backoff.js";
 import { PermanentError } from "../errors.js";
+import { answered } from "../internal/answer.js";
 import { sleep } from "../internal/runtime.js";
 import { callback, checkOptions, count } from "../options.js";
 import type { Middleware, None } from "../router/middleware.js";
@@ -42,8 +43,8 @@ export function retry(options: RetryOptions = {}): Middleware<"retry", None, Non
         try {
           return await next();
         } catch (error) {
-          if (attempt >= maxAttempts || signal.aborted || !when(error)) throw error;
-          await sleep(runtime, backoff(attempt, runtime.random), signal);
+          if (attempt >= maxAttempts || signal.aborted || !answered(when(error))) throw error;
+          await sleep(runtime, answered(backoff(attempt, runtime.random)), signal);
           if (signal.aborted) throw error;
         }
       }

@@ -1,11 +1,12 @@
-import { PostboxError } from "../errors.js";
+import { ConfigError, PostboxError } from "../errors.js";
+import type { DataIn, EventDefinition, MessageOptions, Published } from "../event/define-event.js";
 import { runtimeWith } from "../internal/runtime.js";
 import { unfinishedIn } from "../internal/unfinished.js";
 import type { Message } from "../message/message.js";
 import { defaultNotifier, type Notifier, notifierRule } from "../notifier.js";
 import { callback, checkOptions, flag, text } from "../options.js";
 import { type Publisher, type PublisherOptions, publisherTo } from "../publisher/publisher.js";
-import type { Store } from "../store.js";
+import type { Store, SyncStore } from "../store.js";
 import type { Telemetry } from "../telemetry/events.js";
 import { telling } from "../telemetry/telling.js";
 import { createCollection } from "./collection.js";
@@ -59,6 +60,21 @@ export interface Outbox<Tx = unknown> extends OutboxPublisher {
   collecting<R>(tx: Tx, work: (box: Publisher) => Promise<R>): Promise<R>;
 }
 
+/** A publisher into one transaction of a store that answers synchronously, such as SQLite. */
+export interface SyncOutboxPublisher extends OutboxPublisher {
+  /**
+   * Publishes one event in a synchronous transaction. Throws `option-invalid` if the schema, a codec or a middleware is
+   * asynchronous.
+   */
+  publishSync<E extends EventDefinition>(event: E, data: DataIn<E>, options?: MessageOptions): Published;
+}
+
+/** An outbox in a store that answers synchronously, such as SQLite. */
+export interface SyncOutbox<Tx = unknown> extends Outbox<Tx> {
+  readonly store: SyncStore<Tx>;
+  in(tx: Tx): SyncOutboxPublisher;
+}
+
 /** The name of the box that outboxes write to and relays read from. */
 export const outboxBox = "outbox";
 
@@ -75,8 +91,10 @@ export const outboxBox = "outbox";
  * });
  * ```
  */
-export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outbox<Tx> {
-  const publisherInto = publisherTo("createOutbox", options, {
+export function createOutbox<Tx>(store: SyncStore<Tx>, options: OutboxOptions): SyncOutbox<Tx>;
+export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outbox<Tx>;
+export function createOutbox<Tx>(store: Store<Tx> | SyncStore<Tx>, options: OutboxOptions): SyncOutbox<Tx> {
+  const { into: publisherInto, messageNow } = publisherTo("createOutbox", options, {
     telemetry: callback,
     notifier: notifierRule,
     strictKeyOrder: flag,
@@ -102,13 +120,24 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
     ]);
     return store.cancel(tx, outboxBox, event.type, key);
   };
-  const into = (tx: Tx): OutboxPublisher => {
+  const publishSync =
+    (tx: Tx): SyncOutboxPublisher["publishSync"] =>
+    (event, data, messageOptions) => {
+      if (!("appendSync" in store)) throw notSync(store.name);
+      const message = messageNow(event, data, messageOptions);
+      store.appendSync(tx, outboxBox, [message], appendOptions);
+      emit({ name: "outbox.appended", box: outboxBox, count: 1 });
+      notify(tx);
+      return { id: message.id };
+    };
+  const into = (tx: Tx): SyncOutboxPublisher => {
     const publisher = publisherInto((messages) => append(tx, messages));
     return {
       publish: (...args) => unfinishedIn(tx, () => publisher.publish(...args)),
       publishAll: (drafts) => unfinishedIn(tx, () => publisher.publishAll(drafts)),
       send: (message) => unfinishedIn(tx, () => publisher.send(message)),
       cancel: (event, scheduleKey) => unfinishedIn(tx, () => cancel(tx, event, scheduleKey)),
+      publishSync: publishSync(tx),
     };
   };
   const here = (): OutboxPublisher => {
@@ -122,7 +151,7 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
     );
   };
   return {
-    store,
+    store: store as SyncStore<Tx>,
     publish: async (event, data, messageOptions) => here().publish(event, data, messageOptions),
     publishAll: async (drafts) => here().publishAll(drafts),
     send: async (message) => here().send(message),
@@ -140,4 +169,11 @@ export function createOutbox<Tx>(store: Store<Tx>, options: OutboxOptions): Outb
       }
     },
   };
+}
+
+function notSync(storeName: string): ConfigError {
+  const text =
+    `publishSync needs a store that answers synchronously, such as sqliteStore, and ${storeName} does not; ` +
+    "use publish";
+  return new ConfigError("option-invalid", text, { path: "publishSync" });
 }

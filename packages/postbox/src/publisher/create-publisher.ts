@@ -28,16 +28,17 @@ export interface DirectPublisherOptions extends PublisherOptions {
  * ```
  */
 export function createPublisher(sender: Sender, options: DirectPublisherOptions): Publisher {
-  const publisherInto = publisherTo("createPublisher", options, { publishTimeoutMs: positive, telemetry: callback });
+  const { into } = publisherTo("createPublisher", options, { publishTimeoutMs: positive, telemetry: callback });
   const { publishTimeoutMs = 10_000 } = options;
   const runtime = runtimeWith(options.runtime);
   const telemetry = telling(options.telemetry);
-  return publisherInto(async (messages) => {
+  return into(async (messages) => {
     const waiting = messages.find(({ deliverAt }) => deliverAt !== undefined);
     if (waiting !== undefined) {
       throw new ConfigError(
         "option-invalid",
-        `createPublisher: ${waiting.type} has 'deliverAt', and only an outbox can wait; publish it there, or leave it out`,
+        `createPublisher: ${waiting.type} has 'deliverAt', and only an outbox can wait; publish it there, ` +
+          "or leave it out",
         { path: "deliverAt" },
       );
     }

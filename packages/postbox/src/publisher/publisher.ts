@@ -1,3 +1,4 @@
+import { ConfigError } from "../errors.js";
 import type { DataIn, Draft, EventDefinition, MessageOptions, Published } from "../event/define-event.js";
 import { currentLineage } from "../internal/lineage.js";
 import type { Runtime } from "../internal/runtime.js";
@@ -58,18 +59,41 @@ const rules: Readonly<Record<string, OptionRule>> = {
 };
 
 /**
- * Prepares a publisher. The options are checked once; the result makes a publisher for each destination, such as one
+ * Prepares publishers. The options are checked once; the result makes a publisher for each destination, such as one
  * per transaction, at next to no cost.
  */
 export function publisherTo(
   owner: string,
   options: PublisherOptions,
   moreRules: Readonly<Record<string, OptionRule>> = {},
-): (sink: PublishNext) => Publisher {
+): PublisherTo {
   checkOptions(owner, options, { ...rules, ...moreRules }, ["source"]);
   const { middleware = [] } = options;
   const maker = createMessageMaker(options);
-  return (sink) => publisherInto(sink, maker, middleware);
+  return {
+    into: (sink) => publisherInto(sink, maker, middleware),
+    messageNow(event, data, messageOptions) {
+      if (typeof event?.message !== "function") throw notAnEvent("publishSync(event, data)");
+      if (middleware.length > 0) throw notSynchronous(event.type, "the outbox has middleware, which is asynchronous");
+      const encoded = maker.encode(event.message(data, messageOptions));
+      if (isMessage(encoded)) return encoded;
+      // Nobody awaits it: the error below is what counts.
+      encoded.catch(() => {});
+      throw notSynchronous(event.type, "its schema or codec answers with a promise");
+    },
+  };
+}
+
+/** Makes publishers with the same options. */
+export interface PublisherTo {
+  into(sink: PublishNext): Publisher;
+  /** The message of an event, at once. Throws `option-invalid` if that takes a promise. */
+  messageNow<E extends EventDefinition>(event: E, data: DataIn<E>, options?: MessageOptions): Message;
+}
+
+function notSynchronous(type: string, why: string): ConfigError {
+  const text = `publishSync cannot publish ${type}: ${why}; publish it in store.transaction(...), with await`;
+  return new ConfigError("option-invalid", text, { path: "publishSync" });
 }
 
 function publisherInto(

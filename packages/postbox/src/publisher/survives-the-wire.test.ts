@@ -17,7 +17,7 @@ const lineCodec: Codec = {
 /** Publishes each of `data` in turn, as an untyped caller would. Returns what was sent. */
 async function publish(schema: z.ZodType, ...data: unknown[]): Promise<unknown[]> {
   const sent: Message[] = [];
-  const publisher = publisherTo("test", { source: "/test" })(async (messages) => void sent.push(...messages));
+  const publisher = publisherTo("test", { source: "/test" }).into(async (messages) => void sent.push(...messages));
   const Event = defineEvent({ type: "a.B", schema: schema as never });
   for (const one of data) await publisher.publish(Event, one as never);
   return sent.map((message) => JSON.parse(Buffer.from(message.data).toString()));
@@ -63,7 +63,7 @@ describe("a schema that does not survive the wire", () => {
   });
 
   it("is one that the codec of another content type cannot carry", async () => {
-    const publisher = publisherTo("test", { source: "/test", codecs: [lineCodec] })(async () => {});
+    const publisher = publisherTo("test", { source: "/test", codecs: [lineCodec] }).into(async () => {});
     const options = { type: "a.Line", contentType: lineCodec.contentType };
     await publisher.publish(defineEvent({ ...options, schema: z.string() }), "1");
     const refusal = publisher.publish(defineEvent({ ...options, schema: z.number() }), 1);
@@ -71,7 +71,7 @@ describe("a schema that does not survive the wire", () => {
   });
 
   it("is one that the event's own codecs cannot carry, also as JSON", async () => {
-    const publisher = publisherTo("test", { source: "/test" })(async () => {});
+    const publisher = publisherTo("test", { source: "/test" }).into(async () => {});
     const forgetful = {
       contentType: "application/json",
       encode: () => Buffer.from("null"),
@@ -85,7 +85,7 @@ describe("a schema that does not survive the wire", () => {
 
   it("is none where the event's own codecs carry what JSON cannot", async () => {
     const sent: Message[] = [];
-    const publisher = publisherTo("test", { source: "/test" })(async (messages) => void sent.push(...messages));
+    const publisher = publisherTo("test", { source: "/test" }).into(async (messages) => void sent.push(...messages));
     const codec: Codec<{ at: Date; n: bigint }> = {
       contentType: "text/x-pair",
       encode: ({ at, n }) => Buffer.from(`${at.getTime()} ${n}`),

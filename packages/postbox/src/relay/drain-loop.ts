@@ -1,5 +1,6 @@
 import { reliable } from "../backoff.js";
 import { ConfigError, PostboxError } from "../errors.js";
+import { answered } from "../internal/answer.js";
 import { following } from "../internal/following.js";
 import { sleep } from "../internal/runtime.js";
 import { unavailable } from "../internal/unavailable.js";
@@ -93,7 +94,11 @@ function contextOf<Tx>(store: Store<Tx>, options: DrainLoopOptions): Context {
     storeBackoff: (failures: number) => Math.min(backoff(failures, runtime.random), leaseMs / 10),
     isPermanent(error: Error): boolean {
       try {
-        return options.isPermanent?.(error) ?? false;
+        const answer: unknown = answered(options.isPermanent?.(error));
+        if (!(answer instanceof Promise)) return Boolean(answer);
+        // A promise counts as true in JavaScript, and would park every message at its first failure.
+        failed(new ConfigError("option-invalid", "isPermanent answered a promise; answer true or false"), 0);
+        return false;
       } catch (thrown) {
         failed(thrown, 0);
         return false;

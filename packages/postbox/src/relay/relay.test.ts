@@ -320,6 +320,26 @@ describe("a relay whose user's code fails", () => {
     expect(inner.ids()).toEqual(["good"]);
     expect(log.of("relay.failed")).toHaveLength(2);
   });
+
+  it("parks nothing because isPermanent answers a promise, whatever becomes of it", async () => {
+    const store = memoryStore();
+    await store.transaction((tx) => store.append(tx, "outbox", [testMessage("1"), testMessage("2")]));
+    const failed = new Set<string>();
+    const sender = faultySender(recordingSender(), ({ id }) => {
+      if (failed.has(id)) return undefined;
+      failed.add(id);
+      return "failed";
+    });
+    const answers = [async () => true, () => Promise.reject(new Error("not awaited"))];
+    const isPermanent = (() => answers.pop()?.()) as unknown as () => boolean;
+    const log = telemetryLog();
+    const relay = createRelay(store, sender, { ...timing, isPermanent, telemetry: log.telemetry });
+    relay.start();
+    await log.until("message.sent", 2);
+    await relay.stop();
+    expect(log.of("message.parked")).toEqual([]);
+    expect(log.of("relay.failed").map(({ error }) => error.code)).toEqual(["option-invalid", "option-invalid"]);
+  });
 });
 
 describe("a relay's lease", () => {

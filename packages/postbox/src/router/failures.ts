@@ -102,7 +102,8 @@ export function createFailures(
     const text =
       `message ${delivery.message.id} of ${consumer} failed, and neither its inbox nor its broker can set it ` +
       `aside: ${cause.message}; ` +
-      "it is handled again, and the messages behind it are not committed until then: correct its handler, or skip it at the " +
+      "it is handled again, and the messages behind it are not committed until then: correct its handler, or skip it " +
+      "at the " +
       "broker";
     telemetry({ name: "router.failed", consumer, error: new PostboxError("permanent", text, { cause }) });
     await pauseOf(delivery, options.backoff(options.maxAttempts, runtime.random), stopping, runtime);

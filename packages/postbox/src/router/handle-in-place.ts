@@ -81,6 +81,8 @@ export function createHandleInPlace(options: SessionOptions, stopping: AbortSign
 }
 
 function suspect(error: PostboxError): PermanentError {
-  const text = `the store's connection was lost ${mostLosses} times while this message was handled, the last time with: ${error.message}`;
+  const text =
+    `the store's connection was lost ${mostLosses} times while this message was handled, the last time with: ` +
+    error.message;
   return new PermanentError(text, { code: "message-suspect", cause: error });
 }

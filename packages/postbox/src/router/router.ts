@@ -9,7 +9,7 @@ type Flat<T> = { [K in keyof T]: T[K] } & {};
 type Extended<C, M> = Flat<Omit<C, keyof AddsOf<M>> & AddsOf<M>>;
 
 /** What a handler may return: messages only if something publishes them. */
-// biome-ignore-start lint/suspicious/noConfusingVoidType: a handler may return the promise of another function's nothing.
+// biome-ignore-start lint/suspicious/noConfusingVoidType: a handler may return another function's void.
 type Returns<C> = C extends WithOutputs
   ? void | Outputs
   : void | `what this handler returns is not published: ${WhyNot<C>}`;

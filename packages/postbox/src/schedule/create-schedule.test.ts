@@ -262,6 +262,17 @@ describe("failures", () => {
     await schedule.stop();
   });
 
+  it("a function that answers a promise is reported, and the rejection of that promise ends nothing", async () => {
+    const { runtime, log, process, ticks } = world();
+    const late = () => Promise.reject(new Error("no paper")) as never;
+    const schedule = process({ good: { everyMs: hour, message }, bad: { cron: "5 * * * *", message: late } });
+    await schedule.start();
+    await runtime.advance(2 * hour);
+    await schedule.stop();
+    expect(ticks()).toEqual(["2026-01-01T01:00", "2026-01-01T02:00"]);
+    expect(log.of("schedule.failed")[0]).toMatchObject({ schedule: "bad", error: { code: "event-invalid" } });
+  });
+
   it("a transaction that hangs times out, and does not block stop()", async () => {
     const { runtime, log, process } = world();
     const { store, outbox } = process({});

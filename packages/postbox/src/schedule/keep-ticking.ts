@@ -1,6 +1,7 @@
 import { exponential } from "../backoff.js";
 import { PostboxError } from "../errors.js";
 import type { Draft } from "../event/define-event.js";
+import { answered } from "../internal/answer.js";
 import { type Runtime, sleep } from "../internal/runtime.js";
 import { withTimeout } from "../internal/with-timeout.js";
 import type { Outbox } from "../outbox/outbox.js";
@@ -130,6 +131,6 @@ export async function keepTicking<Tx>(options: TickingOptions<Tx>, signal: Abort
  * service that also runs elsewhere, a consumer of both gets another message.
  */
 function draftOf(message: ScheduleEntry["message"], name: string, id: string, tick: Date): Draft {
-  const draft = typeof message === "function" ? message(new Date(tick)) : message;
+  const draft = typeof message === "function" ? answered(message(new Date(tick))) : message;
   return { ...draft, options: { ...draft.options, id: `${name}/${tick.toISOString()}/${id}` } };
 }

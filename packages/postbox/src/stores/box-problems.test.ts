@@ -48,6 +48,15 @@ test("more relays than lanes is a reason of its own", () => {
   expect(textOf({ relays })).toContain("there are only 64 lanes; run fewer relays");
 });
 
+test("an older message that fails otherwise does not hide one that waits for a queue", () => {
+  const retried = { ...old, id: "older", ageMs: 3 * minute, attempts: 4, lastError: "[publish-failed] refused" };
+  const unroutable = { ...old, id: "new", ageMs: 2 * minute, attempts: 0, lastError: "[unroutable] no queue is bound" };
+  const found = boxProblems("outbox", { ...well, retried, unroutable }, checkHealth());
+  expect(found).toMatchObject([{ code: "retried-too-long", severity: "warning", id: "new" }]);
+  const both = boxProblems("outbox", { ...well, retried: unroutable, unroutable }, checkHealth());
+  expect(both).toHaveLength(1);
+});
+
 test.each([
   ["[unroutable] no queue is bound", minute + 1, ["warning"], /messaging\.prepare\(\) of its consumer makes the queue/],
   ["[unroutable] no queue is bound", 16 * minute, ["error"], /Later messages of its key wait behind it/],

@@ -10,7 +10,9 @@ export interface BoxSight {
   /** The message that could have been sent for the longest time, and for how long. Absent if there is none. */
   readonly unsent?: Unsent & { readonly ageMs: number; readonly status: "pending" | "waiting" };
   /** The oldest message that is being retried, except those held until an operator releases them. */
-  readonly retried?: Unsent & { readonly ageMs: number; readonly attempts: number; readonly lastError: string };
+  readonly retried?: Retried;
+  /** The oldest of these whose last error `isUnroutable`. */
+  readonly unroutable?: Retried;
   /** The first scheduled message that is due. */
   readonly late?: Unsent & { readonly lateMs: number };
   /** How many lanes have no active owner. */
@@ -39,6 +41,20 @@ export interface BoxSight {
 interface Unsent {
   readonly id: string;
   readonly topic: string;
+}
+
+interface Retried extends Unsent {
+  readonly ageMs: number;
+  readonly attempts: number;
+  readonly lastError: string;
+}
+
+/** How the stored error of a message begins that no queue takes. */
+export const unroutablePrefix = "[unroutable]";
+
+/** Whether a message with this last error waits for a queue. */
+export function isUnroutable(lastError: string): boolean {
+  return lastError.startsWith(unroutablePrefix);
 }
 
 /** Stores stop counting this far above a limit, so that a check stays fast. */
@@ -114,7 +130,9 @@ export function boxProblems(box: string, sight: BoxSight, limits: CheckedHealth)
   const words = wordsOf(box);
   const problems: BoxProblem[] = [
     ...unsentTooOld(sight, words, limits),
-    ...retriedTooLong(sight, words, limits),
+    ...retriedTooLong(sight.retried, words, limits),
+    // An older message that fails for another reason must not hide it.
+    ...(sight.unroutable?.id === sight.retried?.id ? [] : retriedTooLong(sight.unroutable, words, limits)),
     ...scheduleLate(sight, words, limits),
     ...lanesUnowned(sight, words),
     ...relaysIdle(sight, words),
@@ -149,22 +167,25 @@ function unsentTooOld(sight: BoxSight, words: Words, { unsentAgeMs }: CheckedHea
   return [{ code: "unsent-too-old", severity: "error", text, ageMs, status, id, topic }];
 }
 
-function retriedTooLong(sight: BoxSight, words: Words, { retriedForMs, unsentAgeMs }: CheckedHealth): BoxProblem[] {
-  const { retried } = sight;
+function retriedTooLong(
+  retried: Retried | undefined,
+  words: Words,
+  { retriedForMs, unsentAgeMs }: CheckedHealth,
+): BoxProblem[] {
   if (retried === undefined) return [];
   const { id, topic, ageMs, attempts, lastError } = retried;
   const isOld = ageMs > retriedForMs;
   // An unroutable message spends no attempts and is never parked. Only this problem shows that its key is blocked.
-  const isUnroutable = lastError.startsWith("[unroutable]");
-  if (!isOld && !(isUnroutable && ageMs > unsentAgeMs)) return [];
-  const advice = isUnroutable
+  const waitsForQueue = isUnroutable(lastError);
+  if (!isOld && !(waitsForQueue && ageMs > unsentAgeMs)) return [];
+  const advice = waitsForQueue
     ? "messaging.prepare() of its consumer makes the queue"
     : "correct that, or remove it with admin.discard";
   const text =
     `the message ${id} of ${words.box} to ${topic} was appended ${duration(ageMs)} ago and cannot be ` +
     `${words.sent}, the last time over: ` +
     `${lastError}; ${advice}. Later messages of its key wait behind it`;
-  const severity = isUnroutable && isOld ? "error" : "warning";
+  const severity = waitsForQueue && isOld ? "error" : "warning";
   return [{ code: "retried-too-long", severity, text, ageMs, attempts, lastError, id, topic }];
 }
 

@@ -34,7 +34,8 @@ it("writes warnings and errors where nobody listens, and nothing of the ordinary
   telemetry({ name: "relay.paused", box: "outbox" });
   expect(lines).toEqual([
     'error: postbox: message.parked box=outbox id=2 type=order.placed error="[unroutable] no queue takes it; bind one"',
-    "warn: postbox: relay.paused box=outbox",
+    "warn: postbox: relay.paused box=outbox: an operator has called admin.pause, and nothing is sent; " +
+      "admin.audit says who, admin.resume ends it",
   ]);
 });
 

@@ -1,6 +1,7 @@
 import { scrub } from "../internal/scrub.js";
 import { checkOptions, flag } from "../options.js";
 import { inboxOf } from "../store.js";
+import { adviceFor } from "./advice.js";
 import type { Telemetry, TelemetryEvent } from "./events.js";
 
 /** The methods of `console` and most loggers. A level without a method is not logged. */
@@ -120,11 +121,12 @@ export function logTo(logger: TextLogger | FieldLogger, options: LogOptions = {}
   };
 }
 
-/** The event as one line of text. */
+/** The event as one line of text, with what to do about it unless its error says that. */
 export function lineOf(event: TelemetryEvent): string {
   const { name, ...details } = event;
   const fields = Object.entries(details).map(([key, value]) => `${key}=${shown(value)}`);
-  return `${name} ${fields.join(" ")}`;
+  const advice = adviceFor(event);
+  return `${name} ${fields.join(" ")}${advice === undefined ? "" : `: ${advice}`}`;
 }
 
 function fieldsOf({ name, ...details }: TelemetryEvent): object {

@@ -11,7 +11,8 @@ import { classesOf, requireServed } from "./served-dialect.js";
  * ```ts
  * const db = new Kysely<{ orders: { id: string } }>({ dialect: new PostgresDialect({ pool }) });
  * const store = postgresStore({ pool, transactions: kysely(db) });
- * await db.transaction().execute((tx) => createOutbox(store, { source: "/orders" }).in(tx).publish(OrderPlaced, order));
+ * const outbox = createOutbox(store, { source: "/orders" });
+ * await db.transaction().execute((tx) => outbox.in(tx).publish(OrderPlaced, order));
  * ```
  */
 export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transaction<Schema>, "postgres"> {

@@ -1,5 +1,6 @@
 import { delayAfter, exponential } from "../backoff.js";
 import { PostboxError } from "../errors.js";
+import { answered } from "../internal/answer.js";
 import { reasonOf } from "../internal/reason-of.js";
 import type { Runtime } from "../internal/runtime.js";
 import type { Message } from "../message/message.js";
@@ -42,7 +43,7 @@ export function unroutableOutcome(
   let chosen: unknown = onUnroutable;
   if (typeof onUnroutable === "function") {
     try {
-      chosen = onUnroutable(message);
+      chosen = answered(onUnroutable(message));
     } catch (cause) {
       return wrong(message, `threw: ${reasonOf(cause)}`, cause);
     }
@@ -58,8 +59,6 @@ export function unroutableOutcome(
       return { status: "failed", error, uncounted: true, retryInMs: delayAfter(backoff, ageMs, random) };
     }
     default:
-      // An untyped function may return a promise. If it rejects, that must not end the process.
-      if (chosen instanceof Promise) chosen.catch(() => {});
       return wrong(message, 'answered neither "park" nor "drop" nor "wait"');
   }
 }

@@ -45,7 +45,8 @@ function checkNested(outer: DescMessage, faults: Faults): void {
     } else if (forgotten !== undefined) {
       faults.add(
         message,
-        `it has (postbox.v1.${forgotten}), but is not an event, and cannot be one inside of another message; remove the ` +
+        `it has (postbox.v1.${forgotten}), but is not an event, and cannot be one inside of another message; ` +
+          "remove the " +
           "option",
       );
     }
@@ -69,7 +70,8 @@ function readEvent(message: DescMessage, faults: Faults): ProtoEvent | undefined
     if (forgotten !== undefined) {
       faults.add(
         message,
-        `it has (postbox.v1.${forgotten}), but is not an event; add option (postbox.v1.enabled) = true, or remove the ` +
+        `it has (postbox.v1.${forgotten}), but is not an event; add option (postbox.v1.enabled) = true, ` +
+          "or remove the " +
           "other",
       );
     }

@@ -60,6 +60,9 @@ export interface Crash {
   readonly times: number;
 }
 
+/** A producer places so many orders before it waits for the relay. */
+const third = Math.ceil(orders.length / 3);
+
 const roles = ["producer", "relay", "consumer"] as const;
 type Role = (typeof roles)[number];
 
@@ -178,7 +181,9 @@ class Flow<Tx> {
     const outbox = createOutbox(process.store, { source: "/producer", runtime });
     return {
       place: async (wanted) => {
-        for (const order of wanted) {
+        for (const [index, order] of wanted.entries()) {
+          // In three parts, so that a relay settles at least three times, however slow the store is.
+          if (index > 0 && index % third === 0) await this.log.until("relay.settled", index / third);
           await process.store.transaction(async (tx) => {
             await this.#harness.effect(tx, `placed ${order}`);
             await outbox.in(tx).publish(Placed, { order });

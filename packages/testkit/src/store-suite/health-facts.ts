@@ -92,6 +92,16 @@ export function healthFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(codes(await harness.store.health({ unsentAgeMs: 60 * minute }))).toEqual([]);
     });
 
+    fact("reports a message that waits for a queue, though an older one fails for another reason", async (harness) => {
+      const { fail } = await operatedBox(harness);
+      await fail("refused", testMessage("older", { key: "k" }));
+      await harness.advance(1000);
+      await fail("[unroutable] no queue takes it", testMessage("waits", { key: "l" }));
+      await advance(harness, 2 * minute);
+      const health = await harness.store.health({ unsentAgeMs: minute });
+      expect(problem(health, "retried-too-long")).toMatchObject({ id: "waits", severity: "warning" });
+    });
+
     fact("reports lanes without an owner; an error if they have messages and no relay is running", async (harness) => {
       // A service that only consumes has an outbox, too.
       expect(codes(await harness.store.health())).toEqual([]);

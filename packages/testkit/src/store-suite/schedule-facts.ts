@@ -37,6 +37,19 @@ export function scheduleFacts<Tx>(fact: StoreFact<Tx>): void {
       expect(comparable(rowOf(await read(), "m").message)).toEqual(comparable(withoutSchedule(message)));
     });
 
+    fact("takes every moment that a message may have", async (harness) => {
+      const texts = [
+        "0001-01-01T00:00:00Z",
+        "2020-01-31T24:00:00+23:59",
+        "2020-02-30t00:00:00-23:59",
+        `2020-01-01T00:00:00.${"1".repeat(500)}Z`,
+        "9999-12-31T23:59:59.999Z",
+      ];
+      const messages = texts.map((deliverAt, n) => testMessage(`${n}`, { deliverAt }));
+      await commit(harness, ...messages);
+      expect(await harness.contents(outbox)).toMatchObject({ pending: ["0", "1", "2", "3"], scheduled: ["4"] });
+    });
+
     fact("belongs to one box: relays of others neither append its messages nor replace them", async (harness) => {
       const { store, contents } = harness;
       const boxes = [outbox, inboxOf("billing"), inboxOf("shipping")];

@@ -347,14 +347,14 @@ export class Window {
     return positions.filter((position) => position > after && position <= upTo);
   }
 
-  /** The holds of the rows that were read from `wait` and are not settled yet. */
-  waitingUnder(): string[] {
-    const found = new Set<string>();
-    const add = (row: Row) => row.waiting && found.add(this.#keyOf(row) ?? `\u0001${row.message.id}`);
+  /** The holds of the rows that were read from `wait` and are not settled yet, each with its lane. */
+  waitingUnder(): ReadonlyMap<string, number> {
+    const found = new Map<string, number>();
+    const add = (row: Row) => row.waiting && found.set(this.#keyOf(row) ?? `\u0001${row.message.id}`, row.lane);
     for (const row of this.#flights.rows) add(row);
     for (const row of this.#sendable.rows()) add(row);
     for (const { rows } of this.#keys.values()) for (const row of rows) add(row);
-    return [...found];
+    return found;
   }
 
   #keyOf({ message }: Row): string | undefined {

@@ -29,6 +29,18 @@ it("counts a member as crashed after one and a half leases without a heartbeat",
   expect(members.dead()).toEqual([{ owner: "a", beat: 1 }]);
 });
 
+it("gives a crashed member no share, even if the database's clock was set back and its lease seems to last", () => {
+  let now = 0;
+  const members = new Members({ monotonic: () => now });
+  const crashed = member("a", { expiresInMs: 3_600_000 });
+  members.saw([crashed, member("b")]);
+  now = 1_501;
+  members.saw([crashed, member("b", { beat: 2 })]);
+  expect(members.sharing).toBe(2);
+  members.saw([member("a", { beat: 2 }), member("b", { beat: 3 })]);
+  expect(members.sharing).toBe(3);
+});
+
 it("rejects another order than that of an earlier relay with a valid lease", () => {
   const check =
     (more: Partial<Member>, owner = "a") =>

@@ -5,14 +5,14 @@ import type { Member, Order } from "../../store.js";
 /** A heartbeat, and when it was first seen. */
 interface Heartbeat extends Pick<Member, "beat" | "leaseMs"> {
   readonly since: number;
+  /** Whether its relay takes a share of the lanes. */
+  readonly shares: boolean;
 }
 
 /** The other relays of a box, as of the last renewal. */
 export class Members {
   readonly #runtime: Pick<Runtime, "monotonic">;
   #heartbeats = new Map<string, Heartbeat>();
-  /** How many relays share the lanes, including this one. */
-  sharing = 1;
 
   constructor(runtime: Pick<Runtime, "monotonic">) {
     this.#runtime = runtime;
@@ -20,13 +20,21 @@ export class Members {
 
   saw(others: readonly Member[]): void {
     const now = this.#runtime.monotonic();
-    this.sharing = 1 + others.filter(shares).length;
     this.#heartbeats = new Map(
-      others.map(({ owner, beat, leaseMs }) => {
+      others.map((other) => {
+        const { owner, beat, leaseMs } = other;
         const before = this.#heartbeats.get(owner);
-        return [owner, before?.beat === beat ? before : { beat, leaseMs, since: now }];
+        const since = before?.beat === beat ? before.since : now;
+        return [owner, { beat, leaseMs, since, shares: shares(other) }];
       }),
     );
+  }
+
+  /** How many relays share the lanes, including this one. */
+  get sharing(): number {
+    let count = 1;
+    for (const heartbeat of this.#heartbeats.values()) if (heartbeat.shares && !this.#isDead(heartbeat)) count++;
+    return count;
   }
 
   /**
@@ -34,10 +42,13 @@ export class Members {
    * to be valid, since the database's clock may have been set back.
    */
   dead(): Pick<Member, "owner" | "beat">[] {
-    const now = this.#runtime.monotonic();
     return [...this.#heartbeats]
-      .filter(([, { since, leaseMs }]) => now - since > 1.5 * leaseMs)
+      .filter(([, heartbeat]) => this.#isDead(heartbeat))
       .map(([owner, { beat }]) => ({ owner, beat }));
+  }
+
+  #isDead({ since, leaseMs }: Heartbeat): boolean {
+    return this.#runtime.monotonic() - since > 1.5 * leaseMs;
   }
 }
 

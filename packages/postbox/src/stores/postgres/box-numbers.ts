@@ -51,7 +51,7 @@ export function boxFinder(schema: string, run: StatementRunner, checkSchema: Sch
     const others = rows.map(({ name }) => name).join(", ");
     throw new ConfigError(
       "option-invalid",
-      `there is no box '${box}', since no such consumer has run; there are ${others}`,
+      `there is no box '${box}', since no such consumer has run; the boxes are ${others}`,
       { path: "box" },
     );
   }

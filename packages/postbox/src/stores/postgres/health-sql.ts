@@ -1,3 +1,4 @@
+import { unroutablePrefix } from "../box-problems.js";
 import { waitKey } from "./admin-sql.js";
 import { rowWith } from "./by-key.js";
 import { partitionsSql } from "./done-partitions.js";
@@ -41,7 +42,7 @@ export function boxSightSql(t: BoxTables): string {
           FROM ${t.wait} WHERE box = ${t.box} AND lane = l.lane ORDER BY position LIMIT ${looksAt}) AS x
         CROSS JOIN LATERAL (
           SELECT FROM ${t.hold} h WHERE h.box = ${t.box} AND h.lane = x.lane AND h.key = x.hold_key AND h.due_at < 'infinity') AS h
-        WHERE x.last_error IS NOT NULL LIMIT 1) AS w
+        WHERE x.last_error IS NOT NULL) AS w
     ), late AS MATERIALIZED (
       SELECT lane, id, topic, due_at FROM ${t.scheduled} WHERE box = ${t.box} AND due_at <= ${now} ORDER BY due_at, position LIMIT 1
     ), held AS MATERIALIZED (
@@ -55,6 +56,9 @@ export function boxSightSql(t: BoxTables): string {
                  FROM unsent ORDER BY since LIMIT 1),
       'retried', (SELECT json_build_object('id', id, 'topic', topic, 'attempts', attempts, 'lastError', last_error,
                     'ageMs', ${since("created_at")}) FROM retried ORDER BY created_at LIMIT 1),
+      'unroutable', (SELECT json_build_object('id', id, 'topic', topic, 'attempts', attempts, 'lastError', last_error,
+                       'ageMs', ${since("created_at")})
+                     FROM retried WHERE starts_with(last_error, '${unroutablePrefix}') ORDER BY created_at LIMIT 1),
       'late', (SELECT json_build_object('id', id, 'topic', topic, 'lateMs', ${since("due_at")}) FROM late),
       'unowned', (SELECT count(*) FROM lanes WHERE owner IS NULL),
       'unsentUnowned', EXISTS (SELECT FROM unsent WHERE owner IS NULL)

@@ -213,20 +213,23 @@ function faultProblem({ code, text, version = 0 }: SchemaFault): PostgresHealthP
   return { code, severity: "error", text, version, needed: schemaVersion };
 }
 
-interface SightRecord extends Omit<BoxSight, "unsent" | "retried" | "late" | "relays" | "heldKeys"> {
+interface SightRecord extends Omit<BoxSight, "unsent" | "retried" | "unroutable" | "late" | "relays" | "heldKeys"> {
   readonly unsent: BoxSight["unsent"] | null;
   readonly retried: BoxSight["retried"] | null;
+  readonly unroutable: BoxSight["unroutable"] | null;
   readonly late: BoxSight["late"] | null;
   readonly relays: BoxSight["relays"] | null;
   readonly paused: { readonly at: number; readonly forMs: number } | null;
   readonly heldKeys: readonly string[] | null;
 }
 
-function sightFrom({ unsent, retried, late, relays, paused, heldKeys, ...counts }: SightRecord): BoxSight {
+function sightFrom(record: SightRecord): BoxSight {
+  const { unsent, retried, unroutable, late, relays, paused, heldKeys, ...counts } = record;
   return {
     ...counts,
     ...(unsent && { unsent }),
     ...(retried && { retried }),
+    ...(unroutable && { unroutable }),
     ...(late && { late }),
     relays: relays ?? [],
     heldKeys: heldKeys ?? [],

@@ -21,7 +21,7 @@ import { handledSql, rememberSql } from "./inbox-functions.js";
 import { adoptSql, fieldOf, hashSql, keepSql, memoryColumns, placeSql, setAsideSql } from "./inbox-sql.js";
 import { messageColumns } from "./message-columns.js";
 import type { BoxTables } from "./names.js";
-import type { StatementRunner } from "./run-statement.js";
+import { namedFailure, type StatementRunner } from "./run-statement.js";
 import { schemaError } from "./schema-check.js";
 
 export interface PostgresInboxOptions<Tx> {
@@ -153,6 +153,9 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       signal?.addEventListener("abort", onAbort, { once: true });
       const inOne = onPool
         .begin(work, { isolation: "read committed", connected })
+        .catch((thrown: unknown) => {
+          throw namedFailure(thrown);
+        })
         .finally(() => signal?.removeEventListener("abort", onAbort));
       const remembered = await patiently(arrival, lockTimeoutMs, inOne);
       return remembered ?? compared(arrival, async (text, params) => (await run(text, params, signal)).rows);

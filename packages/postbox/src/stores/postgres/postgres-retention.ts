@@ -292,7 +292,8 @@ function purgeError(error: unknown, box: string): unknown {
   if (error instanceof PostboxError || state === undefined) return error;
   const advice =
     state === insufficientPrivilege
-      ? "; the owner of the tables may make, drop and empty partitions, anybody who may delete can do with partitions: false"
+      ? "; only the owner of the tables may create, drop and empty partitions; a role with the right to delete needs " +
+        "partitions: false"
       : "";
   return new PostboxError(
     "store-failed",

@@ -89,8 +89,8 @@ export function createPublishFunctions(schema: string): string {
 }
 
 /**
- * By default, PUBLIC may execute every new function. Revoked, so that a role that may only read the tables cannot publish. The
- * internal functions run with the rights of their caller.
+ * By default, PUBLIC may execute every new function. This is revoked, so that a role that may only read the tables
+ * cannot publish. The internal functions run with the rights of their caller.
  */
 function revoke(s: string): string {
   const overloads = ["text", "bytea", "json", "jsonb"].map(

@@ -48,6 +48,43 @@ async function breakableProxy(target: URL) {
   };
 }
 
+/** A server that asks every client for a password by SCRAM, and knows none. */
+async function passwordServer(): Promise<string> {
+  const authentication = (kind: number, text: string) => {
+    const head = Buffer.from([0x52, 0, 0, 0, 8 + text.length, 0, 0, 0, kind]);
+    return Buffer.concat([head, Buffer.from(text)]);
+  };
+  const server = createServer((socket) => {
+    const answers = [authentication(10, "SCRAM-SHA-256\0\0"), authentication(11, "r=nonce,s=c2FsdA==,i=4096")];
+    socket.on("data", () => socket.write(answers.shift() ?? ""));
+    socket.on("error", () => {});
+    onTestFinished(() => {
+      socket.destroy();
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => {
+    server.close();
+  });
+  return `postgres://postgres@127.0.0.1:${(server.address() as AddressInfo).port}/postgres`;
+}
+
+it("nothing starts without the password that the server asks for", async () => {
+  const pool = new pg.Pool({ connectionString: await passwordServer(), max: 3 });
+  onTestFinished(() => pool.end());
+  const store = postgresStore({ pool });
+  const [{ telemetry }, broker] = [telemetryLog(), memoryBroker()];
+  const refused = { code: "store-refused", message: expect.stringMatching(/check user, password and database/) };
+  const relay = createRelay(store, recordingSender(), { telemetry });
+  await expect(relay.start()).rejects.toMatchObject(refused);
+  const router = createRouter("billing", { telemetry }).use(transaction(store)).use(inbox(store));
+  router.on(Happened, async () => {});
+  await expect(router.start(broker.receiver())).rejects.toMatchObject(refused);
+  const daily = { everyMs: 86_400_000, message: Happened.message({}) };
+  const schedule = createSchedule(createOutbox(store, { source: "/test" }), { daily }, { telemetry });
+  await expect(schedule.start()).rejects.toMatchObject({ code: "store-refused" });
+});
+
 describeOnEach("postgres", ({ url }) => {
   function storeAt(change: (url: URL) => void, schema = `refused_${randomUUID().slice(0, 8)}`) {
     const target = new URL(url);
@@ -128,6 +165,31 @@ describeOnEach("postgres", ({ url }) => {
     }
     expect(log.of("router.failed")[0]?.retryInMs).toBeGreaterThan(0);
     await messaging.close();
+  });
+
+  it("a server that goes away before a failed message is set aside is unavailable, too", async () => {
+    const log = telemetryLog();
+    const proxy = await breakableProxy(new URL(url));
+    const pool = new pg.Pool({ connectionString: proxy.url, max: 3 });
+    onTestFinished(() => pool.end());
+    const store = postgresStore({ pool, schema: `away_${randomUUID().slice(0, 8)}` });
+    await store.migrate();
+    const broker = memoryBroker();
+    const router = createRouter("billing", { backoff: constant(5), telemetry: log.telemetry });
+    router
+      .use(transaction(store))
+      .use(inbox(store))
+      .on(Happened, async () => {
+        await proxy.close();
+        throw new Error("no such customer");
+      });
+    await router.start(broker.receiver());
+    await createPublisher(broker.sender(), { source: "/test" }).publish(Happened, {});
+    await log.until("router.failed", 2);
+    for (const { error } of log.of("router.failed")) {
+      expect(error).toMatchObject({ code: "store-unavailable" });
+    }
+    await router.stop();
   });
 
   it("no consumer with an inbox, and no schedule, starts with a database that does not exist", async () => {

@@ -8,6 +8,7 @@ import { sqlState } from "../../transactions/sql-state.js";
 import { cancelStatement } from "./cancel-statement.js";
 import type { OpenConnection } from "./own-connection.js";
 import { plainRows } from "./plain-rows.js";
+import { isRefused } from "./schema-check.js";
 
 type Result = Awaited<ReturnType<Executor>>;
 
@@ -145,14 +146,19 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
   };
   return (...statement) =>
     run(...statement).catch((error: unknown) => {
-      const known = closedError("postgres", error);
-      throw isAway(known) ? unavailable("postgres", known) : known;
+      throw namedFailure(error);
     });
+}
+
+/** Names the error of a pool that was ended, or of a server that was not reached. Returns any other error unchanged. */
+export function namedFailure(error: unknown): unknown {
+  const known = closedError("postgres", error);
+  return isAway(known) ? unavailable("postgres", known) : known;
 }
 
 /** Whether an error means that the server was not reached: it has no SQLSTATE, and the statement could be encoded. */
 function isAway(error: unknown): boolean {
-  if (error instanceof PostboxError) return false;
+  if (error instanceof PostboxError || isRefused(error)) return false;
   if (isConnectionLost(error)) return true;
   const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
   const isOurs = error instanceof TypeError || error instanceof RangeError || String(code).startsWith("ERR_");

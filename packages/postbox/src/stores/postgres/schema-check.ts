@@ -49,8 +49,11 @@ export function schemaCheck(schema: string): SchemaCheck {
 /** The server refuses the user, the password or the database; see `sqlState`. */
 const refused: ReadonlySet<string | undefined> = new Set(["28000", "28P01", "3D000"]);
 
+/** `pg` has no code for a login that fails at the client, such as without the password that the server asks for. */
+const refusedLogin = /^SASL: /;
+
 export function isRefused(error: unknown): boolean {
-  return refused.has(sqlState(error));
+  return refused.has(sqlState(error)) || (error instanceof Error && refusedLogin.test(error.message));
 }
 
 export function refusedText(reason: string): string {

@@ -96,7 +96,8 @@ export function orderBlocked(
   const where = `${user} in the database ${database}${ageMs === null ? "" : `, open for ${duration(ageMs)}`}`;
   const who =
     kind === "transaction"
-      ? `session ${name}${application ? ` (${application})` : ""} of ${where}; commit it there, or end it with pg_terminate_backend(${name})`
+      ? `session ${name}${application ? ` (${application})` : ""} of ${where}; commit it there, ` +
+        `or end it with pg_terminate_backend(${name})`
       : `the prepared transaction ${name} of ${where}; COMMIT PREPARED or ROLLBACK PREPARED it there`;
   const text = `relays of ${box} keep a total order, and wait for a transaction of this server to end: ${who}`;
   const common = { database, user, ...(ageMs !== null && { ageMs }) };

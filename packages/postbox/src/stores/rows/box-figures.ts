@@ -1,5 +1,5 @@
 import type { BoxStats, Status, StatusStats } from "../../admin.js";
-import type { BoxSight } from "../box-problems.js";
+import { type BoxSight, isUnroutable } from "../box-problems.js";
 import type { BoxRows, StatusRow } from "./box-rows.js";
 
 /** The statistics of a box at one moment, for `admin.stats`. */
@@ -58,7 +58,9 @@ export function sightOf(box: BoxRows): BoxSight {
   const sendable = [...box.rows("pending"), ...waiting.filter(isDue)];
   const failing = waiting.filter(({ error, dueAt }) => error !== undefined && Number.isFinite(dueAt));
   const [unsent] = sorted(sendable, unsentSince);
-  const [retried] = sorted(failing, (row) => row.createdAt);
+  const oldestFailing = sorted(failing, (row) => row.createdAt);
+  const [retried] = oldestFailing;
+  const unroutable = oldestFailing.find(({ error = "" }) => isUnroutable(error));
   const [late] = sorted(box.rows("scheduled").filter(isDue), ({ dueAt = now }) => dueAt);
   const unowned = box.owners.unowned();
   const heldKeys = box.heldKeys().filter(isForGood);
@@ -70,14 +72,8 @@ export function sightOf(box: BoxRows): BoxSight {
         ageMs: now - unsentSince(unsent),
       },
     }),
-    ...(retried && {
-      retried: {
-        ...named(retried),
-        ageMs: now - retried.createdAt,
-        attempts: retried.attempts,
-        lastError: retried.error ?? "",
-      },
-    }),
+    ...(retried && { retried: retriedOf(retried, now) }),
+    ...(unroutable && { unroutable: retriedOf(unroutable, now) }),
     ...(late && { late: { ...named(late), lateMs: now - (late.dueAt ?? now) } }),
     unowned: unowned.size,
     unsentUnowned: [...sendable, ...(late ? [late] : [])].some(({ lane }) => unowned.has(lane)),
@@ -91,6 +87,11 @@ export function sightOf(box: BoxRows): BoxSight {
 
 function isForGood({ dueAt }: { readonly dueAt: number }): boolean {
   return dueAt === Number.POSITIVE_INFINITY;
+}
+
+function retriedOf(row: StatusRow, now: number) {
+  const { createdAt, attempts, error = "" } = row;
+  return { ...named(row), ageMs: now - createdAt, attempts, lastError: error };
 }
 
 function named({ message: { id, topic } }: StatusRow) {

@@ -86,7 +86,7 @@ export class StoreRows {
     requireBox(name);
     if (this.#boxes.has(name)) return this.box(name);
     const names = this.boxNames().join(", ");
-    const text = `there is no box '${name}', since no such consumer has run; there are ${names}`;
+    const text = `there is no box '${name}', since no such consumer has run; the boxes are ${names}`;
     throw new ConfigError("option-invalid", text, { path: "box" });
   }
 

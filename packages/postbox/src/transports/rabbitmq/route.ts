@@ -1,4 +1,5 @@
 import { PostboxError } from "../../errors.js";
+import { answered } from "../../internal/answer.js";
 import type { Message } from "../../message/message.js";
 
 /** Where a message is published. */
@@ -18,7 +19,7 @@ export function checkedRoute<M extends Pick<Message, "topic" | "type">>(
 ): Route {
   let found: Partial<Route> | undefined;
   try {
-    found = route(message);
+    found = answered(route(message));
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
     throw new PostboxError("message-invalid", `'route' threw for type ${message.type}: ${why}; correct 'route'`, {
