@@ -90,10 +90,9 @@ export function createPlaces({ consumer, concurrency, slowAfterMs, telemetry, ru
 
 function slowError(consumer: string, { id, type, runningMs }: SlowHandler, slow: number, of: number): PostboxError {
   const text =
-    `handling message ${id} of type ${type} has taken ${Math.round(runningMs / 1000)} s and goes on: ${slow} of ` +
-    `the ${of} messages that ` +
-    `${consumer} handles at a time take that long; give what the handler waits for a time limit, or end it by the ` +
-    "middleware timeout(ms); " +
+    `handling message ${id} of type ${type} has taken ${Math.round(runningMs / 100) / 10} s and is still running: ` +
+    `${slow} of the ${of} messages that ${consumer} handles at a time take that long; ` +
+    "give what the handler waits for a time limit, or end it by the middleware timeout(ms); " +
     "if it may take so long, raise 'slowAfterMs'";
   return new PostboxError("handler-slow", text);
 }

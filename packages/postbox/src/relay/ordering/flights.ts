@@ -1,7 +1,10 @@
 import type { Row } from "../../store.js";
+import type { KeyQueue } from "./key-queue.js";
 
 interface Flight {
   row: Row | undefined;
+  /** The queue of its key, so that a landing need not look it up. Absent for rows without a key. */
+  queue: KeyQueue | undefined;
   /** Measured at the start of the flight: a sender may have transferred the buffer of the data. */
   readonly bytes: number;
 }
@@ -22,20 +25,30 @@ export class Flights {
     return this.#flights.get(row.position)?.row === row;
   }
 
-  depart(row: Row): void {
+  /** The queue that a row in flight departed from. */
+  queueOf(row: Row): KeyQueue | undefined {
+    const flight = this.#flights.get(row.position);
+    return flight?.row === row ? flight.queue : undefined;
+  }
+
+  depart(row: Row, queue?: KeyQueue): void {
     const bytes = bytesOf(row);
-    this.#flights.set(row.position, { row, bytes });
+    this.#flights.set(row.position, { row, queue, bytes });
     this.bytes += bytes;
     this.count++;
   }
 
-  land(row: Row): void {
+  /** Returns the queue that the row departed from. */
+  land(row: Row): KeyQueue | undefined {
     this.count--;
     const flight = this.#flights.get(row.position);
-    if (flight?.row !== row) return;
+    if (flight?.row !== row) return undefined;
+    const { queue } = flight;
     this.bytes -= flight.bytes;
     flight.row = undefined;
+    flight.queue = undefined;
     this.#flights.delete(row.position);
+    return queue;
   }
 
   get rows(): readonly Row[] {

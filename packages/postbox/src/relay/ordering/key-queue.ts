@@ -48,13 +48,17 @@ export class KeyQueue {
     return this.#failed.size > 0;
   }
 
+  /** Whether it has no rows, and no outcome is left to store. */
+  get isIdle(): boolean {
+    return this.rows.length === 0 && this.inFlight === 0 && this.#failed.size === 0 && this.#parking === 0;
+  }
+
   /**
    * Whether the queue can be forgotten. Not while a read is in progress that may show the key as it was before a
    * failure was stored.
    */
   isOver(reads: Reads): boolean {
-    const isIdle = this.rows.length === 0 && this.inFlight === 0 && this.#failed.size === 0 && this.#parking === 0;
-    return isIdle && !reads.isUnderWayUpTo(this.#staleUpTo);
+    return this.isIdle && !reads.isUnderWayUpTo(this.#staleUpTo);
   }
 
   /** A row usually comes last. Rows that an operator has put back, or that have committed late, come earlier. */
@@ -79,7 +83,8 @@ export class KeyQueue {
     this.inFlight--;
     // Usually the first one, since most outcomes arrive in order.
     const place = waiting ? -1 : this.#sent.indexOf(position);
-    if (place >= 0) this.#sent.splice(place, 1);
+    if (place === 0) this.#sent.shift();
+    else if (place > 0) this.#sent.splice(place, 1);
     if (this.inFlight === 0) this.ahead = undefined;
   }
 

@@ -42,7 +42,10 @@ export class Window {
   readonly #reads = createReads();
   /** By lane, the positions that are buffered, in flight or not settled. */
   readonly #live = new Map<number, Set<number>>();
-  readonly #bufferedIn = new Map<number, number>();
+  /** By lane. */
+  readonly #bufferedIn: number[] = [];
+  /** Whether `#keys` may contain idle queues: the end of the last read in progress removes them. */
+  #hasRemains = false;
   /**
    * The row that was sent alone, until its outcome is stored. If the process crashes before that, only this row may be
    * suspected.
@@ -77,7 +80,7 @@ export class Window {
 
   /** How many buffered rows belong to a lane. */
   bufferedIn(lane: number): number {
-    return this.#bufferedIn.get(lane) ?? 0;
+    return this.#bufferedIn[lane] ?? 0;
   }
 
   /** Begins a read and returns its number. */
@@ -100,27 +103,30 @@ export class Window {
       // It will be read again.
       if (this.#inPlace ? tooOld : row.waiting && queue?.isOvertaking(row, read)) continue;
       fresh++;
-      this.#takeIn(row, key, !this.#inPlace && !row.waiting && (row.held || tooOld), held);
+      this.#takeIn(row, key, queue, !this.#inPlace && !row.waiting && (row.held || tooOld), held);
     }
     this.#reads.end(read);
-    if (!this.#reads.underWay) for (const [key, queue] of this.#keys) this.#tidy(key, queue);
+    if (this.#hasRemains && !this.#reads.underWay) {
+      this.#hasRemains = false;
+      for (const [key, queue] of this.#keys) this.#tidy(key, queue);
+    }
     return { fresh, held };
   }
 
-  #takeIn(found: Row, key: string | undefined, isHeld: boolean, held: Row[]): void {
+  #takeIn(found: Row, key: string | undefined, known: KeyQueue | undefined, isHeld: boolean, held: Row[]): void {
     const row = this.#options.seen?.(found) ?? found;
     const live = this.#live.get(row.lane);
     if (live === undefined) this.#live.set(row.lane, new Set([row.position]));
     else live.add(row.position);
     if (key !== undefined && isHeld) {
-      this.#queueOf(key, row.lane).fails(row);
+      (known ?? this.#queueOf(key, row.lane)).fails(row);
       held.push(row);
       return;
     }
     this.#buffer(row);
     if (key === undefined) this.#sendable.add(row);
     else {
-      const queue = this.#queueOf(key, row.lane);
+      const queue = known ?? this.#queueOf(key, row.lane);
       queue.add(row);
       this.#list(queue);
     }
@@ -141,16 +147,16 @@ export class Window {
     const batch = this.#batch(maxRows, maxBytes, from);
     this.#sendable.tidy();
     if (batch.length === 0 && canIsolate && this.#sendable.hasSuspects) return this.#isolate();
-    for (const row of batch) this.#depart(row);
     return batch;
   }
 
   #batch(maxRows: number, maxBytes: number, from: number): Row[] {
     const batch: Row[] = [];
     let bytes = 0;
-    const put = (row: Row) => {
+    const put = (row: Row, queue?: KeyQueue) => {
       batch.push(row);
       bytes += bytesOf(row);
+      this.#depart(row, queue);
     };
     const hasRoom = () => batch.length < maxRows && (batch.length === 0 || bytes < maxBytes);
     while (hasRoom()) {
@@ -162,7 +168,8 @@ export class Window {
       }
       const most = this.#options.keepsOrder ? next.rows.length : Math.min(1, next.rows.length);
       let taken = 0;
-      while (taken < most && hasRoom() && !((next.rows[taken] as Row).crashes >= from)) put(next.rows[taken++] as Row);
+      while (taken < most && hasRoom() && !((next.rows[taken] as Row).crashes >= from))
+        put(next.rows[taken++] as Row, next);
       next.take(taken);
     }
     return batch;
@@ -171,14 +178,14 @@ export class Window {
   #isolate(): Row[] {
     const row = this.#sendable.nextSuspect();
     this.#isolated = row;
-    this.#depart(row);
+    this.#depart(row, this.#queueWith(row));
     return [row];
   }
 
-  #depart(row: Row): void {
-    this.#flights.depart(row);
+  #depart(row: Row, queue: KeyQueue | undefined): void {
+    this.#flights.depart(row, queue);
     this.#unbuffer(row);
-    this.#queueWith(row)?.departs(row);
+    queue?.departs(row);
   }
 
   /** The row was sent: the next one of its key can be. */
@@ -223,7 +230,7 @@ export class Window {
 
   /** Whether an earlier row of its key has failed (held) or was parked, in the batch that this row was sent in. */
   ahead(row: Row): "held" | "parked" | undefined {
-    return this.#queueWith(row)?.ahead;
+    return (this.#flights.queueOf(row) ?? this.#queueWith(row))?.ahead;
   }
 
   /**
@@ -232,6 +239,7 @@ export class Window {
    */
   undecided(rows: readonly Row[], crashed = false): readonly Row[] {
     const behind: Row[] = [];
+    this.#hasRemains = true;
     if (this.#isolated !== undefined && rows.includes(this.#isolated)) this.#isolated = undefined;
     for (const row of [...rows].reverse()) {
       const isBehind = this.ahead(row) === "held";
@@ -268,6 +276,8 @@ export class Window {
     if (row === this.#isolated) this.#isolated = undefined;
     const known = this.#live.get(row.lane)?.delete(row.position) ?? false;
     this.#reads.settled(row);
+    // Its key advanced when the row was sent.
+    if (to === "sent") return;
     const queue = this.#queueWith(row);
     // Its lane may have been dropped, and even regained, while the settle was under way. Then nothing here depends on
     // it.
@@ -313,6 +323,7 @@ export class Window {
 
   /** Forgets the rows of a lane that are not in flight yet. They are still stored, and the next owner reads them. */
   forget(lane: number): void {
+    this.#hasRemains = true;
     for (const row of this.#sendable.rows()) if (this.#isIn(lane, row)) this.#forget(row);
     this.#sendable.removeAll((entry) => this.#isIn(lane, entry));
     for (const queue of this.#keys.values()) {
@@ -370,11 +381,8 @@ export class Window {
   }
 
   #landed(row: Row): KeyQueue | undefined {
-    this.#flights.land(row);
-    const key = this.#keyOf(row);
-    if (key === undefined) return undefined;
-    const queue = this.#queueOf(key, row.lane);
-    queue.landed(row);
+    const queue = this.#flights.land(row) ?? this.#queueWith(row);
+    queue?.landed(row);
     return queue;
   }
 
@@ -384,18 +392,19 @@ export class Window {
 
   #tidy(key: string, queue: KeyQueue): void {
     if (queue.isOver(this.#reads)) this.#keys.delete(key);
+    else if (queue.isIdle) this.#hasRemains = true;
   }
 
   #buffer(row: Row): void {
     this.buffered++;
     this.bufferedBytes += bytesOf(row);
-    this.#bufferedIn.set(row.lane, this.bufferedIn(row.lane) + 1);
+    this.#bufferedIn[row.lane] = this.bufferedIn(row.lane) + 1;
   }
 
   #unbuffer(row: Row): void {
     this.buffered--;
     this.bufferedBytes -= bytesOf(row);
-    this.#bufferedIn.set(row.lane, this.bufferedIn(row.lane) - 1);
+    this.#bufferedIn[row.lane] = this.bufferedIn(row.lane) - 1;
   }
 
   /** Removes a buffered row, as if it had not been read. */

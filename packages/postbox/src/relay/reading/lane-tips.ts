@@ -61,7 +61,8 @@ export class LaneTips implements Tips {
     const { lanes, late } = this.#options;
     const before = late && writers ? await late.takeIn(writers, this.#highest, signal) : 0;
     const rows = lanes.still(asked, found);
-    const cursors = new Map(rows.map(({ lane, position }) => [lane, position]));
+    const cursors = new Map<number, number>();
+    for (const { lane, position } of rows) cursors.set(lane, position);
     for (const state of asked) {
       if (!lanes.has(state)) continue;
       state.cursor = Math.max(state.cursor, cursors.get(state.lane) ?? 0, more.has(state.lane) ? 0 : drawn);

@@ -22,6 +22,13 @@ export interface Reads {
   past(lane: number): Iterable<number>;
 }
 
+/** The rows that were settled while this was the last read that had begun: a lane and a position for each. */
+interface SettledDuring {
+  readonly read: number;
+  readonly lanes: number[];
+  readonly positions: number[];
+}
+
 export function createReads(): Reads {
   const active = new Set<number>();
   let last = 0;
@@ -30,7 +37,8 @@ export function createReads(): Reads {
    * `wait`.
    */
   const gone = new Map<number, Map<number, number>>();
-  let inOrder: { readonly read: number; readonly lane: number; readonly position: number }[] = [];
+  /** The same, in the order of these reads. */
+  let inOrder: SettledDuring[] = [];
 
   return {
     begin() {
@@ -40,11 +48,17 @@ export function createReads(): Reads {
     end(read) {
       active.delete(read);
       const oldest = Math.min(...active, last + 1);
-      const over = inOrder.findIndex((entry) => entry.read >= oldest);
-      for (const { read, lane, position } of over === -1 ? inOrder : inOrder.slice(0, over)) {
-        if (gone.get(lane)?.get(position) === read) gone.get(lane)?.delete(position);
+      let over = 0;
+      for (const { read, lanes, positions } of inOrder) {
+        if (read >= oldest) break;
+        over++;
+        for (let index = 0; index < lanes.length; index++) {
+          const [lane, position] = [lanes[index] as number, positions[index] as number];
+          const found = gone.get(lane);
+          if (found?.get(position) === read) found.delete(position);
+        }
       }
-      inOrder = over === -1 ? [] : inOrder.slice(over);
+      if (over > 0) inOrder = inOrder.slice(over);
     },
     get last() {
       return last;
@@ -58,9 +72,13 @@ export function createReads(): Reads {
     },
     settled({ lane, position }) {
       if (active.size === 0) return;
-      const found = gone.get(lane) ?? new Map();
-      gone.set(lane, found.set(position, last));
-      inOrder.push({ read: last, lane, position });
+      const found = gone.get(lane);
+      if (found === undefined) gone.set(lane, new Map([[position, last]]));
+      else found.set(position, last);
+      if (inOrder.at(-1)?.read !== last) inOrder.push({ read: last, lanes: [], positions: [] });
+      const { lanes, positions } = inOrder.at(-1) as SettledDuring;
+      lanes.push(lane);
+      positions.push(position);
     },
     isPast: ({ lane, position }, read) => (gone.get(lane)?.get(position) ?? 0) >= read,
     past: (lane) => gone.get(lane)?.keys() ?? [],

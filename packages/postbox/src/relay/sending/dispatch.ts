@@ -59,7 +59,15 @@ async function dispatch(
 ): Promise<Dispatched> {
   const { sender, scopes, runtime } = to;
   if (batch.length === 0) return { undecided: [] };
-  const open = new Set(batch);
+  /** By index, the messages without an outcome. */
+  const open = batch.map(() => true);
+  let left = batch.length;
+  const close = (index: number): boolean => {
+    if (!open[index]) return false;
+    open[index] = false;
+    left--;
+    return true;
+  };
   /**
    * Rows returned without an outcome. A confirmation that comes later still counts; any other outcome is that of the
    * next attempt.
@@ -69,14 +77,14 @@ async function dispatch(
   const late = () =>
     new PostboxError(
       "publish-timeout",
-      `${sender.name} did not confirm ${open.size} messages within ${timeoutMs} ms; ` +
+      `${sender.name} did not confirm ${left} messages within ${timeoutMs} ms; ` +
         "they stay stored, and a relay sends them again unless they are confirmed first",
     );
   const settled = (index: number, told: Outcome) => {
     const row = batch[index];
     if (row === undefined) return;
     const outcome = scoped(row, sound(told, sender), scopes);
-    if (open.delete(row)) {
+    if (close(index)) {
       if (holdsKey(outcome)) failedKeys.add(row.message.key);
       report(row, outcome);
     } else if (outcome.status === "sent" && unknown.delete(row)) report(row, outcome);
@@ -85,11 +93,11 @@ async function dispatch(
   try {
     await withTimeout(runtime, timeoutMs, late, (signal) => sender.send(messages, settled, signal));
     // A sender that never reports a message must not make the relay send it for ever.
-    for (const row of batch) if (open.delete(row)) report(row, unreported(sender));
+    if (left > 0) for (const [index, row] of batch.entries()) if (close(index)) report(row, unreported(sender));
     return { undecided: [] };
   } catch (cause) {
-    const undecided = batch.filter((row) => open.has(row));
-    open.clear();
+    const undecided = batch.filter((_, index) => open[index]);
+    open.fill(false);
     if (isOutage(cause)) {
       for (const row of undecided) unknown.add(row);
       const died = cause instanceof TransportDownError && cause.during === "send";

@@ -36,6 +36,12 @@ export class Outcomes {
       if (outcome.status !== "sent" || !window.sentAfterAll(row)) return;
       settling.add([decide(row, outcome, undefined, context)]);
       doubt.sent();
+    } else if (outcome.status === "sent") {
+      // The fast path: nearly every row is sent, and needs none of what a failure needs.
+      window.sent(row);
+      settling.sent(row);
+      doubt.sent();
+      changed();
     } else if (outcome.status === "released") {
       window.undecided([row]);
       changed();
@@ -45,8 +51,7 @@ export class Outcomes {
       const ahead = window.ahead(row);
       const decision = decide(row, outcome, ahead, context);
       settling.add(this.#becomes(decision, ahead, holdsNothingBack(row, outcome)));
-      settling.landed([row]);
-      if (outcome.status === "sent") doubt.sent();
+      settling.landed(row);
       changed();
     }
   }
@@ -56,12 +61,7 @@ export class Outcomes {
     const { window, context, readAgain } = this.#options;
     const { settlement, againInMs } = decision;
     const { row } = settlement;
-    if (settlement.to === "sent") window.sent(row);
-    else if (
-      settlement.to === "wait" ||
-      settlement.to === "pending" ||
-      (settlement.to === "parked" && settlement.hold)
-    ) {
+    if (settlement.to === "wait" || settlement.to === "pending" || (settlement.to === "parked" && settlement.hold)) {
       const behind = window.failed(row);
       if (againInMs !== undefined) readAgain(row, againInMs);
       if (behind.length > 0) return [decision, ...behind.map((other) => queueBehind(other, ahead ?? "held", context))];
@@ -88,7 +88,7 @@ export class Outcomes {
     const { window, settling, doubt } = this.#options;
     const unknown = rows.filter((row) => window.isOnItsWay(row));
     this.held(window.undecided(unknown, died && doubt.died(unknown)));
-    settling.landed(unknown);
+    for (const row of unknown) settling.landed(row);
   }
 
   /** The outcome of a row has committed. */

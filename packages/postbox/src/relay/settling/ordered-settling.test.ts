@@ -28,11 +28,12 @@ it("checks each failure only a few times, whatever order rows of one key fail in
   const stored: number[] = [];
   const add = (decisions: readonly Decision[]) =>
     void stored.push(...decisions.map(({ settlement }) => settlement.row.position));
-  const ordered = createOrderedSettling({ add }, window);
+  const sent = (of: Row) => void stored.push(of.position);
+  const ordered = createOrderedSettling({ add, sent }, window);
   for (const of of [...rows].reverse()) {
     ordered.add([{ settlement: { row: of, attempts: 1, to: "wait" } } as Decision]);
     if (of.position === 1) earliest = Number.POSITIVE_INFINITY;
-    ordered.landed([of]);
+    ordered.landed(of);
   }
   expect(stored).toEqual(rows.map(({ position }) => position));
   expect(asked).toBeLessThan(5 * rows.length);
@@ -46,7 +47,7 @@ function settling(...rows: readonly Row[]) {
   const added: [number, Settlement["to"]][][] = [];
   const add = (decisions: readonly Decision[]) =>
     void added.push(decisions.map(({ settlement }) => [settlement.row.position, settlement.to]));
-  const ordered = createOrderedSettling({ add }, window);
+  const ordered = createOrderedSettling({ add, sent: (of) => void added.push([[of.position, "sent"]]) }, window);
   const became = (of: Row, settlement: Partial<Settlement>) =>
     ({ settlement: { row: of, attempts: 1, ...settlement } }) as Decision;
   return {
@@ -55,13 +56,12 @@ function settling(...rows: readonly Row[]) {
     added,
     sent(of: Row) {
       window.sent(of);
-      ordered.add([became(of, { to: "sent" })]);
-      ordered.landed([of]);
+      ordered.sent(of);
     },
     failed(of: Row, as: Partial<Settlement> = { to: "wait" }) {
       const behind = window.failed(of).map((other) => became(other, { to: "wait" }));
       ordered.add([became(of, as), ...behind]);
-      ordered.landed([of]);
+      ordered.landed(of);
     },
     held: (of: Row) => ordered.add([became(of, { to: "wait" })]),
   };
@@ -108,6 +108,6 @@ it("forgets the deferred decisions of a lost lane", () => {
   failed(two);
   window.drop(1);
   ordered.drop(1);
-  ordered.landed([one]);
+  ordered.landed(one);
   expect(added).toEqual([]);
 });

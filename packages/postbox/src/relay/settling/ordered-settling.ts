@@ -11,14 +11,16 @@ import type { Settler } from "./settler.js";
  */
 export interface OrderedSettling {
   add(decisions: readonly Decision[]): void;
-  /** These rows have landed and their decisions were added. Passes on the decisions that waited for them. */
-  landed(rows: readonly Row[]): void;
+  /** This row was sent and has landed. Passes on that, and the decisions that waited for it. */
+  sent(row: Row): void;
+  /** This row has landed and its decision was added. Passes on the decisions that waited for it. */
+  landed(row: Row): void;
   /** Forgets the deferred decisions of a lost lane. */
   drop(lane: number): void;
 }
 
 export function createOrderedSettling(
-  settler: Pick<Settler, "add">,
+  settler: Pick<Settler, "add" | "sent">,
   window: Pick<Window, "hasEarlierOnItsWay">,
 ): OrderedSettling {
   /** By key, ascending by position: if the first decision has to wait, all do. */
@@ -27,7 +29,6 @@ export function createOrderedSettling(
   const mustWait = ({ settlement }: Decision) => holdsKey(settlement) && window.hasEarlierOnItsWay(settlement.row);
 
   function add(decisions: readonly Decision[]): void {
-    // The fast path, since every row that is sent comes here by itself.
     if (!decisions.some(mustWait)) {
       settler.add(decisions);
       return;
@@ -46,18 +47,22 @@ export function createOrderedSettling(
     if (now.length > 0) settler.add(now);
   }
 
+  function landed({ message: { key } }: Row): void {
+    if (putOff.size === 0 || key === undefined) return;
+    const decisions = putOff.get(key);
+    if (decisions === undefined) return;
+    const waiting = decisions.findIndex(mustWait);
+    if (waiting === 0) return;
+    settler.add(waiting < 0 ? decisions : decisions.splice(0, waiting));
+    if (waiting < 0) putOff.delete(key);
+  }
+
   return {
     add,
-    landed(rows) {
-      if (putOff.size === 0) return;
-      for (const key of new Set(rows.map(({ message }) => message.key))) {
-        const decisions = key === undefined ? undefined : putOff.get(key);
-        if (decisions === undefined) continue;
-        const waiting = decisions.findIndex(mustWait);
-        if (waiting === 0) continue;
-        settler.add(waiting < 0 ? decisions : decisions.splice(0, waiting));
-        if (waiting < 0) putOff.delete(key as string);
-      }
+    landed,
+    sent(row) {
+      settler.sent(row);
+      landed(row);
     },
     drop(lane) {
       for (const [key, [first]] of putOff) if (first?.settlement.row.lane === lane) putOff.delete(key);

@@ -1,6 +1,6 @@
 import { sleep } from "../../internal/runtime.js";
 import { createWake, type Wake } from "../../internal/wake.js";
-import type { Lane, Settlement, Writers } from "../../store.js";
+import type { Lane, Row, Settlement, Writers } from "../../store.js";
 import type { DrainContext } from "../context.js";
 import { type Decision, sentEvent } from "../deciding/decide.js";
 import type { Ownership } from "../owning/ownership.js";
@@ -42,6 +42,12 @@ export class Settler {
 
   add(decisions: readonly Decision[]): void {
     for (const decision of decisions) this.#queue.push(decision);
+    this.#wake.wake();
+  }
+
+  /** Adds the decision about a row that was sent. */
+  sent(row: Row): void {
+    this.#queue.push({ settlement: { row, to: "sent" } });
     this.#wake.wake();
   }
 

@@ -100,7 +100,11 @@ export function postgresBox(
 
     async read(lanes, { maxBytes = defaultReadBytes } = {}, signal) {
       const limits = lanes.map(({ limit }) => limit);
-      const params = [lanes.map(({ lane }) => lane), limits, lanes.map(({ after = 0 }) => after)];
+      const params = [
+        arrayOf(lanes, ({ lane }) => lane),
+        arrayOf(lanes, ({ limit }) => limit),
+        arrayOf(lanes, ({ after = 0 }) => after),
+      ];
       return readFrom(await read("read", [...params, Math.max(0, ...limits), maxBytes], signal), lanes, maxBytes);
     },
 
@@ -113,11 +117,11 @@ export function postgresBox(
     async late(gaps, limit, { maxBytes = defaultReadBytes } = {}, signal) {
       const known = gaps.flatMap((gap) => gap.known.map((position) => ({ lane: gap.lane, position })));
       const params = [
-        gaps.map(({ lane }) => lane),
-        gaps.map(({ after }) => after),
-        gaps.map(({ upTo }) => upTo),
-        known.map(({ lane }) => lane),
-        known.map(({ position }) => position),
+        arrayOf(gaps, ({ lane }) => lane),
+        arrayOf(gaps, ({ after }) => after),
+        arrayOf(gaps, ({ upTo }) => upTo),
+        arrayOf(known, ({ lane }) => lane),
+        arrayOf(known, ({ position }) => position),
       ];
       return lateFrom(await read("late", [...params, limit, maxBytes], signal), limit, maxBytes);
     },
@@ -215,8 +219,8 @@ function settledIn(rows: readonly StatementRow[]): Settled {
   return { standing: lanesIn(rows.filter((row) => row !== own)), writer: WriterRanges.one(Number(own?.transaction)) };
 }
 
-function fenceOf(lanes: readonly Lane[]): [number[], number[]] {
-  return [lanes.map(({ lane }) => lane), lanes.map(({ epoch }) => epoch)];
+function fenceOf(lanes: readonly Lane[]): [string, string] {
+  return [arrayOf(lanes, ({ lane }) => lane), arrayOf(lanes, ({ epoch }) => epoch)];
 }
 
 function memberFrom({ owner, relay_order, beat, lease_ms, expires_in_ms }: StatementRow): Member {
