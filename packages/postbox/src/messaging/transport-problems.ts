@@ -40,5 +40,5 @@ function problemsOf(
 function adviceFor(failure = ""): string {
   return failure.includes("[transport-refused]")
     ? "it is not tried again by itself: correct the credentials, then start it again"
-    : "it is tried again, so check the broker and the network";
+    : "it is tried again; check the broker and the network";
 }

@@ -105,8 +105,8 @@ export class Writers {
     if (!isUnreachable(error)) return error;
     const text = isBusy(error)
       ? `${this.#file} is locked: another connection has been writing for ${this.#lockTimeoutMs} ms; ` +
-        "it is tried again, so end that transaction"
-      : `${this.#file} cannot be used: ${(error as Error).message}; it is tried again, so check the disk, ` +
+        "it is tried again; end that transaction"
+      : `${this.#file} cannot be used: ${(error as Error).message}; it is tried again; check the disk, ` +
         "its free space and the rights of the folder";
     return new PostboxError("store-unavailable", text, { cause: error });
   }
