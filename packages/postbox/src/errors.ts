@@ -1,7 +1,7 @@
 /**
  * Every code an error of Postbox can carry. Codes are stable: branch on `error.code`, never on the text. Each has a
- * line in docs/guides/troubleshooting.md, with its cause and what to do. Two codes differ in what a caller or an
- * operator does about them.
+ * line in docs/guides/troubleshooting.md, with its cause and what to do. Each code calls for a different reaction
+ * by the caller or the operator.
  */
 export type ErrorCode =
   // Wrong use, detected when something is made or registered.

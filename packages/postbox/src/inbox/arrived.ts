@@ -39,7 +39,8 @@ export class Arrived {
 
   #sortOne(delivery: Delivery, first: Map<string, Arrival>): Sorted {
     const { consumer, brokerParks } = this.#options;
-    // Another process may have it by now, or will: what follows it in its stream was revoked as well.
+    // The broker has revoked this delivery, and those that follow it in its stream. Another process may have it by now,
+    // or will get it.
     if (delivery.signal?.aborted) return { settle: () => endRevoked(delivery, this.#options) };
     try {
       const arrival = arrivalOf({ ...delivery, consumer }, this.#options);
@@ -72,14 +73,14 @@ export class Arrived {
       await delivery.ack();
       telemetry({ name: told, consumer, id: delivery.message.id });
     } catch (error) {
-      // It is delivered again, and is known then.
+      // The message is delivered again, and the store knows it then.
       await this.#notSettled(delivery, error);
     }
   }
 
   /**
-   * Parks a message that can never be stored as it is: in the box, if possible. If it cannot be parked, it is delivered
-   * again.
+   * Parks a message that can never be stored as it is. It is parked in the box if possible, otherwise by the broker. If
+   * parking fails, it is delivered again.
    */
   async park(delivery: Delivery, error: Error, giveUp: AbortSignal, arrival?: Arrival): Promise<void> {
     const { consumer, inbox, remember, telemetry } = this.#options;

@@ -7,8 +7,9 @@ import type { Inbox } from "../store.js";
 export type Keeping = Pick<Inbox<never>, "keep" | "setAside">;
 
 /**
- * Limits each call to `limitMs`, and to its signal: a connection that was cut silently would stop a consumer for ever.
- * A call that was given up may still take effect; then the message is known.
+ * Gives up each call after `limitMs`, or when its signal is aborted. Without a limit, a connection that was cut
+ * silently would block a consumer for ever. A call that was given up may still take effect: then the store knows the
+ * message when it is delivered again.
  */
 export function boundedInbox(inbox: Keeping, limitMs: number, runtime: Runtime): Keeping {
   const late = () =>

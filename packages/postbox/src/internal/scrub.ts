@@ -1,10 +1,13 @@
 const gone = "***";
 
 /**
- * The user-info of a URL. It begins at `://`, since a pattern that began with the scheme would restart at every letter.
+ * The user-info of a URL. The pattern begins at `://`: if it began with the scheme, it would restart at every letter.
  */
 const userInfo = /:\/\/[^\s/"'`<>\\]*@/g;
-/** The same with an unescaped `/` in the password, which is not a port. Limited, since it may run into the next URL. */
+/**
+ * The same with an unescaped `/` in the password. A port is not taken for a password. The length is limited, since the
+ * match may run into the next URL.
+ */
 const userInfoWithSlash = /:\/\/[^\s/:@["'`<>\\]*:(?!\d{1,5}(?:[/?#]|$))[^\s"'`<>\\]{0,200}@/g;
 
 /** Names of secrets, with any prefix: `client_secret`, `DB_PASSWORD`, `x-api-key`. */
@@ -96,8 +99,8 @@ function valueAt(text: string, start: number): [from: number, to: number] {
 }
 
 /**
- * Whether this quote ends a value that began with `level` backslashes: none in a string, one in a string within a
- * string, three one level deeper. A quote or backslash of the value itself has more.
+ * Whether this quote ends a value whose opening quote has `level` backslashes before it: none in a string, one in a
+ * string within a string, three one level deeper. An escaped quote or backslash inside the value has more.
  */
 function endsAt(text: string, from: number, at: number, level: number): boolean {
   let backslashes = 0;

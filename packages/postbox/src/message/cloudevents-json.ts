@@ -76,7 +76,7 @@ function dataMember(message: Message): string {
   if (isJson(message.datacontenttype)) {
     const text = utf8(message.data);
     // Bytes that only claim to be JSON must not break the envelope around them. White space around a value would be
-    // lost.
+    // lost. Both are written as base64 instead.
     if (text !== undefined && isJsonText(text) && !/^\s|\s$/.test(text)) return `"data":${text}`;
   }
   return `"data_base64":"${Buffer.from(message.data).toString("base64")}"`;
@@ -87,7 +87,7 @@ function checkMembers(text: string): void {
   if (hasMoreMembersThan(text, mostMembers)) throw notCloudEvent(`it has more than ${mostMembers} members`);
 }
 
-/** Attributes, extensions and data. More than any broker carries as headers. */
+/** The limit counts attributes, extensions and data. No broker carries that many headers. */
 const mostMembers = 1000;
 
 function readEvent(text: string, event: unknown, beside: BesideTheEvent): Message {

@@ -46,8 +46,9 @@ CREATE TABLE IF NOT EXISTS postbox_message (
   headers TEXT NOT NULL DEFAULT '{}' CHECK (json_type(headers) = 'object'),
   attempts INTEGER NOT NULL DEFAULT 0,
   crashes INTEGER NOT NULL DEFAULT 0,
-  -- While it is waiting: the hold that it waits under. How often an operator has put it back there.
+  -- While it is waiting: the hold that it waits under.
   hold TEXT,
+  -- How often an operator has put it back under a hold.
   turn INTEGER NOT NULL DEFAULT 0,
   -- While it is parked: whether it holds its key.
   holds INTEGER,

@@ -37,9 +37,9 @@ export class SqliteAccess {
     return Math.floor(this.runtime.now());
   }
 
-  /** Reads everything in `look` at one moment. Waits for nobody. */
+  /** Runs all reads of `look` on one snapshot. Waits for no writer. */
   read<R>(look: () => R): R {
-    // A verb of this store may be between BEGIN and COMMIT only within one synchronous call, so none is open here.
+    // Each transaction on this connection begins and ends within one synchronous call, so none is open here.
     try {
       this.reader.exec("BEGIN");
       this.requireSchema(this.reader);

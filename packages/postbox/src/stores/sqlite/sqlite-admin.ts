@@ -137,7 +137,7 @@ function conditionOf(status: Status, { ids, ...filter }: MessageFilter): Conditi
   return { index, sql: parts.join(" AND "), params: [status, ...params] };
 }
 
-/** What a consumer has handled, in the columns of other rows. */
+/** What a consumer has handled, with the columns that `postbox_message` has. */
 const handledRows = `(SELECT number AS position, box, 'done' AS status, 0 AS lane, ${messageColumns}, correlation_id,
   1 AS attempts, NULL AS last_error, NULL AS due_at, NULL AS schedule_key, '[]' AS failures, received_at AS created_at,
   handled_at AS updated_at, 0 AS revision, NULL AS hold FROM postbox_handled

@@ -219,7 +219,7 @@ const deleteSent = `DELETE FROM postbox_message
 const keepSent = `UPDATE postbox_message SET status = 'done', attempts = attempts + 1, crashes = 0, updated_at = ?,
   revision = ? WHERE position = ? AND box = ? AND id = ? AND lane = ? AND status = 'pending'`;
 
-/** Writes what happens to rows whose lanes stand. */
+/** Writes what becomes of rows. The epochs of their lanes must be current: that is not checked here. */
 export function settle(
   box: BoxTransaction,
   settlements: readonly Settlement[],

@@ -9,7 +9,10 @@ import type { SqliteAccess } from "./sqlite-access.js";
 import { isRefused, isUnreachable } from "./sqlite-database.js";
 import { ownersOf } from "./sqlite-rows.js";
 
-/** How many waiting rows are searched for one that fails. The others wait behind a failed row of their key. */
+/**
+ * How many waiting rows are searched for one that fails. A waiting row that has not failed itself waits behind a failed
+ * row of its key.
+ */
 const searched = 1000;
 
 /** `Store.health`: bounded reads of the last commit, so it waits for nobody. */

@@ -63,7 +63,7 @@ export function sqliteInbox<Tx>(access: SqliteAccess, connectionOf: (tx: Tx) => 
   };
 }
 
-/** Whether the row is there as it was read, in a lane whose epoch stands. */
+/** Whether the row is there as it was read, in a lane whose epoch is still current. */
 function isThere(box: BoxTransaction, { lane, position, message, waiting, turn = 0 }: Row, epoch: number): boolean {
   const found = box.owners().standing([{ lane, epoch }]).size > 0 ? box.at(position) : undefined;
   return (

@@ -33,7 +33,7 @@ interface PlaceRecord {
   readonly failures: string;
 }
 
-/** A row in its status, as a settle or an operator changes it. */
+/** A stored row and its status, for a change by a settle or by an operator. */
 export interface PlacedRow extends SettledRow {
   readonly status: Status;
 }
@@ -74,7 +74,7 @@ export class BoxTransaction {
     for (const message of messages) this.#insert(message);
   }
 
-  /** Returns the position of a message in `pending`, or that of a scheduled one. */
+  /** Inserts a message as `pending`, or as `scheduled`. */
   #insert(message: Message): void {
     const dueAt = dueTimeOf(message);
     const isDue = dueAt === undefined || (dueAt <= this.now && message.scheduleKey === undefined);
@@ -192,7 +192,7 @@ export class BoxTransaction {
     return true;
   }
 
-  /** Lets a row be sent again: a parked one anew, a waiting one now, and one in `pending` by another owner. */
+  /** Lets a row be sent again. A parked row starts anew, a waiting row is due now, a pending row gets another owner. */
   retry(row: PlacedRow): void {
     if (row.status === "parked") this.#retryParked(row);
     else if (row.status === "waiting") this.#retryNow(row);

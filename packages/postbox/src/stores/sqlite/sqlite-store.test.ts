@@ -80,7 +80,7 @@ describe("publishSync", () => {
 });
 
 describe("a transaction", () => {
-  it("is refused if it is none, or is in another file", async () => {
+  it("is refused if none is open, or if it is in another file", async () => {
     const { database, outbox } = await shop();
     const refused = expect.objectContaining({ code: "not-a-transaction" });
     expect(() => outbox.in(database).publishSync(Placed, { id: "a" })).toThrow(refused);
@@ -88,7 +88,7 @@ describe("a transaction", () => {
     expect(other.transaction(() => outbox.in(other).publishSync(Placed, { id: "a" }))).toThrow(refused);
   });
 
-  it("that could be lost after its commit is refused", async () => {
+  it("is refused if it could be lost after its commit", async () => {
     const { database, outbox } = await shop();
     database.exec("PRAGMA synchronous = OFF");
     const publish = database.transaction(() => outbox.in(database).publishSync(Placed, { id: "a" }));

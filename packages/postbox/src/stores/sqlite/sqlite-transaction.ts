@@ -11,7 +11,7 @@ const graceMs = 500;
 const rightCall =
   "pass the database inside of database.transaction(() => …), or the tx of store.transaction((tx) => …)";
 
-/** What a user does in a transaction. */
+/** The calls that you may make in a transaction. */
 export type SqliteTransaction<D extends SqliteDatabase = SqliteDatabase> = Pick<D, "prepare" | "exec">;
 
 /** Ends or begins a transaction. ROLLBACK TO a savepoint does not. */
@@ -55,7 +55,7 @@ export interface SqliteTransactions {
 }
 
 export function sqliteTransactions(access: SqliteAccess): SqliteTransactions {
-  /** Users' own connections that were found to be right. */
+  /** Users' own connections that have passed `checked`. */
   const known = new WeakMap<object, Connection>();
 
   function connectionOf(tx: SqliteTransaction): Connection {
@@ -85,7 +85,7 @@ export function sqliteTransactions(access: SqliteAccess): SqliteTransactions {
   function checked(connection: Connection): Connection {
     const file = fileOf(connection);
     if (file !== access.file) {
-      const not = `this is a transaction in ${file || "memory"}, and the store is in ${access.file}`;
+      const not = `it belongs to ${file || "a database in memory"}, and the store is in ${access.file}`;
       throw notATransaction({ not }, rightCall);
     }
     const synchronous = connection.first<{ readonly synchronous: number }>("PRAGMA synchronous")?.synchronous;
