@@ -17,10 +17,15 @@ export class SqliteAccess {
   readonly user: Connection;
   /** The numbers of boxes never change. */
   readonly #boxes = new Map<string, number>();
+  readonly #open: () => SqliteDatabase;
+  #looker: Connection | undefined;
+  /** Resolves when the last look in the queue has ended. */
+  #lastLook: Promise<void> = Promise.resolve();
   #hasSchema = false;
 
   constructor(open: () => SqliteDatabase, runtime: Runtime, lockTimeoutMs: number) {
     this.runtime = runtime;
+    this.#open = open;
     this.reader = connect(open);
     this.file = fileOf(this.reader);
     requireLocalFile(this.file);
@@ -48,6 +53,26 @@ export class SqliteAccess {
       throw this.writers.explained(error);
     } finally {
       if (this.reader.inTransaction) this.reader.exec("ROLLBACK");
+    }
+  }
+
+  /** The same for reads that take several steps, on a connection of their own. They take turns. */
+  async look<R>(work: (connection: Connection) => Promise<R>): Promise<R> {
+    const before = this.#lastLook;
+    let endTurn = () => {};
+    this.#lastLook = new Promise((resolve) => {
+      endTurn = resolve;
+    });
+    await before;
+    try {
+      this.#looker ??= connect(this.#open);
+      this.#looker.exec("BEGIN");
+      return await work(this.#looker);
+    } catch (error) {
+      throw this.writers.explained(error);
+    } finally {
+      if (this.#looker?.inTransaction) this.#looker.exec("ROLLBACK");
+      endTurn();
     }
   }
 
@@ -121,6 +146,7 @@ export class SqliteAccess {
   close(): void {
     this.reader.close();
     this.user.close();
+    this.#looker?.close();
   }
 }
 

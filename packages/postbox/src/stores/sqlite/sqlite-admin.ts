@@ -6,7 +6,7 @@ import type { ChangedStep } from "../change-batches.js";
 import { type BoundedStep, type BoxView, createAdmin, type PageOf, type Reach } from "../create-admin.js";
 import type { MessageRecord } from "../message-record.js";
 import type { SqliteAccess } from "./sqlite-access.js";
-import { bytesIn, type SqliteValue } from "./sqlite-database.js";
+import { bytesIn, type Connection, type SqliteValue } from "./sqlite-database.js";
 import { aloneMark, type BoxTransaction, messageColumns, messageOf, ownersOf } from "./sqlite-rows.js";
 
 /** `Store.admin` in SQLite. Each read sees one commit, and each step of a change is one transaction. */
@@ -19,10 +19,9 @@ export function sqliteAdmin(access: SqliteAccess): Admin {
     boxes: () => read(() => access.boxNames()),
     stats: (box, withDone) => read(() => statsOf(access, box, withDone)),
 
-    // The view is synchronous, so everything that is looked at is of one commit.
-    look: (box, work) => {
-      const view = viewOf(access, box);
-      return read(() => access.usedBox(box)).then(() => work(view));
+    async look(box, work) {
+      const number = await read(() => access.usedBox(box));
+      return access.look((connection) => work(viewOf(connection, box, number)));
     },
 
     audit: ({ box, limit, before }) =>
@@ -173,33 +172,29 @@ interface SummaryRecord {
   readonly due: number | null;
 }
 
-function viewOf(access: SqliteAccess, box: string): BoxView {
+function viewOf(connection: Connection, box: string, number: number): BoxView {
   return {
-    page: async ({ status, filter, before = Number.MAX_SAFE_INTEGER, limit }: PageOf) =>
-      access.read(() => {
-        const condition = conditionOf(status, filter);
-        const sql = `SELECT ${summary} FROM ${tableOf(box, status, condition)}
-          WHERE ${condition.sql} AND position < ? ORDER BY position DESC LIMIT ?`;
-        return access.reader
-          .all<SummaryRecord>(sql, access.usedBox(box), ...condition.params, before, limit)
-          .map(shown);
-      }),
+    async page({ status, filter, before = Number.MAX_SAFE_INTEGER, limit }: PageOf) {
+      const condition = conditionOf(status, filter);
+      const sql = `SELECT ${summary} FROM ${tableOf(box, status, condition)}
+        WHERE ${condition.sql} AND position < ? ORDER BY position DESC LIMIT ?`;
+      return connection.all<SummaryRecord>(sql, number, ...condition.params, before, limit).map(shown);
+    },
 
-    details: async (status, id) =>
-      access.read(() => {
-        const condition = conditionOf(status, { ids: [id] });
-        const sql = `SELECT ${summary}, ${messageColumns}, failures FROM ${tableOf(box, status, condition)}
-          WHERE ${condition.sql} ORDER BY position DESC LIMIT 1000`;
-        type Details = SummaryRecord & MessageRecord & { readonly failures: string };
-        return access.reader.all<Details>(sql, access.usedBox(box), ...condition.params).map((record) => {
-          const failures: { attempt: number; at: number; error: string }[] = JSON.parse(record.failures);
-          return {
-            ...shown(record),
-            message: scheduledMessage(record),
-            failures: failures.map(({ attempt, at, error }) => ({ attempt, at: new Date(at), error })),
-          };
-        });
-      }),
+    async details(status, id) {
+      const condition = conditionOf(status, { ids: [id] });
+      const sql = `SELECT ${summary}, ${messageColumns}, failures FROM ${tableOf(box, status, condition)}
+        WHERE ${condition.sql} ORDER BY position DESC LIMIT 1000`;
+      type Details = SummaryRecord & MessageRecord & { readonly failures: string };
+      return connection.all<Details>(sql, number, ...condition.params).map((record) => {
+        const failures: { attempt: number; at: number; error: string }[] = JSON.parse(record.failures);
+        return {
+          ...shown(record),
+          message: scheduledMessage(record),
+          failures: failures.map(({ attempt, at, error }) => ({ attempt, at: new Date(at), error })),
+        };
+      });
+    },
   };
 }
 

@@ -141,6 +141,19 @@ describe("a transaction", () => {
   });
 });
 
+it("a list shows each message once, though it moves meanwhile", async () => {
+  const { store, database, place } = await shop();
+  place("a", false);
+  const to = (status: string) => database.prepare("UPDATE postbox_message SET status = ?").run(status);
+  for (let steps = 0; steps < 12; steps++) {
+    to(steps % 2 === 0 ? "pending" : "parked");
+    const listing = store.admin.list();
+    for (let step = 0; step < steps; step++) await undefined;
+    to(steps % 2 === 0 ? "parked" : "pending");
+    expect((await listing).messages).toHaveLength(1);
+  }
+});
+
 describe("the file", () => {
   it("is refused if no second connection can share it", () => {
     expect(() => sqliteStore({ open: () => new Database(":memory:") })).toThrow(

@@ -18,8 +18,8 @@ import { type SqliteTransaction, sqliteTransactions } from "./sqlite-transaction
 /** Options of `sqliteStore`. */
 export interface SqliteStoreOptions<D extends SqliteDatabase> {
   /**
-   * Opens the file, such as `() => new Database("shop.db")`. The store opens two connections: one for its own
-   * statements, and one for `store.transaction`.
+   * Opens the file, such as `() => new Database("shop.db")`. The store opens it for its own statements, for
+   * `store.transaction`, and for `admin.list` and `admin.get`.
    */
   readonly open: () => D;
   /**
