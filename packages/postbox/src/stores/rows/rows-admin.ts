@@ -1,5 +1,5 @@
-import type { Admin, MessageFilter, StoredMessage, StoredMessageDetails } from "../../admin.js";
-import type { ChangeAction, CheckedChange, CheckedSelection } from "../admin-options.js";
+import type { Admin, MessageFilter, Status, StoredMessage, StoredMessageDetails } from "../../admin.js";
+import { type ChangeAction, type CheckedChange, type CheckedSelection, statuses } from "../admin-options.js";
 import type { ChangedStep } from "../change-batches.js";
 import { type BoundedStep, type BoxView, createAdmin } from "../create-admin.js";
 import { statsOf } from "./box-figures.js";
@@ -49,18 +49,19 @@ export function rowsAdmin({ runtime, read, change }: RowsAccess): Admin {
   });
 }
 
+/** Of one moment: rows may move between two calls. */
 function viewOf(box: BoxRows): BoxView {
+  const all = new Map(statuses.map((status) => [status, box.rows(status)]));
+  const rows = (status: Status) => all.get(status) ?? [];
   return {
     page: async ({ status, filter, before = Number.POSITIVE_INFINITY, limit }) =>
-      box
-        .rows(status)
+      rows(status)
         .filter((row) => row.position < before && fits(row, filter))
         .reverse()
         .slice(0, limit)
         .map(shown),
     details: async (status, id) =>
-      box
-        .rows(status)
+      rows(status)
         .filter(({ message }) => message.id === id)
         .reverse()
         .map(detailed),
