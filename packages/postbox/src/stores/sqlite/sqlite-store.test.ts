@@ -99,7 +99,7 @@ describe("a transaction", () => {
 
   it("cannot end itself, but can use savepoints", async () => {
     const { store, ids, outbox } = await shop();
-    for (const text of ["COMMIT", " rollback", "END", "begin"]) {
+    for (const text of ["COMMIT", " rollback", "END", "begin", "/* as ever */ COMMIT", "SELECT 1; COMMIT"]) {
       await expect(store.transaction(async (tx) => tx.exec(text))).rejects.toMatchObject({ code: "transaction-ended" });
     }
     await store.transaction(async (tx) => {
@@ -109,6 +109,15 @@ describe("a transaction", () => {
       tx.exec("ROLLBACK TO before");
     });
     expect(await ids()).toEqual(["a"]);
+  });
+
+  it("that has ended does not lend its statements to the next one", async () => {
+    const { store, orders } = await shop();
+    const insert = await store.transaction(async (tx) => tx.prepare("INSERT INTO orders VALUES (?)"));
+    const refused = expect.objectContaining({ code: "not-a-transaction" });
+    await store.transaction(async () => expect(() => insert.run("late")).toThrow(refused));
+    expect(() => insert.run("late")).toThrow(refused);
+    expect(orders()).toEqual([]);
   });
 
   it("that SQLite has rolled back by itself does not commit what comes after", async () => {

@@ -1,5 +1,5 @@
 import { ConfigError } from "../../errors.js";
-import { commitRolledBack, notATransaction } from "../../transactions/open-transaction.js";
+import { commitRolledBack, endsTransaction, notATransaction } from "../../transactions/open-transaction.js";
 import { transactionEnded } from "../../transactions/own-ending.js";
 import type { SqliteAccess } from "./sqlite-access.js";
 import { Connection, fileOf, isInTransaction, type SqliteDatabase } from "./sqlite-database.js";
@@ -14,8 +14,9 @@ const rightCall =
 /** The calls that you may make in a transaction. */
 export type SqliteTransaction<D extends SqliteDatabase = SqliteDatabase> = Pick<D, "prepare" | "exec">;
 
-/** Ends or begins a transaction. ROLLBACK TO a savepoint does not. */
-const ending = /^\s*(?:begin|commit|end|rollback(?!\s+(?:transaction\s+)?to\b))\b/i;
+const begins = /^\s*begin\b/i;
+/** Its body ends with END, too. */
+const createsTrigger = /^\s*create\s+(?:temp\s+|temporary\s+)?trigger\b/i;
 
 /** The handle of `store.transaction`: its connection, until the transaction ends. */
 class Handle implements SqliteTransaction {
@@ -32,7 +33,7 @@ class Handle implements SqliteTransaction {
 
   prepare(sql: string) {
     this.#check(sql);
-    return this.connection.database.prepare(sql);
+    return this.#guarded(this.connection.database.prepare(sql));
   }
 
   exec(sql: string): unknown {
@@ -40,9 +41,29 @@ class Handle implements SqliteTransaction {
     return this.connection.exec(sql);
   }
 
+  /** A statement that is kept beyond the end would write into the next transaction on this connection. */
+  #guarded<S extends object>(statement: S): S {
+    const guarded: S = new Proxy(statement, {
+      get: (target, name) => {
+        const value: unknown = Reflect.get(target, name, target);
+        if (typeof value !== "function") return value;
+        return (...args: unknown[]) => {
+          this.#requireOpen();
+          const result: unknown = value.apply(target, args);
+          return result === target ? guarded : result;
+        };
+      },
+    });
+    return guarded;
+  }
+
   #check(sql: string): void {
+    if (begins.test(sql) || (endsTransaction({ text: sql }) && !createsTrigger.test(sql))) throw transactionEnded();
+    this.#requireOpen();
+  }
+
+  #requireOpen(): void {
     if (!this.open) throw notATransaction({ not: "it has ended" }, rightCall);
-    if (ending.test(sql)) throw transactionEnded();
     // SQLite rolls back by itself after some errors, such as a full disk. The next statement would commit by itself.
     if (!this.connection.inTransaction) throw commitRolledBack();
   }
