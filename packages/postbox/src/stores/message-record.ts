@@ -1,3 +1,4 @@
+import { PostboxError } from "../errors.js";
 import { laneOf } from "../internal/lane.js";
 import type { Extensions, Message } from "../message/message.js";
 
@@ -88,6 +89,15 @@ export interface ReadMessage {
    * wrote such a row while the table's checks were off. It must not be sent, but can be parked and discarded.
    */
   readonly unreadable?: string;
+}
+
+/** The error of a row that is parked because it is `unreadable`. */
+export function faultOf(unreadable: string): PostboxError {
+  return new PostboxError(
+    "message-invalid",
+    `the stored row is not a valid message: ${unreadable}; it was not written by this library. Look at it with ` +
+      "admin.get(id), then discard it",
+  );
 }
 
 /** Reads a row. Never throws, whatever the columns contain. */

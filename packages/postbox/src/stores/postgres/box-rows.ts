@@ -1,6 +1,5 @@
-import { PostboxError } from "../../errors.js";
 import type { LaneRead, LaneRows, LateRow, LateRows, Row } from "../../store.js";
-import { type MessageRecord, messageFrom, usualContentType } from "../message-record.js";
+import { faultOf, type MessageRecord, messageFrom, usualContentType } from "../message-record.js";
 import { WriterRanges } from "../writer-ranges.js";
 import type { Field } from "./plain-rows.js";
 
@@ -85,14 +84,6 @@ function rowReader(at: number, waiting: boolean): (fields: Fields) => Row {
     if (unreadable !== undefined) row.fault = faultOf(unreadable);
     return row;
   };
-}
-
-function faultOf(unreadable: string): PostboxError {
-  return new PostboxError(
-    "message-invalid",
-    `the stored row is not a valid message: ${unreadable}; it was not written by this library. Look at it with ` +
-      "admin.get(id), then discard it",
-  );
 }
 
 /** Parses `oldest:next:list:more`: the listed transactions, ascending, and `more` transactions from `next` on. */

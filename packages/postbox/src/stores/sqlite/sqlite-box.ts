@@ -9,12 +9,12 @@ import {
   type Settlement,
   type SettleOptions,
 } from "../../store.js";
-import type { MessageRecord } from "../message-record.js";
+import { faultOf, type MessageRecord } from "../message-record.js";
 import { byPosition, bytesOf, upToBytes } from "../rows/stored-row.js";
 import { holdNames, type SettledHold, settlePlan } from "../settle-plan.js";
 import type { SqliteAccess } from "./sqlite-access.js";
 import { isBusy } from "./sqlite-database.js";
-import { type BoxTransaction, faultOf, messageColumns, messageOf } from "./sqlite-rows.js";
+import { type BoxTransaction, messageColumns, messageOf } from "./sqlite-rows.js";
 
 type RowRecord = MessageRecord & {
   readonly position: number;

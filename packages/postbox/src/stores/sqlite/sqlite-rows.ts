@@ -1,5 +1,4 @@
 import type { Status } from "../../admin.js";
-import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
 import type { Message } from "../../message/message.js";
 import type { Row } from "../../store.js";
@@ -335,14 +334,6 @@ function placedFrom(record: PlaceRecord): PlacedRow {
 /** A message as a statement returns it. */
 export function messageOf(record: MessageRecord): ReturnType<typeof messageFrom> {
   return messageFrom({ ...record, data: bytesIn(record.data) });
-}
-
-export function faultOf(unreadable: string): PostboxError {
-  return new PostboxError(
-    "message-invalid",
-    `the stored row is not a valid message: ${unreadable}; it was not written by this library. Look at it with ` +
-      "admin.get(id), then discard it",
-  );
 }
 
 /** The name of the hold of a message without a key begins with it. */
