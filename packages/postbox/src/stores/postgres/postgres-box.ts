@@ -1,25 +1,13 @@
 import { PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
 import { reasonOf } from "../../internal/reason-of.js";
-import {
-  type Box,
-  defaultReadBytes,
-  type Executor,
-  type Lane,
-  type Member,
-  type Row,
-  type Settled,
-  type Settlement,
-  type TakenLane,
-} from "../../store.js";
+import { type Box, defaultReadBytes, type Executor, type Member, type Settled, type TakenLane } from "../../store.js";
 import { isConnectionLost } from "../../transactions/connection-lost.js";
-import { sqlState } from "../../transactions/sql-state.js";
-import { holdOfKey } from "../settle-plan.js";
 import { WriterRanges } from "../writer-ranges.js";
+import { arrayOf, fenceOf, rowColumns, settleColumns } from "./box-columns.js";
 import { boxFunctions } from "./box-functions.js";
 import { dueFrom, lateFrom, readFrom } from "./box-rows.js";
-import { openPartitionSql } from "./done-partitions.js";
-import { errorText } from "./error-text.js";
+import { KeptRows } from "./kept-rows.js";
 import { tablesOf } from "./names.js";
 import type { Field } from "./plain-rows.js";
 import type { RowForm, StatementRunner } from "./run-statement.js";
@@ -39,13 +27,12 @@ export function postgresBox(
 ): Box {
   const tables = tablesOf(schema, name);
   const functions = boxFunctions(tables);
-  const partition = openPartitionSql(tables);
-  /** Where sent rows are stored, and until when that is known to be right. */
-  let kept: { readonly in: KeptIn; readonly until: number } = { in: "overflow", until: 0 };
-
+  const kept = new KeptRows(tables, (text) =>
+    failing({ schema, name, what: "look for the partitions of" }, undefined, async () => (await run(text, [])).rows),
+  );
   type Verb = keyof typeof functions;
   async function query(verb: Verb, params: readonly unknown[], signal?: AbortSignal, form?: RowForm) {
-    return failing(words[verb] ?? verb, signal, async () => {
+    return failing({ schema, name, what: words[verb] ?? verb }, signal, async () => {
       const look: Executor = (text, given) => run(text, given, signal);
       await checkSchema(look);
       // The number is always the last parameter.
@@ -53,28 +40,8 @@ export function postgresBox(
     });
   }
 
-  async function failing<R>(what: string, signal: AbortSignal | undefined, work: () => Promise<R>): Promise<R> {
-    try {
-      return await work();
-    } catch (thrown) {
-      if (signal?.aborted) throw signal.reason;
-      const error = schemaError(thrown, schema);
-      if (error instanceof PostboxError || isConnectionLost(error)) throw error;
-      throw new PostboxError("store-failed", `could not ${what} the box ${name} in Postgres: ${reasonOf(error)}`, {
-        cause: error,
-      });
-    }
-  }
-
   async function read(verb: "read" | "due" | "late", params: readonly unknown[], signal?: AbortSignal) {
     return (await query(verb, params, signal, "plain")) as unknown as readonly (readonly Field[])[];
-  }
-
-  async function lookForPartition(): Promise<void> {
-    const [found] = await failing("look for the partitions of", undefined, async () => (await run(partition, [])).rows);
-    const [keptIn, ms] =
-      found === undefined ? (["overflow", overflowMs] as const) : (["done", Number(found.left_ms)] as const);
-    kept = { in: keptIn, until: performance.now() + ms };
   }
 
   return {
@@ -140,41 +107,34 @@ export function postgresBox(
     },
 
     async settle(lanes, settlements, { keep = false, alone = false } = {}, signal) {
-      const sent: Row[] = [];
-      const others: Settlement[] = [];
-      for (const settlement of settlements) {
-        if (settlement.to === "sent" && !settlement.row.waiting) sent.push(settlement.row);
-        else others.push(settlement);
-      }
-      const { lane, position, id } = rowColumns(sent);
-      const rows = [...fenceOf(lanes), lane, position, id, ...settlementColumns(others)];
-      const settleInto = async (keptIn: KeptIn | "") =>
-        settledIn(await query("settle", [...rows, keptIn, alone], signal));
-      if (!keep) return settleInto("");
-      if (performance.now() >= kept.until) await lookForPartition();
-      if (kept.in === "overflow") return settleInto("overflow");
-      try {
-        return await settleInto("done");
-      } catch (error) {
-        // An operator has dropped the partition, or the clock was changed.
-        if (!isPartitionMissing(error)) throw error;
-        kept = { in: "overflow", until: performance.now() + overflowMs };
-        return settleInto("overflow");
-      }
+      const rows = settleColumns(lanes, settlements);
+      const settleInto = async (place: KeptIn | "") =>
+        settledIn(await query("settle", [...rows, place, alone], signal));
+      return keep ? kept.settle(settleInto) : settleInto("");
     },
   };
 }
 
+/** Runs the statement of a verb; `what` says in errors what it does with the box. */
+async function failing<R>(
+  { schema, name, what }: { readonly schema: string; readonly name: string; readonly what: string },
+  signal: AbortSignal | undefined,
+  work: () => Promise<R>,
+): Promise<R> {
+  try {
+    return await work();
+  } catch (thrown) {
+    if (signal?.aborted) throw signal.reason;
+    const error = schemaError(thrown, schema);
+    if (error instanceof PostboxError || isConnectionLost(error)) throw error;
+    throw new PostboxError("store-failed", `could not ${what} the box ${name} in Postgres: ${reasonOf(error)}`, {
+      cause: error,
+    });
+  }
+}
+
 /** The limit of one `promote` call. What remains is due at once. */
 const mostPromotedBytes = 16 * 1024 * 1024;
-
-/** How often to check for a new partition while there is none. */
-const overflowMs = 60_000;
-
-/** Whether `done` has no partition for now. Its only check constraints are those of its partitions. */
-function isPartitionMissing(error: unknown): boolean {
-  return error instanceof PostboxError && sqlState(error.cause) === "23514";
-}
 
 /** The wording in errors, for verbs whose name is not clear enough. */
 const words: Readonly<Record<string, string>> = {
@@ -201,26 +161,10 @@ function lanesIn(rows: readonly StatementRow[]): ReadonlySet<number> {
   return new Set(rows.map(({ lane }) => Number(lane)));
 }
 
-/** An array in PostgreSQL's text format. Drivers escape each element, which numbers do not need. */
-function arrayOf<T>(items: readonly T[], number: (item: T) => number): string {
-  return `{${items.map(number).join(",")}}`;
-}
-
-function textArrayOf<T>(items: readonly T[], text: (item: T) => string): string {
-  if (items.length === 0) return "{}";
-  const texts = items.map(text);
-  const isPlain = texts.every((each) => !each.includes('"') && !each.includes("\\"));
-  return `{"${(isPlain ? texts : texts.map((each) => each.replace(/["\\]/g, "\\$&"))).join('","')}"}`;
-}
-
 /** The row without a lane has the number of the transaction. */
 function settledIn(rows: readonly StatementRow[]): Settled {
   const [own] = rows.filter(({ lane }) => lane === null);
   return { standing: lanesIn(rows.filter((row) => row !== own)), writer: WriterRanges.one(Number(own?.transaction)) };
-}
-
-function fenceOf(lanes: readonly Lane[]): [string, string] {
-  return [arrayOf(lanes, ({ lane }) => lane), arrayOf(lanes, ({ epoch }) => epoch)];
 }
 
 function memberFrom({ owner, relay_order, beat, lease_ms, expires_in_ms }: StatementRow): Member {
@@ -231,49 +175,4 @@ function memberFrom({ owner, relay_order, beat, lease_ms, expires_in_ms }: State
     leaseMs: Number(lease_ms),
     expiresInMs: Number(expires_in_ms),
   };
-}
-
-/** The hold that a sent row waited under, in case the row is gone already: no other row may still wait for it. */
-function holdKeyOf({ row, to }: Settlement): string {
-  if (to !== "sent" || !row.waiting) return "";
-  return holdOfKey(row.message);
-}
-
-function rowColumns(rows: readonly Row[]) {
-  return {
-    lane: arrayOf(rows, ({ lane }) => lane),
-    position: arrayOf(rows, ({ position }) => position),
-    id: textArrayOf(rows, ({ message }) => message.id),
-    waiting: rows.map(({ waiting }) => waiting),
-  };
-}
-
-/**
- * One array per column: lane, position, id, waiting, turn, fate, tries, retry_in_ms, error (or the reason of a drop),
- * held_under.
- */
-function settlementColumns(settlements: readonly Settlement[]): unknown[] {
-  const { lane, position, id, waiting } = rowColumns(settlements.map(({ row }) => row));
-  const fates = settlements.map((settlement) =>
-    settlement.to === "sent" || settlement.to === "dropped" ? undefined : settlement,
-  );
-  return [
-    lane,
-    position,
-    id,
-    waiting,
-    settlements.map(({ row }) => row.turn ?? 0),
-    settlements.map(({ to }) => to),
-    fates.map((fate) => fate?.attempts ?? 0),
-    fates.map((fate) => {
-      if (fate?.to === "parked") return fate.hold ? Number.POSITIVE_INFINITY : Number.NaN;
-      return fate?.to === "wait" ? (fate.retryInMs ?? Number.NaN) : Number.NaN;
-    }),
-    settlements.map((settlement, index) => {
-      if (settlement.to === "dropped") return settlement.reason;
-      const error = fates[index]?.error;
-      return error === undefined ? "" : errorText(error);
-    }),
-    settlements.map(holdKeyOf),
-  ];
 }

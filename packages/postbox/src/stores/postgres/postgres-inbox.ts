@@ -1,6 +1,5 @@
 import type { ClientBase } from "pg";
 import { PermanentError } from "../../errors.js";
-import { laneOf } from "../../internal/lane.js";
 import {
   type Arrival,
   type GuardedStatement,
@@ -13,16 +12,14 @@ import { onlyValue } from "../../transactions/open-transaction.js";
 import { sqlState } from "../../transactions/sql-state.js";
 import { busyError, failedError } from "../inbox-errors.js";
 import { messageValues } from "../message-record.js";
-import { lockLanesSql } from "./admin-sql.js";
 import type { BoxFinder } from "./box-numbers.js";
-import { cancelStatement } from "./cancel-statement.js";
-import { errorText } from "./error-text.js";
 import { handledSql, rememberSql } from "./inbox-functions.js";
-import { adoptSql, fieldOf, hashSql, keepSql, memoryColumns, placeSql, setAsideSql } from "./inbox-sql.js";
-import { messageColumns } from "./message-columns.js";
+import { lockLimit, memoryValues, recordOf, timeOf } from "./inbox-record.js";
+import { hashSql, keepSql } from "./inbox-sql.js";
 import type { BoxTables } from "./names.js";
-import { namedFailure, type StatementRunner } from "./run-statement.js";
+import type { StatementRunner } from "./run-statement.js";
 import { schemaError } from "./schema-check.js";
+import { settingAside } from "./set-aside.js";
 
 export interface PostgresInboxOptions<Tx> {
   readonly schema: string;
@@ -45,7 +42,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
   /** Created once per consumer. */
   const made = new Map<string, ReturnType<typeof statementsOf>>();
   async function statements(consumer: string): Promise<ReturnType<typeof statementsOf>> {
-    const known = made.get(consumer) ?? statementsOf(schema, await boxes.tables(inboxOf(consumer)));
+    const known = made.get(consumer) ?? statementsOf(schema, await boxes.tables(inboxOf(consumer)), onPool);
     made.set(consumer, known);
     return known;
   }
@@ -83,7 +80,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
   return {
     async remember(tx, arrival, { retentionMs, lockTimeoutMs }) {
       const payload = arrival.storePayload ? messageValues(arrival.message).data : null;
-      const params = [...memoryValues(arrival), payload, timeOf(arrival), retentionMs, limitOf(lockTimeoutMs)];
+      const params = [...memoryValues(arrival), payload, timeOf(arrival), retentionMs, lockLimit(lockTimeoutMs)];
       const answer = await patiently(arrival, lockTimeoutMs, write(tx, remember, params));
       const remembered = onlyValue(answer) as "new" | "known" | "too-old";
       return remembered === "known" ? compared(arrival, (text, given) => write(tx, text, given)) : remembered;
@@ -97,7 +94,7 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
       const { rows } = await patiently(
         first,
         lockTimeoutMs,
-        run(keep, [given, retentionMs, limitOf(lockTimeoutMs)], signal),
+        run(keep, [given, retentionMs, lockLimit(lockTimeoutMs)], signal),
       );
       const found: Remembered[] = [];
       for (const [index, arrival] of arrivals.entries()) {
@@ -110,55 +107,11 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
     },
 
     async setAside(arrival, aside, { retentionMs, lockTimeoutMs }, signal) {
-      const { lockLanes, adopt, place, ...to } = await statements(arrival.consumer);
-      const anyway = aside.to === "parked" && aside.anyway === true;
-      const record = recordOf(arrival);
-      const given = JSON.stringify([record]);
-      const retryInMs = aside.to === "wait" ? aside.retryInMs : null;
-      const work = async (client: ClientBase) => {
-        // Cancelling the statement also closes its connection.
-        const giveUp = () => void cancelStatement(client);
-        signal?.addEventListener("abort", giveUp, { once: true });
-        try {
-          return await placed(client);
-        } finally {
-          signal?.removeEventListener("abort", giveUp);
-        }
-      };
-      const placed = async (client: ClientBase) => {
-        // First the statement that may have to wait, then the lane lock, which others wait for.
-        const [found] = (await client.query(adopt, [given, retentionMs, limitOf(lockTimeoutMs)])).rows;
-        const isNew = Number(found.new) === 1;
-        if (isNew || anyway) {
-          await client.query(lockLanes, [[record.lane]]);
-          const [row] = (await client.query<{ position: string }>(place, [given])).rows;
-          await client.query(to[aside.to], [
-            record.lane,
-            row?.position,
-            aside.attempts,
-            errorText(aside.error),
-            retryInMs,
-          ]);
-        }
-        return found.old ? "too-old" : isNew ? "new" : undefined;
-      };
-      // Also covers BEGIN and COMMIT, where nothing else observes the signal. It must not fire later, when the
-      // connection may belong to another caller.
-      let close = () => {};
-      const onAbort = () => close();
-      const connected = (given: () => void) => {
-        close = given;
-        if (signal?.aborted) close();
-      };
-      signal?.addEventListener("abort", onAbort, { once: true });
-      const inOne = onPool
-        .begin(work, { isolation: "read committed", connected })
-        .catch((thrown: unknown) => {
-          throw namedFailure(thrown);
-        })
-        .finally(() => signal?.removeEventListener("abort", onAbort));
-      const remembered = await patiently(arrival, lockTimeoutMs, inOne);
-      return remembered ?? compared(arrival, async (text, params) => (await run(text, params, signal)).rows);
+      const { setAside } = await statements(arrival.consumer);
+      const inOne = setAside(recordOf(arrival), aside, { retentionMs, lockTimeoutMs }, signal);
+      const adopted = await patiently(arrival, lockTimeoutMs, inOne);
+      if (adopted !== "known") return adopted;
+      return compared(arrival, async (text, params) => (await run(text, params, signal)).rows);
     },
 
     async handled(tx, arrival, row, epoch) {
@@ -170,15 +123,11 @@ export function postgresInbox<Tx>({ schema, boxes, run, onPool, write }: Postgre
   };
 }
 
-function statementsOf(schema: string, t: BoxTables) {
+function statementsOf(schema: string, t: BoxTables, onPool: TransactionLibrary<ClientBase>) {
   return {
     box: t.box,
     keep: keepSql(schema, t),
-    adopt: adoptSql(schema, t),
-    place: placeSql(t),
-    wait: setAsideSql(t, "wait"),
-    parked: setAsideSql(t, "parked"),
-    lockLanes: lockLanesSql(t),
+    setAside: settingAside(schema, t, onPool),
   };
 }
 
@@ -213,41 +162,4 @@ function isServers(error: unknown): boolean {
 function unstorable({ consumer, id }: Arrival, cause: unknown): PermanentError {
   const text = `the inbox of ${consumer} cannot store message ${id}: ${(cause as Error).message}`;
   return new PermanentError(text, { code: "message-invalid", cause });
-}
-
-/** The message's own time in ms; null if it has none or it cannot be parsed. */
-function timeOf({ message: { time } }: Arrival): number | null {
-  const ms = time === undefined ? Number.NaN : Date.parse(time);
-  return Number.isNaN(ms) ? null : ms;
-}
-
-/** A timeout of 0 would mean no timeout. */
-function limitOf(ms: number): string {
-  return `${Math.max(1, Math.ceil(ms))}ms`;
-}
-
-function memoryValues({ consumer, id, message, origin, handler, hash }: Arrival): (string | null)[] {
-  const { type, source, topic, extensions } = message;
-  const { dataversion, correlationid } = extensions;
-  const optional = [dataversion, origin?.partition, origin?.offset, correlationid, handler, hash];
-  return [consumer, id, type, source, topic, ...optional.map((value) => (value === undefined ? null : String(value)))];
-}
-
-/** The JSON that `keepSql` reads. */
-function recordOf(arrival: Arrival): Readonly<Record<string, unknown>> & { readonly lane: number } {
-  const { message, storePayload = false } = arrival;
-  const values = messageValues(message);
-  const memory = memoryValues(arrival);
-  return {
-    ...Object.fromEntries(memoryColumns.map(([name], index) => [fieldOf(name), memory[index]])),
-    payload: storePayload,
-    at: timeOf(arrival),
-    lane: laneOf(message.key ?? message.id),
-    ...Object.fromEntries(
-      messageColumns.map(([name, type]) => [
-        `m_${name}`,
-        type === "bytea" ? (values[name] as Buffer).toString("base64") : values[name],
-      ]),
-    ),
-  };
 }

@@ -1,17 +1,15 @@
 import type { ClientBase, Pool } from "pg";
 import { ConfigError } from "../../errors.js";
 import type { Health } from "../../health.js";
-import type { Message } from "../../message/message.js";
 import { checkOptions, given, object, text } from "../../options.js";
 import type { Dialect, Executor, GuardedStatement, Store, TransactionLibrary } from "../../store.js";
 import { connectionEnded, isConflict, isConnectionLost } from "../../transactions/connection-lost.js";
 import { pgTransactions } from "../../transactions/pg.js";
 import { surroundingTransactions } from "../../transactions/surrounding-transaction.js";
 import { consumerOf, requireBox } from "../box-names.js";
-import { messageValues } from "../message-record.js";
+import { type AppendSql, appendStatement } from "./append-statement.js";
 import { boxFinder } from "./box-numbers.js";
 import { keyLocks } from "./key-lock.js";
-import { columnsOf, messageColumns, usualColumns } from "./message-columns.js";
 import { migrationSteps } from "./migrations.js";
 import { defaultSchema, outboxNumber, schemaRule } from "./names.js";
 import { ownConnections } from "./own-connection.js";
@@ -108,8 +106,8 @@ export function postgresStore(
   const tickStatement = tickSql(schema);
 
   /** The statements of each box, created once. */
-  const statements = new Map<string, ReturnType<typeof appendSql>>();
-  async function appending(box: string, tx: unknown): Promise<ReturnType<typeof appendSql>> {
+  const statements = new Map<string, AppendSql>();
+  async function appending(box: string, tx: unknown): Promise<AppendSql> {
     const made = appendSql(await boxes.tables(box, library.executor(tx)));
     statements.set(box, made);
     return made;
@@ -126,24 +124,9 @@ export function postgresStore(
 
     async append(tx, box, messages, { strictKeyOrder = false } = {}) {
       requireBox(box);
-      const [first] = messages;
       const sql = statements.get(box) ?? (await appending(box, tx));
-      const locks = strictKeyOrder ? keyLocks(schema, box, messages) : [];
-      const inTurn = locks.length > 0;
-      if (first === undefined) library.executor(tx);
-      else if (messages.some(({ deliverAt }) => deliverAt !== undefined)) {
-        const [alone, turn] = messages.some(({ scheduleKey }) => scheduleKey !== undefined)
-          ? [sql.keyed, sql.keyedInTurn]
-          : [sql.timed, sql.timedInTurn];
-        await write(tx, inTurn ? turn : alone, [manyMessages(messages), ...(inTurn ? [JSON.stringify(locks)] : [])]);
-      } else if (messages.length === 1) {
-        const columns = inTurn ? messageColumns : columnsOf(first);
-        const text = inTurn ? sql.oneInTurn : columns === usualColumns ? sql.usual : sql.one;
-        await write(tx, text, [...oneMessage(first, columns), ...locks]);
-      } else {
-        const text = inTurn ? sql.manyInTurn : sql.many;
-        await write(tx, text, [manyMessages(messages), ...(inTurn ? [JSON.stringify(locks)] : [])]);
-      }
+      if (messages.length === 0) library.executor(tx);
+      else await write(tx, ...appendStatement(sql, messages, strictKeyOrder ? keyLocks(schema, box, messages) : []));
     },
 
     async cancel(tx, box, type, scheduleKey) {
@@ -216,27 +199,4 @@ function surviveBrokenConnections(pool: Pool): void {
   prepared.add(pool);
   pool.on("error", () => {});
   pool.on("connect", (client) => client.on("error", connectionEnded));
-}
-
-function oneMessage(message: Message, columns: typeof messageColumns): unknown[] {
-  const values = messageValues(message);
-  const params: unknown[] = [values.lane];
-  for (const [name, type] of columns) {
-    params.push(type === "jsonb" ? JSON.stringify(values[name]) : (values[name] ?? null));
-  }
-  return params;
-}
-
-function manyMessages(messages: readonly Message[]): string {
-  return JSON.stringify(
-    messages.map((message) => {
-      const values = messageValues(message);
-      return {
-        ...values,
-        due_at: message.deliverAt,
-        schedule_key: message.scheduleKey,
-        data: (values.data as Buffer).toString("base64"),
-      };
-    }),
-  );
 }

@@ -8,6 +8,7 @@ import { sqlState } from "../../transactions/sql-state.js";
 import { cancelStatement } from "./cancel-statement.js";
 import type { OpenConnection } from "./own-connection.js";
 import { plainRows } from "./plain-rows.js";
+import { poolPlaces } from "./pool-places.js";
 import { isRefused } from "./schema-check.js";
 
 type Result = Awaited<ReturnType<Executor>>;
@@ -53,11 +54,6 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
   const inTransaction = pgTransactions(pool);
   const places = poolPlaces(pool);
   let beside: Promise<unknown> = Promise.resolve();
-
-  async function levelIsOther(query: Executor): Promise<boolean> {
-    const { rows } = await query("SELECT current_setting('default_transaction_isolation') AS level", []);
-    return rows[0]?.level !== "read committed";
-  }
 
   async function onClient(
     client: PoolClient,
@@ -150,6 +146,12 @@ export function statementRunner(pool: Pool, open?: OpenConnection): StatementRun
     });
 }
 
+/** Whether statements run at another isolation level than READ COMMITTED by default. */
+async function levelIsOther(query: Executor): Promise<boolean> {
+  const { rows } = await query("SELECT current_setting('default_transaction_isolation') AS level", []);
+  return rows[0]?.level !== "read committed";
+}
+
 /** Names the error of a pool that was ended, or of a server that was not reached. Returns any other error unchanged. */
 export function namedFailure(error: unknown): unknown {
   const known = closedError("postgres", error);
@@ -178,69 +180,4 @@ function abortable<R>(work: Promise<R>, signal: AbortSignal): Promise<R> {
 function isOfServer(error: unknown): boolean {
   const { code, severity } = error as { readonly code?: unknown; readonly severity?: unknown };
   return typeof code === "string" && severity === "ERROR";
-}
-
-/**
- * Clients of a pool, for calls that may be abandoned. A pool cannot withdraw a request for a client. A client that
- * arrives for an abandoned call serves the next call or is released at once, so abandoned calls never pile up in the
- * pool.
- */
-function poolPlaces(pool: Pool) {
-  const requests: Promise<PoolClient>[] = [];
-  const waiting = new Set<(client: PoolClient | undefined, error?: unknown) => void>();
-
-  function request(): void {
-    const asked = pool.connect();
-    requests.push(asked);
-    const answered = (
-      use: (first: (client: PoolClient | undefined, error?: unknown) => void) => void,
-      unwanted: () => void,
-    ) => {
-      requests.splice(requests.indexOf(asked), 1);
-      const [first] = waiting;
-      if (first === undefined) unwanted();
-      else {
-        waiting.delete(first);
-        use(first);
-      }
-    };
-    asked.then(
-      (client) =>
-        answered(
-          (first) => first(client),
-          () => client.release(),
-        ),
-      (error) =>
-        answered(
-          (first) => first(undefined, error),
-          () => {},
-        ),
-    );
-  }
-
-  /** Returns a client, or undefined if there is none within `patienceMs`. */
-  function take(signal: AbortSignal, patienceMs: number | undefined): Promise<PoolClient | undefined> {
-    return new Promise((resolve, reject) => {
-      const end = () => {
-        waiting.delete(got);
-        clearTimeout(timer);
-        signal.removeEventListener("abort", onAbort);
-      };
-      const got = (client: PoolClient | undefined, error?: unknown) => {
-        end();
-        if (error === undefined) resolve(client);
-        else reject(error);
-      };
-      const onAbort = () => {
-        end();
-        reject(signal.reason);
-      };
-      const timer = patienceMs === undefined ? undefined : setTimeout(() => got(undefined), patienceMs);
-      if (signal.aborted) return onAbort();
-      signal.addEventListener("abort", onAbort, { once: true });
-      waiting.add(got);
-      if (requests.length < waiting.size) request();
-    });
-  }
-  return { take };
 }
