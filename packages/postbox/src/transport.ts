@@ -196,6 +196,12 @@ export interface Receiver {
    */
   readonly selects?: "type" | "topic";
   /**
+   * Whether several processes of a consumer may receive messages of one key at the same time, and so process or store
+   * them in another order than the broker's. A router with `durableInbox(store)` reports that. Defaults to false: it is
+   * not so, or the user has chosen it.
+   */
+  readonly splitsKeys?: boolean;
+  /**
    * How long after its creation a message may still be redelivered. An inbox must remember ids for at least as long.
    * Absent: unknown.
    */

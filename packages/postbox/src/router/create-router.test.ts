@@ -4,10 +4,14 @@ import { z } from "zod";
 import { constant } from "../backoff.js";
 import { PermanentError } from "../errors.js";
 import { defineEvent } from "../event/define-event.js";
-import { type MemoryBroker, memoryBroker } from "../exports/memory.js";
+import { type MemoryBroker, memoryBroker, memoryStore } from "../exports/memory.js";
+import { durableInbox } from "../middleware/durable-inbox.js";
+import { inbox } from "../middleware/inbox.js";
 import { recover } from "../middleware/recover.js";
 import { retry } from "../middleware/retry.js";
+import { transaction } from "../middleware/transaction.js";
 import { createPublisher } from "../publisher/create-publisher.js";
+import type { Receiver } from "../transport.js";
 import { createRouter } from "./create-router.js";
 import { defineMiddleware } from "./middleware.js";
 import type { RunsReceiver } from "./router.js";
@@ -46,6 +50,22 @@ describe("a router", () => {
       expect(await start(maxTransactions)).toMatchObject([{ consumer: "billing", concurrency: 4, maxTransactions }]);
     }
     expect(await start(5)).toEqual([]);
+  });
+
+  it("says at the start that several processes may store messages of a key out of order", async () => {
+    const start = async (more: Pick<Receiver, "splitsKeys">, durable: boolean) => {
+      const log = telemetryLog();
+      const store = memoryStore();
+      const router = createRouter("billing", { telemetry: log.telemetry }).use(transaction(store));
+      const handlers = durable ? router.use(durableInbox(store)) : router.use(inbox(store));
+      await handlers.on(Placed, () => {}).start({ ...memoryBroker().receiver(), ...more });
+      await handlers.stop();
+      return log.of("router.unordered").map(({ consumer }) => consumer);
+    };
+    expect(await start({ splitsKeys: true }, true)).toEqual(["billing"]);
+    expect(await start({ splitsKeys: true }, false)).toEqual([]);
+    expect(await start({ splitsKeys: false }, true)).toEqual([]);
+    expect(await start({}, true)).toEqual([]);
   });
 
   it("counts the handlers of all routers that run on one store, and not of those that have stopped", async () => {

@@ -127,6 +127,7 @@ class UntypedRouter {
     const { concurrency } = this.#runOptions;
     const { shortage, end } = countHandlers(this.#consumer, concurrency, this.#registry.middleware);
     if (shortage !== undefined) this.#tellConstrained(shortage);
+    if (from.splitsKeys && this.#registry.middleware.some(({ storesFirst }) => storesFirst)) this.#tellUnordered(from);
     let stop = () => {};
     const stopped = new Promise<void>((resolve) => {
       stop = () => resolve(session.close());
@@ -185,6 +186,15 @@ class UntypedRouter {
       "or lower 'concurrency' until all together leave some";
     const error = new PostboxError("option-invalid", text);
     telemetry({ name: "router.constrained", consumer, consumers, concurrency, maxTransactions, error });
+  }
+
+  #tellUnordered({ name }: Receiver): void {
+    const { consumer, telemetry } = this.#runOptions;
+    const text =
+      `several processes of ${consumer} may receive messages of one key from ${name} at the same time, and its ` +
+      "durable inbox keeps the order in which they were stored; give the receiver singleActiveConsumer: true, so that one " +
+      "process receives at a time, or false if the order of effects does not matter";
+    telemetry({ name: "router.unordered", consumer, error: new PostboxError("option-invalid", text) });
   }
 
   #hangs(receiver: Receiver): PostboxError {

@@ -3,13 +3,14 @@ import { createKeyQueue } from "./key-queue.js";
 
 /**
  * A queue whose tasks run until the test ends them by name. A name is an optional key, a number, and `@` with the
- * stream, as in `a1@s`.
+ * stream, as in `a1@s`. A task whose name ends with `!` comes from the box.
  */
 function world(concurrency: number, maxBuffered = 100) {
   interface Named {
     readonly name: string;
     readonly key: string | undefined;
     readonly stream: string | undefined;
+    readonly isKept: boolean;
     run(): Promise<void>;
   }
   const queue = createKeyQueue<Named>(concurrency, maxBuffered);
@@ -24,7 +25,7 @@ function world(concurrency: number, maxBuffered = 100) {
         return new Promise<void>((resolve) => ends.set(name, resolve));
       };
       const [key, stream] = [/^[a-z]+/.exec(name)?.[0], name.split("@")[1]];
-      return watched(queue.push({ name, key, stream, run }));
+      return watched(queue.push({ name, key, stream, isKept: name.endsWith("!"), run }));
     },
     async end(...names: string[]) {
       for (const name of names) ends.get(name)?.();
@@ -66,6 +67,20 @@ describe("a key queue", () => {
     await end("a3");
     push("a4");
     expect(started.slice(3)).toEqual(["a2", "a3", "a4"]);
+  });
+
+  it("lets tasks from the box and from the broker take turns, in order of arrival per key", async () => {
+    const { push, started, end } = world(1);
+    for (const name of ["1", "2", "3", "4", "5", "a6", "7!", "8!", "a9!"]) push(name);
+    for (let ended = 0; ended < started.length; ended++) await end(started[ended] as string);
+    expect(started).toEqual(["1", "7!", "2", "8!", "3", "4", "5", "a6", "a9!"]);
+  });
+
+  it("removes tasks from the box, too", async () => {
+    const { push, queue, started } = world(1);
+    for (const name of ["1", "2!", "3"]) push(name);
+    expect(queue.take().map(({ name }) => name)).toEqual(["3", "2!"]);
+    expect(started).toEqual(["1"]);
   });
 
   it("has room for so many that wait, and tells when there is more", async () => {

@@ -2,12 +2,17 @@ interface Task {
   readonly key: string | undefined;
   /** The stream of the delivery. Each stream has its own limit. */
   readonly stream?: string | undefined;
+  /** Whether it comes from the consumer's box, and not from the broker. Defaults to false. */
+  readonly isKept?: boolean;
   run(): Promise<void>;
 }
 
 /**
  * Runs tasks concurrently, but tasks of the same key one after another, in order of arrival. Bounded per stream: `push`
  * resolves when its stream has room for another task.
+ *
+ * Tasks from the box and from the broker take turns. Otherwise each message of the box would wait for all that the
+ * broker has delivered already, as long as it delivers.
  */
 export interface KeyQueue<T extends Task> {
   push(task: T): Promise<void>;
@@ -28,7 +33,8 @@ const room = Promise.resolve();
 const nobody: readonly never[] = [];
 
 export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered: number): KeyQueue<T> {
-  let ready: T[] = [];
+  let [ready, kept]: [T[], T[]] = [[], []];
+  let wasKept = false;
   const behind = new Map<string, T[] | typeof nobody>();
   let running = 0;
   /** For deliveries without a stream, which is every delivery with most brokers. */
@@ -52,12 +58,18 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
     while (own.waiters.length > 0 && own.buffered < maxBuffered) (own.waiters.shift() as () => void)();
     if (stream !== undefined && own.buffered === 0) rooms.delete(stream);
   };
+  const readyFor = ({ isKept = false }: T): T[] => (isKept ? kept : ready);
+  /** The task whose turn it is. There is one. */
+  const nextInTurn = (): T => {
+    wasKept = kept.length > 0 && (ready.length === 0 || !wasKept);
+    return (wasKept ? kept : ready).shift() as T;
+  };
   /** Starts the next task of a key. */
   const free = (key: string) => {
     const queue = behind.get(key);
     const next = queue === undefined || queue === nobody ? undefined : (queue as T[]).shift();
     if (next === undefined) behind.delete(key);
-    else ready.push(next);
+    else readyFor(next).push(next);
   };
   const finished = (task: T) => {
     running--;
@@ -66,8 +78,8 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
     if (running === 0) for (const idler of idlers.splice(0)) idler();
   };
   const pump = () => {
-    while (running < concurrency && ready.length > 0) {
-      const task = ready.shift() as T;
+    while (running < concurrency && ready.length + kept.length > 0) {
+      const task = nextInTurn();
       running++;
       left(task);
       const done = () => finished(task);
@@ -84,7 +96,7 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
       else if (queue !== undefined) (queue as T[]).push(task);
       else {
         if (task.key !== undefined) behind.set(task.key, nobody);
-        ready.push(task);
+        readyFor(task).push(task);
       }
       pump();
       return own.buffered < maxBuffered ? room : new Promise((resolve) => own.waiters.push(resolve));
@@ -97,6 +109,7 @@ export function createKeyQueue<T extends Task>(concurrency: number, maxBuffered:
         return false;
       };
       ready = ready.filter(stays);
+      kept = kept.filter(stays);
       const freed = taken.flatMap(({ key }) => (key === undefined ? [] : [key]));
       for (const [key, queue] of behind) if (queue !== nobody) behind.set(key, (queue as T[]).filter(stays));
       // Tasks that stay may have waited behind one that was removed.

@@ -38,6 +38,7 @@ export interface SessionOptions {
 interface Task {
   readonly key: string | undefined;
   readonly stream: string | undefined;
+  readonly isKept: boolean;
   readonly delivery: TrackedDelivery;
   run(): Promise<void>;
 }
@@ -99,7 +100,8 @@ export class Session {
     const delivery = trackDelivery(raw, this.#options, this.#done);
     this.#outstanding.add(delivery);
     if (signal !== undefined) this.#revocations.watch(signal);
-    return this.#queue.push({ key: message.key, stream, delivery, run: () => this.#handleOne(delivery) });
+    const isKept = raw.kept !== undefined;
+    return this.#queue.push({ key: message.key, stream, isKept, delivery, run: () => this.#handleOne(delivery) });
   };
 
   /** Takes no more deliveries, waits for running handlers until the deadline, and gives back the rest. Idempotent. */

@@ -167,6 +167,11 @@ export type TelemetryEvent =
       readonly error: PostboxError;
     }
   /**
+   * Several processes of this consumer with `durableInbox(store)` may receive messages of one key at the same time, so
+   * that the box stores them in another order than the broker's. Once per run of a router.
+   */
+  | { readonly name: "router.unordered"; readonly consumer: string; readonly error: PostboxError }
+  /**
    * These handlers had not ended by the deadline of a stop. Their messages were given back, and nothing waits for the
    * handlers.
    */

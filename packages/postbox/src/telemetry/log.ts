@@ -78,6 +78,7 @@ const levels: Partial<Record<TelemetryEvent["name"], Level>> = {
   "transport.unblocked": "info",
   "router.failed": "error",
   "router.constrained": "warn",
+  "router.unordered": "warn",
   "router.abandoned": "warn",
 };
 

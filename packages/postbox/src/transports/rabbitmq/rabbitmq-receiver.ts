@@ -95,6 +95,8 @@ const rules = {
 export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqReceiver {
   checkOptions("rabbitmqReceiver", options, rules, ["url"]);
   const { queueType = "quorum", prefetch = 100, topology = "declare", bindings = true, route = routeOf } = options;
+  // Unless the user has decided about it.
+  const splitsKeys = options.singleActiveConsumer === undefined;
   const { singleActiveConsumer = false, unprefixed = false } = options;
   const { maxMessageBytes = 16 * 1024 * 1024, prefetchBytes = 16 * 1024 * 1024 } = options;
   const { backoff = exponential({ initialMs: 100, maxMs: 30_000, jitter: 0.5 }), redeliveryWindowMs } = options;
@@ -145,6 +147,7 @@ export function rabbitmqReceiver(options: RabbitmqReceiverOptions): RabbitmqRece
     name: "rabbitmq",
     // A quorum queue limits deliveries, and parks a message at the limit.
     redelivery: queueType === "quorum" ? "counted" : "flagged",
+    splitsKeys,
     ...(redeliveryWindowMs !== undefined && { redeliveryWindowMs }),
     async prepare(subscription) {
       const { make } = queuesOf(subscription);
