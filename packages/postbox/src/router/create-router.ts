@@ -192,8 +192,8 @@ class UntypedRouter {
     const { consumer, telemetry } = this.#runOptions;
     const text =
       `several processes of ${consumer} may receive messages of one key from ${name} at the same time, and its ` +
-      "durable inbox keeps the order in which they were stored; give the receiver singleActiveConsumer: true, so that one " +
-      "process receives at a time, or false if the order of effects does not matter";
+      "durable inbox keeps the order in which they were stored; give the receiver singleActiveConsumer: true, so " +
+      "that one process receives at a time, or false if the order of effects does not matter";
     telemetry({ name: "router.unordered", consumer, error: new PostboxError("option-invalid", text) });
   }
 
