@@ -164,6 +164,37 @@ describe("the window", () => {
     expect(take(window)).toEqual([]);
   });
 
+  it("moves rows that could overtake a held one, or be overtaken by it, to wait with it", () => {
+    const window = new Window({ keepsOrder: true });
+    const [w1, a2, held, a4, w5] = [
+      row("a", { waiting: true }),
+      row("a"),
+      row("a", { held: true }),
+      row("a"),
+      row("a", { waiting: true }),
+    ];
+    arrive(window, w1, a2, a4, w5);
+    expect(arrive(window, held)).toEqual([a2, a4, held]);
+    expect(take(window)).toEqual([w1]);
+    window.sent(w1);
+    // The last one is in `wait` behind them: it is read again.
+    expect(take(window)).toEqual([]);
+    expect(window.buffered).toBe(0);
+  });
+
+  it("moves a row with an unknown outcome to wait if a later one of its key was held meanwhile", () => {
+    const window = new Window({ keepsOrder: true });
+    const [a1, held] = [row("a"), row("a", { held: true })];
+    arrive(window, a1);
+    expect(take(window)).toEqual([a1]);
+    expect(arrive(window, held)).toEqual([held]);
+    expect(window.hasEarlierOnItsWay(held)).toBe(true);
+    expect(window.undecided([a1])).toEqual([a1]);
+    expect([take(window), window.buffered]).toEqual([[], 0]);
+    for (const settled of [a1, held]) window.settled(settled, "wait");
+    expect(window.isIdle(1)).toBe(true);
+  });
+
   it("lets no waiting row overtake one with an unknown outcome behind a failure", () => {
     const window = new Window({ keepsOrder: true });
     const [a1, a2, a3] = [row("a"), row("a"), row("a")];

@@ -5,7 +5,7 @@ import { bytesOf, Flights } from "./flights.js";
 import { KeyQueue } from "./key-queue.js";
 import { Sendable } from "./sendable.js";
 
-/** The rows that a read brought and that were not known yet. */
+/** What a read brought: how many rows were not known yet, and the rows that go to `wait` because their key is held. */
 export interface Arrival {
   readonly fresh: number;
   readonly held: readonly Row[];
@@ -89,8 +89,8 @@ export class Window {
   }
 
   /**
-   * Ends a read and accepts its rows. Returns how many were not known, and those of them whose key is held: they go to
-   * `wait`.
+   * Ends a read and accepts its rows. If the key of one is held, it goes to `wait`, with all rows of its key that came
+   * from `pending` and were not sent yet.
    */
   endRead(read: number, rows: readonly Row[]): Arrival {
     const held: Row[] = [];
@@ -119,8 +119,9 @@ export class Window {
     if (live === undefined) this.#live.set(row.lane, new Set([row.position]));
     else live.add(row.position);
     if (key !== undefined && isHeld) {
-      (known ?? this.#queueOf(key, row.lane)).fails(row);
-      held.push(row);
+      const queue = known ?? this.#queueOf(key, row.lane);
+      held.push(...this.#withdraw(queue, row), row);
+      queue.fails(row);
       return;
     }
     this.#buffer(row);
@@ -130,6 +131,25 @@ export class Window {
       queue.add(row);
       this.#list(queue);
     }
+  }
+
+  /**
+   * A row goes to `wait`. The buffered rows of its key that are stored in `pending` have to go with it, and are
+   * returned: the next owner of the lane would send what is in `wait` first. Rows in `wait` behind it are read again,
+   * after it.
+   */
+  #withdraw(queue: KeyQueue, row: Row): readonly Row[] {
+    if (queue.rows.length === 0) return [];
+    const moving = queue.rows.filter((other) => !other.waiting);
+    for (const other of moving) {
+      this.#unbuffer(other);
+      queue.fails(other);
+    }
+    const isOvertaking = (other: Row) => other.waiting && other.position > row.position;
+    for (const other of queue.rows) if (isOvertaking(other)) this.#forget(other);
+    queue.rows = queue.rows.filter((other) => other.waiting && !isOvertaking(other));
+    if (queue.rows.length === 0) this.#sendable.unlist(queue);
+    return moving;
   }
 
   /**
@@ -235,7 +255,8 @@ export class Window {
 
   /**
    * Puts rows with an unknown outcome back to the front, in their order. With `crashed`, each counts one crash more.
-   * Returns the rows behind one that failed in the same batch: they go to `wait`.
+   * Returns those that go to `wait` instead, because another row of their key goes there: they were behind it in their
+   * batch, or it was read meanwhile and must not overtake them.
    */
   undecided(rows: readonly Row[], crashed = false): readonly Row[] {
     const behind: Row[] = [];
@@ -244,7 +265,8 @@ export class Window {
     for (const row of [...rows].reverse()) {
       const isBehind = this.ahead(row) === "held";
       const queue = this.#landed(row);
-      if (isBehind && queue !== undefined) {
+      const isJoining = !this.#inPlace && !row.waiting && queue?.isUnstored === true;
+      if ((isBehind || isJoining) && queue !== undefined) {
         if (this.#falls(row, queue)) behind.unshift(row);
         continue;
       }
@@ -260,7 +282,7 @@ export class Window {
     return behind;
   }
 
-  /** Whether a row without an outcome, behind a failed one, has to go to `wait`. It may be there already. */
+  /** Whether a row without an outcome has to go to `wait` with others of its key. It may be there already. */
   #falls(row: Row, queue: KeyQueue): boolean {
     // Later rows in `wait` that were read meanwhile would overtake it. They are read again, after it.
     const isOvertaking = (other: Row) => other.waiting && other.position > row.position;

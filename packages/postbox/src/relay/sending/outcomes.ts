@@ -43,7 +43,7 @@ export class Outcomes {
       doubt.sent();
       changed();
     } else if (outcome.status === "released") {
-      window.undecided([row]);
+      this.unknown([row], false);
       changed();
     } else if (outcome.status === "handled") {
       this.#handled(row);
