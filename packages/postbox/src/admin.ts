@@ -244,8 +244,8 @@ export interface Admin {
 
   /**
    * Sends parked messages again, with their attempts reset. If the key of one is held, it returns to its place before
-   * all that wait there, and if it held the key itself, the key continues; otherwise it is appended anew. Waiting and
-   * stuck messages stay in their place: see `RetrySelection`. Unreadable messages stay parked, and are not counted.
+   * the later ones that wait, and if it held the key itself, the key continues; otherwise it is appended anew. Waiting
+   * and stuck messages stay in their place: see `RetrySelection`. Unreadable messages stay parked, and are not counted.
    */
   retry(selection: RetrySelection, options: ChangeOptions): Promise<Changed>;
   /**

@@ -83,7 +83,7 @@ export type HealthProblem = Pick<AnyProblem, "text" | "box"> &
       }
     | {
         readonly code: "lanes-unowned";
-        /** An error if one of them has messages to send. */
+        /** An error if messages wait there and no relay is running; a warning if one is. */
         readonly severity: "error" | "warning";
         readonly lanes: number;
         /** Running relays. */

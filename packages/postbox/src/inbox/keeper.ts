@@ -42,7 +42,7 @@ export function createKeeper<Tx>(
   const isIgnored = ({ message }: Delivery, handled: ReadonlySet<string>) =>
     options.onUnknownType === "ignore" && !handled.has(message.type);
 
-  /** Whether failures are stored where the deliveries come from. */
+  /** Whether the receiver itself stores failures, as `outboxReceiver` does. Then this box stores none. */
   let stores = false;
   /** Whether the broker can park a message that this box cannot store. */
   let brokerParks = true;
@@ -111,7 +111,8 @@ async function setAside(
     return verdict;
   }
   if (remembered === "duplicate") return "known";
-  // It differs from what is known, or has become too old while it was tried: no other process has it.
+  // Its id is known with other data, or it has become too old while it was tried. Unlike a duplicate, no other process
+  // has stored or handled it, so it is parked here.
   const refusal = refusalOf(remembered, arrival);
   const text = `${refusal.message}; it had failed with: ${verdict.error.message}`;
   await bounded.setAside(arrival, { to: "parked", attempts: 1, error: storedError(text), anyway: true }, remember);
@@ -137,7 +138,7 @@ function drainLoopOf<Tx>(store: Store<Tx>, inbox: CheckedInbox, options: KeeperO
     keep: false,
     backoff: options.backoff,
     scheduled: false,
-    // A consumer that never ran before has no box yet.
+    // The first purge waits a little: a consumer that never ran before has no box until its drain loop has started.
     retention: { retentionMs, cleanIntervalMs, afterMs: leaseMs / 3 },
     runtime,
     telemetry,
@@ -150,8 +151,8 @@ function cameBefore({ attempt, redelivered }: Delivery): boolean {
 }
 
 /**
- * The message is known already, or never can be: it was refused for that, or its handler committed its id with a COMMIT
- * of its own.
+ * Errors after which the message is parked even though the inbox knows its id, or cannot remember it: the inbox refused
+ * the message for that reason, or the handler's own COMMIT has stored the id.
  */
 const known: ReadonlySet<string> = new Set([
   "message-differs",

@@ -23,8 +23,8 @@ export interface OutboxOptions extends PublisherOptions {
   /**
    * Keeps the order of a key even if the transactions of its messages overlap: the second publish waits until the first
    * transaction has ended. Transactions that publish to several keys in several calls, in different orders, may
-   * deadlock; the database then fails one (`40P01` in PostgreSQL), to be run again. Defaults to false: their order is
-   * open.
+   * deadlock; the database then fails one (`40P01` in PostgreSQL), to be run again. Defaults to false: messages of a
+   * key whose transactions overlap may be sent in either order.
    */
   readonly strictKeyOrder?: boolean;
   /** Receives its events. Defaults to warnings and errors on the console; `silent` turns that off. */
@@ -53,9 +53,9 @@ export interface Outbox<Tx = unknown> extends OutboxPublisher {
   in(tx: Tx): OutboxPublisher;
   /**
    * Runs `work` with a publisher that validates, encodes and returns ids, but writes nothing. When `work` has resolved,
-   * everything is written into `tx` in one statement, in its order. So positions, and with `strictKeyOrder` the locks
-   * of keys, are taken late and together. If `work` rejects, nothing is written. Await every publish: one that is still
-   * in progress when `work` ends, or starts later, fails with `not-awaited`.
+   * all messages are written into `tx` in one statement, in the order in which they were published. So positions, and
+   * with `strictKeyOrder` the locks of keys, are taken late and together. If `work` rejects, nothing is written. Await
+   * every publish: one that is still in progress when `work` ends, or starts later, fails with `not-awaited`.
    */
   collecting<R>(tx: Tx, work: (box: Publisher) => Promise<R>): Promise<R>;
 }

@@ -11,7 +11,7 @@ import { type Publisher, type PublisherOptions, publisherTo } from "./publisher.
 export interface DirectPublisherOptions extends PublisherOptions {
   /** How long the broker may take to confirm. Defaults to 10,000. */
   readonly publishTimeoutMs?: number;
-  /** Receives what the sender drops. Defaults to none. */
+  /** Receives its events. Defaults to warnings and errors on the console; `silent` turns that off. */
   readonly telemetry?: Telemetry;
 }
 

@@ -62,3 +62,30 @@ it("ends at what no retry can mend", async () => {
   await expect(staying).rejects.toBe(refused);
   expect(told).toEqual([{ code: "transport-refused", retryInMs: undefined }]);
 });
+
+it("retries refused credentials that were accepted before, as while a password is changed", async () => {
+  const refuses = () => {
+    throw new ConfigError("transport-refused", "the password is being changed");
+  };
+  const ends = ({ ready }: { ready(): void }) => {
+    ready();
+    throw new PostboxError("transport-down", "closed");
+  };
+  const { staying, told } = await connections([ends, refuses, refuses, ends]);
+  await staying;
+  expect(told.map(({ code }) => code)).toEqual([
+    "transport-down",
+    "transport-refused",
+    "transport-refused",
+    "transport-down",
+  ]);
+  expect(told.every(({ retryInMs }) => retryInMs !== undefined)).toBe(true);
+  const missing = new ConfigError("topology-missing", "no queue");
+  const other = await connections([
+    ends,
+    () => {
+      throw missing;
+    },
+  ]);
+  await expect(other.staying).rejects.toBe(missing);
+});

@@ -25,7 +25,8 @@ export interface Attempt {
 /**
  * Runs one connection after another until the signal is aborted: `run` opens a connection, works on it, and rejects
  * when it is lost. The pauses in between grow until a connection has lasted for a while. Rejects with a `ConfigError`,
- * which no retry can resolve.
+ * which no retry can resolve, except for credentials that were accepted before: while a password is changed, they are
+ * refused for a while.
  *
  * @example
  * ```ts
@@ -45,6 +46,9 @@ export async function stayConnected(
 ): Promise<void> {
   const pauseAfter = reliable(backoff, (error) => tell(PostboxError.from(error)));
   let failures = 0;
+  let wasAccepted = false;
+  const isFinal = (error: unknown) =>
+    error instanceof ConfigError && !(wasAccepted && error.code === "transport-refused");
   while (!signal.aborted) {
     let pauseMs: number | undefined;
     let readyAt = Number.POSITIVE_INFINITY;
@@ -61,13 +65,14 @@ export async function stayConnected(
       await run({
         ready() {
           readyAt = runtime.now();
+          wasAccepted = true;
         },
         lost,
       });
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof ConfigError) {
-        tell(error);
+      if (isFinal(error)) {
+        tell(error as ConfigError);
         throw error;
       }
       await sleep(runtime, lost(error), signal);

@@ -155,8 +155,9 @@ export class Window {
   /**
    * Puts the next rows in flight, in order per key, and returns them.
    *
-   * A suspect is sent alone: once all rows before it are `settled`, and with no other row until its outcome is stored.
-   * Unless it is `well`, rows that have crashes wait as long as others can be sent.
+   * A suspect is sent alone: only while nothing is in flight and everything sent before is `settled`, and with no other
+   * row until its outcome is stored. `well` is false if no message was sent since the last lost connection. Then every
+   * row that has a crash counts as a suspect, and waits as long as other rows can be sent.
    */
   take(maxRows: number, maxBytes: number, well = true, settled = true): Row[] {
     if (this.#isolated !== undefined) return [];
@@ -239,7 +240,8 @@ export class Window {
   }
 
   /**
-   * The row is parked or dropped: its key goes on once that is stored. `alone`: the sender held no row back behind it.
+   * The row is parked or dropped: its key goes on once that is stored. `alone`: the sender never had the row, so it
+   * held no later row of its key back.
    */
   parked(row: Row, alone = false): void {
     const queue = this.#landed(row);

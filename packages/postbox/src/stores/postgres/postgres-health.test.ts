@@ -86,7 +86,7 @@ describe("the problems of tables", () => {
       holder: { kind: "transaction", pid: 17, user: "ann", application: "report" },
     });
     expect(found).not.toHaveProperty("holder.query");
-    expect(found?.text).toContain("hidden from this role, which needs pg_monitor for it");
+    expect(found?.text).toContain("this role may not see its age and its statement: grant it pg_monitor");
   });
 
   it("names a replication slot that is unused, or whose standby is far behind", () => {
@@ -463,7 +463,7 @@ describeOnEach("postgres", ({ url }) => {
     await pool.query(`CREATE TABLE ${schema}.outbox_done_old PARTITION OF ${t.done} FOR VALUES ${bounds}`);
     const none = problem(await store.health(), "partition-missing");
     expect(none).toMatchObject({ severity: "warning", aheadMs: 0, overflowing: false });
-    expect(none?.text).toContain("none for now");
+    expect(none?.text).toContain("none for the present time");
     await store.purge({ retentionMs: 7 * dayMs });
     expect(codes(await store.health())).toEqual([]);
     const soon = problem(await store.health({ partitionsAheadMs: 30 * dayMs }), "partition-missing");

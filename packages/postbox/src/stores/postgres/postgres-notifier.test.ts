@@ -16,7 +16,7 @@ it("needs a connection to listen on, and says so", () => {
   const likePool = { connect() {}, query() {}, on() {}, listenerCount: () => 1 } as unknown as pg.Pool;
   const likePglite = new pg.Pool({ connection: {} } as pg.PoolConfig);
   for (const pool of [likePool, likePglite]) {
-    expect(() => postgresNotifier({ pool })).toThrow("this pool has no connection of its own to listen on");
+    expect(() => postgresNotifier({ pool })).toThrow("this pool cannot open a separate connection to listen on");
   }
 });
 

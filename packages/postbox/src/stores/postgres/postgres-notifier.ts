@@ -26,7 +26,10 @@ export interface PostgresNotifierOptions {
 
 const rules = { pool: poolRule, directUrl: text, schema: schemaRule };
 
-/** Combines hundreds of appends per second into few transactions. A listener polls at this rate anyway. */
+/**
+ * Notifications within this time become one, so that hundreds of appends per second cause few transactions. That costs
+ * no time: a relay that finds messages polls again soon anyway.
+ */
 const restMs = 10;
 const listening = { checkEveryMs: 5_000, limitMs: 10_000 };
 
@@ -51,7 +54,7 @@ export function postgresNotifier(options: PostgresNotifierOptions): Notifier {
   if (open === undefined) {
     throw new ConfigError(
       "option-invalid",
-      "postgresNotifier: this pool has no connection of its own to listen on, as with PGlite; " +
+      "postgresNotifier: this pool cannot open a separate connection to listen on, as with PGlite; " +
         "leave the notifier out: relays poll anyway",
       { path: "pool" },
     );
@@ -72,7 +75,7 @@ export function postgresNotifier(options: PostgresNotifierOptions): Notifier {
   };
 
   /**
-   * Combines calls within the rest into one call of `task`. Each caller gets the outcome of the call that covers it.
+   * Combines calls within `restMs` into one call of `task`. Each caller gets the outcome of the call that covers it.
    */
   function together(task: () => Promise<void>): () => Promise<void> {
     let next: ReturnType<typeof deferred> | undefined;

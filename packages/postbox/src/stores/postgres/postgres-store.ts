@@ -115,7 +115,8 @@ export function postgresStore(
 
   return {
     name,
-    // If all clients share one connection, as with PGlite, the pool cannot be made larger.
+    // `router.constrained` advises a larger pool. If all clients share one connection, as with PGlite, no larger pool
+    // is possible, so no size is reported.
     ...(open !== undefined && given({ maxTransactions: library.maxTransactions })),
     schema,
     transaction,
@@ -191,8 +192,8 @@ function requirePostgres(library: TransactionLibrary<unknown>): void {
 const prepared = new WeakSet<Pool>();
 
 /**
- * A connection that breaks while idle makes the pool emit an error, and one that breaks between two statements its
- * client. Without a listener, either would end the process. The next use of the connection fails anyway.
+ * If a connection breaks while it is idle, the pool emits an error. If it breaks between two statements, its client
+ * does. Without a listener, either would end the process. The next use of the connection fails anyway.
  */
 function surviveBrokenConnections(pool: Pool): void {
   if (prepared.has(pool)) return;

@@ -17,9 +17,10 @@ const text = (column: string, most: number) => `${column} <> '' AND octet_length
 const object = (column: string, isBad: string) =>
   `(${column} = '{}' OR jsonb_typeof(${column}) = 'object' AND NOT jsonb_path_exists(${column}, 'strict $.* ? (${isBad})'))`;
 
-/** Conditions by column; NULL passes. `row` is the alias of the row, with its dot. */
+/** Conditions by column; NULL passes. */
 type Checks = Readonly<Record<string, string>>;
 
+/** The checks of a message's columns. `row` is the prefix of the columns, such as `NEW.` */
 function messageChecks(row: string): Checks {
   return {
     id: text(`${row}id`, attributeBytes.id),
@@ -47,8 +48,8 @@ function all(checks: Checks): string {
 }
 
 /**
- * The checked tables are those that rows are appended to. `scheduled` has a due time, `pending` the columns that a
- * relay counts.
+ * The checked tables are those that rows are appended to. Only `scheduled` has a due time and a schedule key. Only
+ * `pending` has attempts, crashes and failures.
  */
 const checked = {
   pending: {

@@ -7,7 +7,7 @@ import { statementText } from "./statement-text.js";
 /** The result of `upkeepSql`. */
 export interface Upkeep {
   readonly now: number;
-  /** Those furthest behind come first. */
+  /** What keeps vacuum from removing rows. The holder with the oldest transaction comes first. */
   readonly holders: readonly HolderRecord[] | null;
   /** Open transactions that have written, oldest first. */
   readonly writers: readonly WriterRecord[] | null;
@@ -136,7 +136,7 @@ function holderFrom({ kind, name, user, application, state, query, active, ageMs
   if (kind === "replication slot") return { kind, slot: name, active: active === true, ...age };
   if (kind === "prepared transaction") return { kind, gid: name, user: user ?? "", ageMs: ageMs ?? 0 };
   const session = { kind, pid: Number(name), user: user ?? "", application: application ?? "" };
-  // Without the right to see the statement, a remark takes its place.
+  // If the role may not see the session, PostgreSQL reports `<insufficient privilege>` as its query: leave it out.
   if (ageMs === null && state === null) return session;
   return {
     ...session,
@@ -156,7 +156,7 @@ function whoHolds(holder: VacuumHolder): string {
       if (ageMs === undefined && state !== undefined)
         return `a long transaction on the standby of ${user}, pid ${pid}; end it there`;
       return ageMs === undefined
-        ? `${who}; since when and what it does is hidden from this role, which needs pg_monitor for it; ${end}`
+        ? `${who}; this role may not see its age and its statement: grant it pg_monitor; ${end}`
         : `${who}, ${state ?? "active"}, has been open for ${duration(ageMs)}, its last statement is ` +
             `${query || "unknown"}; ${end}`;
     }
@@ -178,7 +178,10 @@ function whoHolds(holder: VacuumHolder): string {
   }
 }
 
-/** While there is no partition, a relay checks once a minute. */
+/**
+ * A relay that found no partition looks for one again after a minute. A younger row in the overflow means that the
+ * overflow is still in use.
+ */
 const noticedMs = 60_000;
 
 function partitionMissing(
@@ -193,15 +196,15 @@ function partitionMissing(
   const cleaner = "let a relay with 'retentionMs' run, or call store.purge regularly, as a role that may create tables";
   const text =
     aheadMs <= 0
-      ? `${box}_done has partitions, but none for now, so what is done goes to the overflow table, to be deleted ` +
-        "row by row: " +
+      ? `${box}_done has partitions, but none for the present time, so what is done goes to the overflow table, ` +
+        "to be deleted row by row: " +
         `no process purges the box; ${cleaner}`
       : aheadMs < partitionsAheadMs
         ? `${box}_done has partitions for the next ${duration(aheadMs)} only, and ${duration(partitionsAheadMs)} ` +
           "is the limit: " +
           `no process purges the box; ${cleaner}`
-        : `${box}_done has a partition for now, and yet what is done goes to the overflow table: ` +
-          "it was made just now, and relays notice within a minute; " +
+        : `${box}_done has a partition for the present time, but what is done still goes to the overflow table: ` +
+          "the partition was just created, and relays notice it within a minute; " +
           "if this persists, check the TimeZone and DateStyle of their sessions";
   return [{ code: "partition-missing", severity: "warning", text, aheadMs: Math.max(0, aheadMs), overflowing }];
 }

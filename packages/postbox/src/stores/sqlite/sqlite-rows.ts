@@ -16,7 +16,7 @@ export const messageColumns =
 /** Their values. `node:sqlite` passes empty bytes as NULL. */
 export const messageParameters = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(?, x'')";
 
-/** A stored row without its message, as far as changes need it. */
+/** The columns of a stored row that a change needs. Of the message, only its id and key. */
 interface PlaceRecord {
   readonly position: number;
   readonly status: Status;

@@ -87,7 +87,7 @@ export class MemoryConsumer {
     const settle = async (verb: string, effect: () => void): Promise<void> => {
       once(verb);
       const size = this.#unsettled.get(entry);
-      // After a crash, it belongs to another consumer.
+      // After a crash, the queue has delivered it again.
       if (size === undefined) return;
       this.#unsettled.delete(entry);
       this.#room.free(size);

@@ -185,7 +185,8 @@ class QueueConsumer {
   }
 
   /**
-   * Restarts the consumer, one after another so that messages stay in order, until it has the prefetch that is wanted.
+   * Restarts the consumer until it has the prefetch that `isolation` wants. Each restart waits for the one before, so
+   * that messages stay in order.
    */
   async #adjust(isolation: Isolation): Promise<void> {
     this.#adjusting = true;
@@ -199,7 +200,7 @@ class QueueConsumer {
     this.#changed();
   }
 
-  /** One at a time: the next when the last was taken. */
+  /** Delivers buffered messages one at a time: the next one when the router has taken the one before. */
   async #deliverAll(): Promise<void> {
     if (this.#delivering) return;
     this.#delivering = true;

@@ -32,7 +32,7 @@ export const parkedQueue = (queue: string): string => `${queue}.parked`;
 
 /**
  * How often a quorum queue delivers a message without learning an outcome before it moves the message to
- * `<queue>.parked`. It does not count attempts: it is the last resort against a message that crashes every consumer.
+ * `<queue>.parked`. It does not count attempts: it is the last resort against a message that crashes every process.
  * The default of RabbitMQ 4.
  */
 const deliveryLimit = 20;
