@@ -8,13 +8,13 @@ const root = join(import.meta.dirname, "../..");
 /** What a user has installed beside the command: its dependencies, and the drivers. */
 const beside = ["commander", "jiti", "picocolors", "pg", "amqplib", "libsql"];
 
-export interface Ended {
+interface Ended {
   readonly code: number | null;
   readonly out: string;
   readonly err: string;
 }
 
-export interface RunOptions {
+interface RunOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Written to its standard input. Defaults to nothing. */
   readonly input?: string;
@@ -30,7 +30,7 @@ export interface PackedCommand {
   remove(): void;
 }
 
-export interface Running {
+interface Running {
   readonly process: ChildProcessWithoutNullStreams;
   /** Resolves once standard error contains this text; rejects if the process ends before. */
   said(text: string): Promise<void>;

@@ -9,7 +9,7 @@ interface Completed {
   readonly flags: readonly { readonly name: string; readonly about: string; readonly values: readonly string[] }[];
 }
 
-/** The script of a shell that completes the commands of a program, their flags, and the values of flags with choices. */
+/** The script of a shell that completes the commands of a program, their flags, and the values of flags. */
 export function completionScript(shell: Shell, program: Command): string {
   const commands = program.commands.map(completed);
   return { bash: bashScript, zsh: zshScript, fish: fishScript }[shell](commands);
@@ -36,7 +36,8 @@ function bashScript(commands: readonly Completed[]): string {
   const own = commands.map((command) => `      ${command.name}) words="${flagNames(command)}" ;;`);
   return `# bash completion for postbox
 _postbox() {
-  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD-1]}" command="\${COMP_WORDS[1]}" words=""
+  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD-1]}"
+  local command="\${COMP_WORDS[1]}" words=""
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "${names(commands)}" -- "$current"))
     return
@@ -89,7 +90,8 @@ function fishScript(commands: readonly Completed[]): string {
     `complete -c postbox -f -n __fish_use_subcommand -a ${name} -d ${text(summary)}`,
     ...flags.map(({ name: flag, about, values }) => {
       const given = values.length > 0 ? ` -x -a '${values.join(" ")}'` : "";
-      return `complete -c postbox -n '__fish_seen_subcommand_from ${name}' -l ${flag.slice(2)} -d ${text(about)}${given}`;
+      const where = `-n '__fish_seen_subcommand_from ${name}'`;
+      return `complete -c postbox ${where} -l ${flag.slice(2)} -d ${text(about)}${given}`;
     }),
   ]);
   return `# fish completion for postbox\n${lines.join("\n")}`;

@@ -12,8 +12,8 @@ export function plain(text: string): string {
   return text.replace(acting, escaped);
 }
 
-/** The same for a text of several lines. */
-export function plainLines(text: string): string {
+/** The same for each line of a text. */
+function plainLines(text: string): string {
   return text.split("\n").map(plain).join("\n");
 }
 

@@ -41,8 +41,8 @@ export function programOf(around: Surroundings, version: string, end: (code: Exi
     .showSuggestionAfterError()
     .addHelpText(
       "after",
-      "\nExit codes: 0 done, 1 failed, 2 wrong use, 3 unreachable, 4 refused, 5 tables missing or of another version,\n" +
-        "6 not found, 7 needs attention (--check, doctor), 8 not confirmed, 130 interrupted.",
+      "\nExit codes: 0 done, 1 failed, 2 wrong use, 3 unreachable, 4 refused, 5 tables missing or of another " +
+        "version,\n6 not found, 7 needs attention (--check, doctor), 8 not confirmed, 130 interrupted.",
     );
   for (const [title, commands] of groups) {
     program.commandsGroup(`${title}:`);

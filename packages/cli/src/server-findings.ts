@@ -24,8 +24,8 @@ const checks: readonly Check[] = [
     isWrong: (value) => value === "off",
     severity: "error",
     text: () =>
-      "full_page_writes is off, so a crash of the server can corrupt the tables; set full_page_writes = on, unless the " +
-      "file system never writes part of a page",
+      "full_page_writes is off, so a crash of the server can corrupt the tables; set full_page_writes = on, unless " +
+      "the file system never writes part of a page",
   },
   {
     setting: "synchronous_commit",

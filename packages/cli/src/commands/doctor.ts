@@ -1,9 +1,8 @@
 import type { AnyProblem } from "postbox/admin";
-import { withCommand } from "../advice.js";
 import type { CommandDefinition } from "../call.js";
 import { exitCodes } from "../exit-codes.js";
 import { failureOf } from "../failure.js";
-import { plain } from "../plain-text.js";
+import { problemLine } from "../problem-line.js";
 import { serverFindings } from "../server-findings.js";
 
 /** Checks the database, the tables, the relays and the broker. */
@@ -11,8 +10,8 @@ export const doctor: CommandDefinition<object> = {
   name: "doctor",
   summary: "Check the database, the tables, the relays and the broker",
   description:
-    "Checks the tables, the settings of the database that can lose messages or stall a relay, the health of every box, " +
-    "and with a broker whether it can be reached. Each finding says what to do. Exit code 7 if there is an error.",
+    "Checks the tables, the settings of the database that can lose messages or stall a relay, the health of every " +
+    "box, and with a broker whether it can be reached. Each finding says what to do. Exit code 7 if there is an error.",
   takesBroker: true,
   examples: ["postbox doctor", "postbox doctor --broker amqp://localhost --json"],
   async run(call) {
@@ -25,12 +24,7 @@ export const doctor: CommandDefinition<object> = {
     const errors = findings.filter(({ severity }) => severity === "error").length;
     if (flags.json) terminal.json({ healthy: errors === 0, findings });
     else if (findings.length === 0) terminal.out("Nothing to do.");
-    else {
-      for (const { severity, code, box, text } of findings) {
-        const where = box === undefined ? "" : ` (${plain(box)})`;
-        terminal.out(`${severity === "error" ? "✗" : "!"} ${code}${where}: ${plain(withCommand(code, text))}`);
-      }
-    }
+    else for (const finding of findings) terminal.out(problemLine(finding));
     if (away !== undefined) return away.code === "unreachable" ? exitCodes.unreachable : exitCodes.refused;
     return errors === 0 ? exitCodes.done : exitCodes.attention;
   },

@@ -26,9 +26,9 @@ export const publish: CommandDefinition<Flags> = {
   name: "publish",
   summary: "Put messages into the outbox",
   description:
-    "Puts one message into the outbox, with JSON from the argument or from standard input. With --lines, standard input " +
-    "has one message on each line, as JSON: type and data, and optionally key, topic, id, subject, source, headers, " +
-    "deliverAt. Lines are committed in batches of 500.",
+    "Puts one message into the outbox, with JSON from the argument or from standard input. With --lines, standard " +
+    "input has one message on each line, as JSON: type and data, and optionally key, topic, id, subject, source, " +
+    "headers, deliverAt. Lines are committed in batches of 500.",
   args: [
     ["[type]", "the event type, such as shop.orders.v1.OrderPlaced"],
     ["[data]", "its data as JSON; without it, standard input is read"],

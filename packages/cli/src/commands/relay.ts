@@ -26,8 +26,8 @@ export const relay: CommandDefinition<Flags> = {
   name: "relay",
   summary: "Run a relay from the database to the broker",
   description:
-    "Sends committed messages to the broker until SIGTERM or Ctrl-C. Then it finishes what is in flight, gives its lanes " +
-    "back, and exits. Any number of relays share the work; if one crashes, the others take over after --lease.",
+    "Sends committed messages to the broker until SIGTERM or Ctrl-C. Then it finishes what is in flight, gives its " +
+    "lanes back, and exits. Any number of relays share the work; if one crashes, the others take over after --lease.",
   takesBroker: true,
   flags: (command) =>
     command

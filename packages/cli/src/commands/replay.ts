@@ -11,8 +11,8 @@ export const replay: CommandDefinition<Flags> = {
   name: "replay",
   summary: "Send messages again that were sent and kept",
   description:
-    "Sends messages of the outbox again that were sent and kept (onSent: keep), in their order and with the same ids. " +
-    "Consumers with an inbox skip those that they have handled.",
+    "Sends messages of the outbox again that were sent and kept (onSent: keep), in their order and with the same " +
+    "ids. Consumers with an inbox skip those that they have handled.",
   flags: (command) =>
     withOperator(withConfirm(withSelection(command)))
       .option("--all", "everything that was kept")

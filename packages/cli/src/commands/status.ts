@@ -1,10 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Admin, AnyProblem, BoxStats } from "postbox/admin";
-import { withCommand } from "../advice.js";
 import type { Call, CommandDefinition } from "../call.js";
 import { duration, readDuration } from "../duration.js";
 import { type ExitCode, exitCodes } from "../exit-codes.js";
-import { plain } from "../plain-text.js";
+import { problemLine } from "../problem-line.js";
 import { type BoxFlags, boxOf, withBox } from "../selection.js";
 import { type Column, count, table } from "../table.js";
 
@@ -130,11 +129,7 @@ function linesOf({ sights, problems, rates }: Shown, width: number | undefined):
     lines.push("", ...relays);
   }
   lines.push("", problems.length === 0 ? "No problems." : "PROBLEMS");
-  for (const { severity, code, box, text } of problems) {
-    lines.push(
-      `${severity === "error" ? "✗" : "!"} ${code}${box === undefined ? "" : ` (${plain(box)})`}: ${plain(withCommand(code, text))}`,
-    );
-  }
+  lines.push(...problems.map(problemLine));
   return lines;
 }
 
