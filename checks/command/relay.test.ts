@@ -82,6 +82,8 @@ onServers("sends what SQL has published, tells its health, and ends by itself", 
   expect(await answer("/live")).toEqual([200, { live: true }]);
   expect(await answer("/ready")).toEqual([200, { ready: true, problems: [] }]);
   expect((await answer("/metrics"))[0]).toBe(404);
+  // As `timeout` does, which passes a signal on to its child and to the group.
+  relay.process.kill("SIGTERM");
   relay.process.kill("SIGTERM");
   const { code, out, err } = await relay.ended;
   expect([code, out, err.includes("relay: stopped"), err.includes(canary)]).toEqual([0, "", true, false]);
