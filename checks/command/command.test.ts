@@ -15,7 +15,7 @@ afterAll(() => command?.remove());
 
 const commands = [
   ...["migrate", "relay", "purge", "doctor", "status", "list", "show", "failed", "stuck", "parked", "held", "audit"],
-  ...["retry", "discard", "release", "replay", "pause", "resume", "publish", "completion"],
+  ...["retry", "discard", "release", "replay", "pause", "resume", "publish", "events", "completion"],
 ];
 
 /** Runs a command that must succeed, and returns what it writes as JSON. */
@@ -56,6 +56,7 @@ describe("the command", () => {
     [["publish", "a.b", "{", "--database", "memory:"], "the data is no JSON"],
     [["list", "--config", "nowhere.ts"], "there is no configuration nowhere.ts"],
     [["completion", "tcsh"], "there is no completion for 'tcsh'"],
+    [["events", "nowhere.ts"], "there is no module nowhere.ts"],
   ])("refuses %j with one line, without a stack", async (args, text) => {
     const { code, out, err } = await command.run(args);
     expect([code, out]).toEqual([2, ""]);
@@ -80,6 +81,24 @@ describe("the command", () => {
     expect((await command.run(args)).code).toBe(3);
     // It cannot have tried less than twice, half a second apart.
     expect(performance.now() - started).toBeGreaterThan(500);
+  });
+
+  it("writes the documents of a catalog in TypeScript", async () => {
+    const catalog = `import { defineEvent } from "postbox";
+      import { defineCatalog } from "postbox/catalog";
+      const validate = (value: unknown) => ({ value });
+      const anything = { "~standard": { version: 1 as const, vendor: "own", validate } };
+      const Placed = defineEvent({ type: "shop.Placed", schema: anything, jsonSchema: { type: "object" } });
+      export const catalog = defineCatalog([Placed]);`;
+    writeFileSync(join(command.folder, "catalog.ts"), catalog);
+    const { code, out, err } = await command.run(["events", "catalog.ts", "--title", "Shop"]);
+    expect([code, err]).toEqual([0, ""]);
+    expect(JSON.parse(out)).toMatchObject({ asyncapi: "3.0.0", info: { title: "Shop", version: "1.0.0" } });
+    const schema = await command.run(["events", "catalog.ts", "--format", "json-schema"]);
+    expect(Object.keys(JSON.parse(schema.out).$defs)).toEqual(["shop.Placed"]);
+    expect((await command.run(["events", "catalog.ts", "--format", "list"])).out).toContain("shop.Placed");
+    writeFileSync(join(command.folder, "none.ts"), "export const a = 1;");
+    expect((await command.run(["events", "none.ts"])).err).toContain("exports no catalog 'catalog'");
   });
 
   it("completes in bash", async () => {

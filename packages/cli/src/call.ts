@@ -1,4 +1,4 @@
-import { Command, Option } from "commander";
+import { Command } from "commander";
 import type { ConnectedStore, ConnectedTransport } from "postbox/connect";
 import { loadConfig, type PostboxConfig } from "./config.js";
 import { type ExitCode, exitCodes } from "./exit-codes.js";
@@ -28,6 +28,11 @@ export class Call<Flags = object> {
 
   get signal(): AbortSignal {
     return this.terminal.signal;
+  }
+
+  /** The folder in which the command was called. */
+  get cwd(): string {
+    return this.#around.cwd;
   }
 
   config(): Promise<PostboxConfig> {
@@ -103,8 +108,8 @@ export interface CommandDefinition<Flags> {
   readonly args?: readonly (readonly [name: string, description: string])[];
   /** Its own flags. */
   readonly flags?: (command: Command) => Command;
-  /** Whether it takes a broker, too. Defaults to false. */
-  readonly takesBroker?: boolean;
+  /** What it connects to. Defaults to the database. */
+  readonly connects?: "database" | "database and broker" | "nothing";
   readonly examples: readonly string[];
   /** Resolves to the exit code; undefined is `done`. */
   run(call: Call<Flags>, ...args: string[]): Promise<ExitCode | undefined>;
@@ -116,16 +121,18 @@ export function commandOf<Flags extends object>(
   around: Surroundings,
   end: (code: ExitCode) => void,
 ): Command {
-  const { name, summary, description = summary, args = [], flags, takesBroker = false, examples, run } = definition;
+  const { name, summary, description = summary, args = [], flags, connects = "database", examples, run } = definition;
   const command = new Command(name).summary(summary).description(description);
   for (const [arg, about] of args) command.argument(arg, about);
   flags?.(command);
-  command
-    .addOption(new Option("--database <url>", "postgres://…, mysql://…, sqlite:…; or POSTBOX_DATABASE_URL"))
-    .addOption(new Option("--schema <name>", "the schema of the tables; or POSTBOX_SCHEMA"))
-    .addOption(new Option("--config <file>", "defaults to postbox.config.ts, .mts, .js or .mjs"))
-    .addOption(new Option("--json", "the result as JSON"));
-  if (takesBroker) command.addOption(new Option("--broker <url>", "amqp://…, kafka://…; or POSTBOX_BROKER_URL"));
+  if (connects !== "nothing") {
+    command
+      .option("--database <url>", "postgres://…, sqlite:…; or POSTBOX_DATABASE_URL")
+      .option("--schema <name>", "the schema of the tables; or POSTBOX_SCHEMA")
+      .option("--config <file>", "defaults to postbox.config.ts, .mts, .js or .mjs")
+      .option("--json", "the result as JSON");
+  }
+  if (connects === "database and broker") command.option("--broker <url>", "amqp://…; or POSTBOX_BROKER_URL");
   command.addHelpText("after", `\nExamples:\n${examples.map((example) => `  $ ${example}`).join("\n")}`);
   return command.action(async (...given: unknown[]) => {
     const own = given.slice(0, args.length).flat() as string[];

@@ -1,9 +1,8 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import { pathToFileURL } from "node:url";
-import { createJiti } from "jiti";
 import type { RelayOptions } from "postbox";
 import { wrongUse } from "./failure.js";
+import { loadModule } from "./load-module.js";
 
 /** What `postbox.config.ts` may set. Flags win over variables, and variables over this file. */
 export interface PostboxConfig {
@@ -32,18 +31,11 @@ export function defineConfig(config: PostboxConfig): PostboxConfig {
 const usualFiles = ["ts", "mts", "js", "mjs"].map((ending) => `postbox.config.${ending}`);
 const known: ReadonlySet<string> = new Set(["database", "broker", "schema", "relay"] satisfies (keyof PostboxConfig)[]);
 
-/** Loads the named file, or the usual one if there is one. TypeScript needs no build step. */
+/** Loads the named file, or the usual one if there is one. */
 export async function loadConfig(cwd: string, named: string | undefined): Promise<PostboxConfig> {
   const file = named ?? usualFiles.find((name) => existsSync(resolve(cwd, name)));
   if (file === undefined) return {};
-  const path = resolve(cwd, file);
-  if (!existsSync(path)) throw wrongUse(`there is no configuration ${file}; give --config the path of a file`);
-  let config: unknown;
-  try {
-    config = await createJiti(pathToFileURL(`${cwd}/`).href).import(path, { default: true });
-  } catch (error) {
-    throw wrongUse(`cannot load ${file}: ${(error as Error).message}`);
-  }
+  const config = (await loadModule(cwd, file, "configuration")).default;
   if (typeof config !== "object" || config === null) {
     throw wrongUse(`${file} must export its configuration: export default defineConfig({ … })`);
   }

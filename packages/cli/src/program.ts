@@ -4,6 +4,7 @@ import { audit } from "./commands/audit.js";
 import { completion } from "./commands/completion.js";
 import { discard } from "./commands/discard.js";
 import { doctor } from "./commands/doctor.js";
+import { events } from "./commands/events.js";
 import { held } from "./commands/held.js";
 import { failed, list, parked, stuck } from "./commands/list.js";
 import { migrate } from "./commands/migrate.js";
@@ -26,7 +27,7 @@ const groups: readonly (readonly [string, readonly AnyCommand[]])[] = [
   ["Set up and run", [migrate, relay, purge, doctor]],
   ["Look", [status, list, show, failed, stuck, parked, held, audit]],
   ["Mend", [retry, discard, release, replay, pause, resume]],
-  ["More", [publish, completion]],
+  ["More", [publish, events, completion]],
 ];
 
 /** All commands. `end` receives the exit code of the one that runs. */

@@ -7,6 +7,7 @@ import { wrongUse } from "../failure.js";
 export const completion: CommandDefinition<object> = {
   name: "completion",
   summary: "Write the completion script of a shell",
+  connects: "nothing",
   args: [["<shell>", shells.join(", ")]],
   examples: [
     "postbox completion bash > /etc/bash_completion.d/postbox",

@@ -12,7 +12,7 @@ export const doctor: CommandDefinition<object> = {
   description:
     "Checks the tables, the settings of the database that can lose messages or stall a relay, the health of every " +
     "box, and with a broker whether it can be reached. Each finding says what to do. Exit code 7 if there is an error.",
-  takesBroker: true,
+  connects: "database and broker",
   examples: ["postbox doctor", "postbox doctor --broker amqp://localhost --json"],
   async run(call) {
     const { flags, terminal } = call;

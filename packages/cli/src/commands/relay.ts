@@ -28,7 +28,7 @@ export const relay: CommandDefinition<Flags> = {
   description:
     "Sends committed messages to the broker until SIGTERM or Ctrl-C. Then it finishes what is in flight, gives its " +
     "lanes back, and exits. Any number of relays share the work; if one crashes, the others take over after --lease.",
-  takesBroker: true,
+  connects: "database and broker",
   flags: (command) =>
     command
       .addOption(
