@@ -10,6 +10,7 @@ import { formatMessage } from "publint/utils";
 /** In kilobytes. When you raise a limit, state in the commit what grew and why. */
 const limits = {
   postbox: { packed: 470, unpacked: 1600 },
+  "@postbox/cli": { packed: 40, unpacked: 130 },
   "@postbox/protobuf": { packed: 22, unpacked: 62 },
   "@postbox/testkit": { packed: 190, unpacked: 790 },
 };

@@ -157,6 +157,10 @@ export interface Selection extends MessageFilter, BoxOption {}
 export interface ChangeOptions extends Operator {
   /** The token of a dry run of the same change with the same selection. Required unless `ids` are given. */
   readonly confirm?: string;
+  /** Ends it between two batches; what was changed stays so. */
+  readonly signal?: AbortSignal;
+  /** Called after each batch, with the number of messages that were changed so far. */
+  readonly onBatch?: (changed: number) => void;
 }
 
 /** Options of a dry run. */
@@ -196,8 +200,6 @@ export interface DiscardSelection extends Selection {
 export interface ReplayOptions extends ChangeOptions {
   /** How many messages per second to send again. Defaults to 1,000. */
   readonly perSecond?: number;
-  /** Ends it between two batches; what was sent again stays so. */
-  readonly signal?: AbortSignal;
 }
 
 /** Options of `admin.audit`. */

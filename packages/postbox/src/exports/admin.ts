@@ -28,3 +28,4 @@ export type {
   StoredMessageDetails,
 } from "../admin.js";
 export type { AnyProblem, Health, HealthOptions, HealthProblem } from "../health.js";
+export { scrub } from "../internal/scrub.js";

@@ -57,6 +57,11 @@ const controlCharacters = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e
  * Removes control characters, and the secrets that errors of drivers, brokers and HTTP clients tend to contain:
  * user-info in URLs, values of passwords, tokens and keys in the usual notations, HTTP credentials. Runs in linear
  * time. It is a safety net, not a proof: a secret in plain prose passes.
+ *
+ * @example
+ * ```ts
+ * console.error(scrub("cannot connect to amqp://ann:secret@host")); // cannot connect to amqp://***@host
+ * ```
  */
 export function scrub(text: string): string {
   // First, since a control character within a word would hide it from the patterns below.

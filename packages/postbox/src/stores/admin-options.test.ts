@@ -114,7 +114,7 @@ describe("options of an operator", () => {
     });
   });
 
-  it("take pace and signal for a replay only, and a status where there is a choice", () => {
+  it("take a pace for a replay only, a signal for each, and a status where there is a choice", () => {
     const { signal } = new AbortController();
     expect(checkChange("replay", { ids: ["m"] }, { by: "ann", perSecond: 5, signal })).toMatchObject({ perSecond: 5 });
     const paced = { by: "ann", perSecond: 5 };

@@ -238,6 +238,7 @@ export interface CheckedChange extends CheckedSelection {
   /** Only for a replay. */
   readonly perSecond?: number;
   readonly signal?: AbortSignal;
+  readonly onBatch?: (changed: number) => void;
 }
 
 const unbounded = Number.MAX_SAFE_INTEGER;
@@ -270,7 +271,8 @@ export function checkChange(
 ): CheckedChange {
   const owner = `admin.${action}`;
   const about = checkSelection(owner, action, selection);
-  const rules = { ...operatorRules, confirm: text, ...(action === "replay" ? { perSecond: positive, signal } : {}) };
+  const all = { ...operatorRules, confirm: text, signal, onBatch: callback };
+  const rules: Readonly<Record<string, OptionRule>> = action === "replay" ? { ...all, perSecond: positive } : all;
   const { confirm, ...rest } = printable(checked<ReplayOptions>(owner, options, rules, ["by"]));
   if (confirm !== undefined) return { ...about, ...rest, confirm, bounds: readConfirmToken(confirm, about) };
   if (about.filter.ids !== undefined) return { ...about, ...rest, bounds: everything };

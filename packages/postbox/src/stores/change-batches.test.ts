@@ -29,6 +29,19 @@ describe("changeInBatches", () => {
     ]);
   });
 
+  it("tells after each batch how much it has changed, and ends between two when its signal is aborted", async () => {
+    const { steps, step } = changing(1200);
+    const told: number[] = [];
+    const stop = new AbortController();
+    const onBatch = (changed: number) => {
+      told.push(changed);
+      if (changed === 1000) stop.abort();
+    };
+    const change = { bounds: { most: 5000, upTo, until: 0 }, signal: stop.signal, onBatch };
+    expect(await changeInBatches(change, manualRuntime(), step)).toEqual({ count: 1000 });
+    expect([told, steps.length]).toEqual([[500, 1000], 2]);
+  });
+
   it("ends at its bounds", async () => {
     const most = changing(1200);
     expect(await changeInBatches({ bounds: { most: 700, upTo, until: 0 } }, manualRuntime(), most.step)).toEqual({

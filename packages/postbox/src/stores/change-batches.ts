@@ -27,7 +27,12 @@ export interface ChangedStep {
  * if it changed anything. Positions only grow from step to step, so rows that return meanwhile are not changed twice.
  */
 export async function changeInBatches(
-  { bounds, perSecond = Number.POSITIVE_INFINITY, signal }: Pick<CheckedChange, "bounds" | "perSecond" | "signal">,
+  {
+    bounds,
+    perSecond = Number.POSITIVE_INFINITY,
+    signal,
+    onBatch,
+  }: Pick<CheckedChange, "bounds" | "perSecond" | "signal" | "onBatch">,
   runtime: Runtime,
   step: (step: ChangeStep) => Promise<ChangedStep>,
 ): Promise<Changed> {
@@ -42,6 +47,7 @@ export async function changeInBatches(
     const changed = await step({ after, upTo: bounds.upTo, limit });
     const tookMs = runtime.monotonic() - begun;
     count += changed.count;
+    onBatch?.(count);
     if (changed.found < limit) break;
     after = changed.last;
     const aheadMs = (count / perSecond) * 1000 - (runtime.monotonic() - start);

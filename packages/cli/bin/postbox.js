@@ -1,0 +1,4 @@
+#!/usr/bin/env node
+import { runInProcess } from "../dist/main.js";
+
+await runInProcess();

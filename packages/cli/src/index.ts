@@ -1,0 +1,1 @@
+export { defineConfig, type PostboxConfig } from "./config.js";
