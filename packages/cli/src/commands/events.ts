@@ -27,11 +27,7 @@ export const events: CommandDefinition<Flags> = {
   connects: "nothing",
   flags: (command) =>
     command
-      .addOption(
-        new Option("--format <format>", "what to write")
-          .choices(["asyncapi", "json-schema", "list"])
-          .default("asyncapi"),
-      )
+      .addOption(new Option("--format <format>", "what to write").choices(formats).default("asyncapi"))
       .option("--name <export>", "the export; otherwise the default export is tried, too", "catalog")
       .option("--title <text>", "the title of the AsyncAPI document", "Events")
       .option("--api-version <version>", "the version of the AsyncAPI document", "1.0.0"),

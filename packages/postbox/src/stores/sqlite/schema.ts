@@ -177,6 +177,6 @@ export function schemaFault(connection: Connection, file: string) {
     return { code: "schema-outdated", text, version, needed: schemaVersion } as const;
   }
   const text =
-    `the tables in ${file} are newer than version ${schemaVersion}, which this postbox knows; ` + "update postbox here";
+    `the tables in ${file} are newer than version ${schemaVersion}, which this postbox knows; update postbox here`;
   return { code: "schema-newer", text, version, needed: schemaVersion } as const;
 }

@@ -64,7 +64,7 @@ export function createAside(
     }
     if (how === "unroutable") {
       const text =
-        `there is no queue ${to} to put message ${idOf(raw)} aside in; make it, ` + 'or choose topology: "declare"';
+        `there is no queue ${to} to put message ${idOf(raw)} aside in; make it, or choose topology: "declare"`;
       throw new PostboxError("unroutable", text);
     }
     if (how !== "routed") throw new PostboxError("publish-failed", `RabbitMQ did not take the message into ${to}`);
