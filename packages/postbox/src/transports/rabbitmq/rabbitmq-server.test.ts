@@ -181,6 +181,35 @@ describe("a RabbitMQ of its own", () => {
     });
   });
 
+  describe("whose password is changed", () => {
+    it("is asked again until it accepts the new one, by consumers, too", async () => {
+      const user = { username: "rotated", password: "first" };
+      await server.control("add_user", user.username, user.password);
+      await server.control("set_permissions", user.username, ".*", ".*", ".*");
+      const credentials = () => ({ ...user });
+      const told: string[] = [];
+      const telemetry: RabbitmqReceiverOptions["telemetry"] = (each) => {
+        if (each.name === "transport.lost") told.push(each.error.code);
+      };
+      const received: string[] = [];
+      const backoff = () => 50;
+      const deliver = async ({ message: { id }, ack }: Delivery) => {
+        received.push(id);
+        await ack();
+      };
+      const { health } = receive("rotated", deliver, "quorum", { credentials, telemetry, backoff });
+      await expect.poll(() => health().status).toBe("connected");
+      await server.control("change_password", user.username, "second");
+      await server.control("close_all_user_connections", user.username, "for a test");
+      await expect.poll(() => told).toContain("transport-refused");
+      expect(health()).toMatchObject({ status: "down", lastFailure: { code: "transport-refused" } });
+      user.password = "second";
+      await expect.poll(() => health().status).toBe("connected");
+      await expect.poll(async () => (await send(sender(), "m1"))[0]?.status).toBe("sent");
+      await expect.poll(() => received).toEqual(["m1"]);
+    });
+  });
+
   describe("whose limits are lower than the sender's", () => {
     const limit = (bytes: number) =>
       // RabbitMQ 3 reads the first setting, RabbitMQ 4 the second.
