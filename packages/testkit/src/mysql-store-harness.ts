@@ -40,7 +40,8 @@ export interface MysqlTestData<Tx> {
 }
 
 /**
- * A store in MySQL for `storeSuite`, with the transactions of any library.
+ * A store in MySQL for `storeSuite`, with the transactions of any library. Its sessions have no database of their own,
+ * so that every statement has to name it.
  *
  * @example
  * ```ts
@@ -56,14 +57,13 @@ export function mysqlTestData<Tx>(options: MysqlTestDataOptions<Tx>): MysqlTestD
       port: Number(port || 3306),
       user: decodeURIComponent(username),
       password: decodeURIComponent(password),
-      database,
       ...options.pool,
       ...(stream && { stream }),
     });
   };
   const pool = open();
   const transactions = options.transactions(pool);
-  const another = () => mysqlStore({ pool, transactions });
+  const another = () => mysqlStore({ pool, database, transactions });
   /** Beside the pool, whose settings the tests may choose. */
   const outside = createPool({ uri: options.url, connectionLimit: 2, supportBigNumbers: true });
   const select = async (sql: string, params: unknown[] = []) =>
@@ -93,7 +93,7 @@ export function mysqlTestData<Tx>(options: MysqlTestDataOptions<Tx>): MysqlTestD
       }
       return hash.digest("hex");
     },
-    process: async () => startProcess(open, options),
+    process: async () => startProcess(open, database, options),
     impostors: () => options.impostors?.(pool) ?? [],
     async close() {},
   };
@@ -203,6 +203,7 @@ async function contentsOf(select: Select, name: string): Promise<StoreHarnessCon
 /** Killing it cuts its connections on this side and ends their transactions on the server. */
 function startProcess<Tx>(
   open: (stream: () => Socket) => Pool,
+  database: string,
   { url, transactions }: MysqlTestDataOptions<Tx>,
 ): StoreProcess<Tx> {
   const { hostname, port } = new URL(url);
@@ -216,7 +217,7 @@ function startProcess<Tx>(
     return socket;
   });
   return {
-    store: mysqlStore({ pool: own, transactions: transactions(own) }),
+    store: mysqlStore({ pool: own, database, transactions: transactions(own) }),
     async kill() {
       dead = true;
       const ports = sockets.map(({ localPort }) => localPort).filter((localPort) => localPort !== undefined);

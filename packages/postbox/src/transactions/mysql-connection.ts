@@ -1,5 +1,4 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { format } from "mysql2";
 import { PostboxError } from "../errors.js";
 import type { Executor } from "../store.js";
 import { isMysqlConflict } from "./mysql-errors.js";
@@ -115,13 +114,18 @@ function queued({ _command: active, _commands: queue }: MysqlConnection): readon
 }
 
 /** Whether statements are in flight. */
-export function isBusy({ _command: active, _commands: queue }: MysqlConnection): boolean {
+function isBusy({ _command: active, _commands: queue }: MysqlConnection): boolean {
   return active != null || queue.length > 0;
+}
+
+/** Whether a connection may be used for something else: no transaction is open on it, and nothing is in flight. */
+export function isSound(connection: MysqlConnection): boolean {
+  return connection.state === "authenticated" && watchOf(connection).status === "closed" && !isBusy(connection);
 }
 
 /** Runs one statement. The pool's own settings for formats and types do not apply to it. */
 export function queryOn(connection: MysqlConnection, sql: string, params: readonly unknown[]): ReturnType<Executor> {
-  const text = params.length === 0 ? sql : format(sql, params as never);
+  const text = params.length === 0 ? sql : withValues(sql, params);
   const options = { sql: text, typeCast: true, rowsAsArray: false, nestTables: false, supportBigNumbers: true };
   return new Promise((resolve, reject) => {
     connection.query(options, (error, result) => {
@@ -130,6 +134,24 @@ export function queryOn(connection: MysqlConnection, sql: string, params: readon
       else resolve({ rows: [], rowCount: Number((result as Header).affectedRows) });
     });
   });
+}
+
+/**
+ * Writes values in the place of `?`. Texts become bytes: neither the character set nor the SQL mode of the connection
+ * can then change them.
+ */
+function withValues(sql: string, params: readonly unknown[]): string {
+  let next = 0;
+  return sql.replaceAll("?", () => literalOf(params[next++]));
+}
+
+function literalOf(value: unknown): string {
+  if (value === null || value === undefined) return "NULL";
+  if (typeof value === "number" || typeof value === "bigint") return String(value);
+  if (value instanceof Uint8Array)
+    return `X'${Buffer.from(value.buffer, value.byteOffset, value.length).toString("hex")}'`;
+  if (Array.isArray(value)) return value.map(literalOf).join(", ");
+  return `CONVERT(X'${Buffer.from(String(value)).toString("hex")}' USING utf8mb4)`;
 }
 
 /** Throws unless a transaction is open. Asks the server only if its last answer does not tell. */
@@ -144,8 +166,8 @@ export async function requireOpen(connection: MysqlConnection, rightCall: string
 
 const notBegun: Refusal = {
   not:
-    "no transaction is open on this connection: it has not begun, or has ended, for example because a publish was not " +
-    "awaited, or the database has rolled it back after a deadlock",
+    "no transaction is open on this connection: it has not begun, or has ended, for example because a publish was " +
+    "not awaited, or the database has rolled it back after a deadlock",
 };
 
 /** How long statements may take to end when the function of their transaction has ended. */

@@ -4,7 +4,7 @@ import { PostboxError } from "../errors.js";
 import type { BeginOptions, TransactionLibrary } from "../store.js";
 import { textOf } from "./guarded-statement.js";
 import {
-  isBusy,
+  isSound,
   type MysqlConnection,
   mysqlConnectionOf,
   queryOn,
@@ -111,10 +111,7 @@ async function withinMysql<R>(
 }
 
 function giveBack(tx: PoolConnection, { signal }: BeginOptions): void {
-  const connection = mysqlConnectionOf(tx) as MysqlConnection;
-  const isSound =
-    connection.state === "authenticated" && watchOf(connection).status === "closed" && !isBusy(connection);
-  if (isSound && signal?.aborted !== true) tx.release();
+  if (isSound(mysqlConnectionOf(tx) as MysqlConnection) && signal?.aborted !== true) tx.release();
   else tx.destroy();
 }
 
@@ -130,7 +127,8 @@ function whatInstead(value: unknown): string {
     return "a pool runs each statement on any connection, outside of your transaction";
   }
   const isObject = typeof value === "object" && value !== null;
-  return `${isObject ? "this object" : typeof value === "function" ? "this function" : String(value)} is not a connection of mysql2`;
+  const what = isObject ? "this object" : typeof value === "function" ? "this function" : String(value);
+  return `${what} is not a connection of mysql2`;
 }
 
 function poolClosed(cause: unknown): PostboxError {

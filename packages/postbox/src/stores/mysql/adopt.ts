@@ -52,10 +52,11 @@ export async function adopt(
   const old = await forgotten.oldAmong(session, box, fresh, retentionMs);
   for (const { id } of old) found.set(id, "too-old");
   if (old.length > 0) {
-    await session.run(`DELETE h FROM ${t.handled} h FORCE INDEX (PRIMARY) WHERE h.box = ? AND h.remembered IN (?)`, [
-      box,
-      old.map(({ id }) => indexed(id)),
-    ]);
+    await session.run(
+      `DELETE FROM ${t.handled} USING ${t.handled} FORCE INDEX (PRIMARY)
+      WHERE box = ? AND remembered IN (?)`,
+      [box, old.map(({ id }) => indexed(id))],
+    );
   }
   return arrivals.map((arrival) => {
     const one = first.get(arrival.id) as Arrival;

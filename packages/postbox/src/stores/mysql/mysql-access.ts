@@ -24,6 +24,7 @@ import {
 import { schemaVersion } from "./schema.js";
 import { requireServer, type Server } from "./server.js";
 
+const migrateFirst = "call store.migrate() once, or run migrationSql()";
 /** How often a transaction of the store is run again after a deadlock, and the longest pause before that. */
 const mostTries = 20;
 const longestPauseMs = 200;
@@ -112,7 +113,6 @@ export class MysqlAccess {
   }
 
   async schemaFault(session: Session) {
-    const migrate = "call store.migrate() once, or run migrationSql()";
     const versions = await session
       .run(`SELECT MAX(version) AS version FROM ${this.t.version}`)
       .catch((error: unknown) => {
@@ -122,7 +122,7 @@ export class MysqlAccess {
     if (versions === undefined) {
       return {
         code: "schema-missing",
-        text: `the database '${this.database}' has no tables of postbox; ${migrate}`,
+        text: `the database '${this.database}' has no tables of postbox; ${migrateFirst}`,
       } as const;
     }
     const version = Number(versions.rows[0]?.version ?? 0);
@@ -130,12 +130,12 @@ export class MysqlAccess {
     if (version < schemaVersion) {
       const text =
         `the tables of postbox in '${this.database}' have version ${version}, this postbox needs ${schemaVersion}; ` +
-        migrate;
+        migrateFirst;
       return { code: "schema-outdated", text, version, needed: schemaVersion } as const;
     }
     const text =
-      `the tables of postbox in '${this.database}' are newer than version ${schemaVersion}, which this postbox knows; ` +
-      "update postbox here";
+      `the tables of postbox in '${this.database}' are newer than version ${schemaVersion}, ` +
+      "which this postbox knows; update postbox here";
     return { code: "schema-newer", text, version, needed: schemaVersion } as const;
   }
 
@@ -283,7 +283,7 @@ export async function failing<R>(what: string, database: string, work: () => Pro
     if (error instanceof PostboxError || (error instanceof Error && error.name === "AbortError")) throw error;
     if (isUnavailable(error) || isMysqlRefused(error)) throw error;
     if (isTableMissing(error)) {
-      const text = `the database '${database}' has no tables of postbox; call store.migrate() once, or run migrationSql()`;
+      const text = `the database '${database}' has no tables of postbox; ${migrateFirst}`;
       throw new PostboxError("schema-missing", text, { cause: error });
     }
     if (mysqlNumber(error) === undefined) throw error;

@@ -113,7 +113,7 @@ interface Source {
 const none = "NULL AS hold, NULL AS due_at, NULL AS schedule_key";
 
 function sourceOf(t: Tables, box: string, status: Status): Source {
-  const common = { byPosition: "position", position: "m.position", updatedAt: "m.updated_at" };
+  const common = { byPosition: "by_position", position: "m.position", updatedAt: "m.updated_at" };
   const attempts = "m.lane, m.attempts, m.last_error, m.failures";
   switch (status) {
     case "pending":
@@ -342,7 +342,7 @@ async function applyChange(
   }
   if (status === "scheduled") {
     await session.run(
-      `DELETE m FROM ${t.scheduled} m FORCE INDEX (box_position) WHERE m.box = ? AND m.position IN (?)`,
+      `DELETE FROM ${t.scheduled} USING ${t.scheduled} FORCE INDEX (box_position) WHERE box = ? AND position IN (?)`,
       [box.box, positions],
     );
     return;

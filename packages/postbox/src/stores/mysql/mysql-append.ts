@@ -31,6 +31,8 @@ export async function append(
 ): Promise<void> {
   if (messages.length === 0) return;
   const { t } = access;
+  // On a connection of the store: the user's transaction stays as it is.
+  await access.ready();
   const box = await access.box(name);
   const now = messages.some(({ deliverAt }) => deliverAt !== undefined) ? await access.now() : 0;
   const isDue = (message: Message) => {
@@ -75,6 +77,7 @@ export async function cancel(
   type: string,
   scheduleKey: string,
 ): Promise<boolean> {
+  await access.ready();
   const box = await access.box(name);
   const scheduleName = scheduleNameOf(type, scheduleKey);
   // A message that another transaction has scheduled and not committed is not waited for.
@@ -112,13 +115,15 @@ async function removeScheduled(
   box: number,
   names: readonly string[],
 ): Promise<number> {
+  const { t } = access;
   let removed = 0;
   for (const part of chunks(names, (name) => 2 * name.length)) {
     const rows = await visible(access, box, part);
     if (rows.length === 0) continue;
-    const places = rows.map(({ dueAt, position }) => `(m.due_at = ${dueAt} AND m.position = ${position})`);
+    const places = rows.map(({ dueAt, position }) => `(due_at = ${dueAt} AND position = ${position})`);
     const { rowCount } = await execute(
-      `DELETE m FROM ${access.t.scheduled} m FORCE INDEX (PRIMARY) WHERE m.box = ${box} AND (${places.join(" OR ")})`,
+      `DELETE FROM ${t.scheduled} USING ${t.scheduled} FORCE INDEX (PRIMARY)
+       WHERE box = ${box} AND (${places.join(" OR ")})`,
       [],
     );
     removed += rowCount;

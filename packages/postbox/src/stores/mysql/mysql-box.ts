@@ -26,10 +26,12 @@ import { msOf, nowSql, storedTime, type Tables } from "./names.js";
 import type { Answer, Session } from "./own-connections.js";
 import { type DueHold, dueHoldsSql, lateSql, readSql, waitingSql } from "./read-sql.js";
 import type { Server } from "./server.js";
-import { readWithWriters } from "./writers.js";
+import { forgetWriters, readWithWriters } from "./writers.js";
 
 /** The limit of one `promote` call. What remains is due at once. */
 const mostPromotedBytes = 16 * 1024 * 1024;
+/** After how many renewals a member removes old registrations of writers: about every ten minutes. */
+const renewalsPerCleaning = 60;
 /** How many holds one statement reads. */
 const mostHolds = 64;
 
@@ -134,8 +136,8 @@ function owningVerbs(access: MysqlAccess, name: string): Pick<Box, "renew" | "ow
   const { t } = access;
 
   return {
-    renew: (owner, leaseMs, order, signal) =>
-      write(
+    async renew(owner, leaseMs, order, signal) {
+      const { beat, ...membership } = await write(
         "renew a lease on",
         async (transaction, box) => {
           const [, members, lanes, state] = await transaction.runAll([
@@ -154,11 +156,16 @@ function owningVerbs(access: MysqlAccess, name: string): Pick<Box, "renew" | "ow
             if (shown.has(String(gone))) continue;
             await transaction.run(`DELETE FROM ${t.member} WHERE box = ? AND owner = ?`, [box, gone]);
           }
-          return { paused: state?.rows[0]?.paused_at != null, ...renewed };
+          const own = members?.rows.find((member) => member.owner === owner);
+          return { paused: state?.rows[0]?.paused_at != null, ...renewed, beat: Number(own?.beat) };
         },
         signal,
         "renewals",
-      ),
+      );
+      // If it fails, another renewal tries it again.
+      if (beat % renewalsPerCleaning === 0) await forgetWriters(access).catch(() => {});
+      return membership;
+    },
 
     own: (owner, most, options = {}, signal) =>
       write(
@@ -311,14 +318,15 @@ async function settleSent(
 ): Promise<void> {
   const parts = [...chunks(settlements, ({ row }) => 2 * row.message.id.length + 64)];
   for (const [index, part] of parts.entries()) {
-    const rows = part.map(() => "(m.lane = ? AND m.position = ? AND m.id = ?)").join(" OR ");
+    const rows = part.map(() => "(lane = ? AND position = ? AND id = ?)").join(" OR ");
     const params = part.flatMap(({ row }) => [row.lane, row.position, row.message.id]);
-    const from = `FROM ${t.pending} m FORCE INDEX (PRIMARY) WHERE m.box = ${box} AND (${rows})`;
+    const where = `FORCE INDEX (PRIMARY) WHERE box = ${box} AND (${rows})`;
     const copy = `INSERT INTO ${t.done} (box, lane, position, ${messageColumns}, created_at, attempts, crashes,
         last_error, failures, updated_at)
       SELECT m.box, m.lane, m.position, ${messageColumnsOfM}, m.created_at, m.attempts + 1, 0, m.last_error, m.failures,
-        ${nowSql} ${from} ORDER BY m.position`;
-    const statements = [...(keep ? [[copy, params] as const] : []), [`DELETE m ${from}`, params] as const];
+        ${nowSql} FROM ${t.pending} m ${where} ORDER BY m.position`;
+    const remove = `DELETE FROM ${t.pending} USING ${t.pending} ${where}`;
+    const statements = [...(keep ? [[copy, params] as const] : []), [remove, params] as const];
     if (index === parts.length - 1) await transaction.commitWith(statements);
     else await transaction.runAll(statements);
   }
@@ -382,15 +390,16 @@ async function promote(transaction: Transaction, access: MysqlAccess, box: numbe
     return fits;
   });
   if (taken.length > 0) {
-    const rows = taken.map(({ due_at, position }) => `(m.due_at = ${due_at} AND m.position = ${position})`);
-    const from = `FROM ${t.scheduled} m FORCE INDEX (PRIMARY) WHERE m.box = ${box} AND (${rows.join(" OR ")})`;
+    const rows = taken.map(({ due_at, position }) => `(due_at = ${due_at} AND position = ${position})`);
+    const where = `FORCE INDEX (PRIMARY) WHERE box = ${box} AND (${rows.join(" OR ")})`;
     await transaction.runAll([
       [registerSql(t)],
       [
         `INSERT INTO ${t.pending} (box, lane, ${messageColumns}, created_at)
-         SELECT m.box, m.lane, ${messageColumnsOfM}, ${nowSql} ${from} ORDER BY m.due_at, m.position`,
+         SELECT m.box, m.lane, ${messageColumnsOfM}, ${nowSql} FROM ${t.scheduled} m ${where}
+         ORDER BY m.due_at, m.position`,
       ],
-      [`DELETE m ${from}`],
+      [`DELETE FROM ${t.scheduled} USING ${t.scheduled} ${where}`],
     ]);
   }
   if (taken.length === limit || taken.length < due.rows.length) return { count: taken.length, nextInMs: 0 };

@@ -62,7 +62,7 @@ async function sightOf(session: Session, t: Tables, box: number, parkedLimit: nu
   const retriedSql = (condition: string) =>
     `SELECT picked.* FROM (
        SELECT m.id, m.topic, m.lane, m.hold, m.created_at AS since, m.attempts, m.last_error AS error
-       FROM ${t.waiting} m FORCE INDEX (position) WHERE m.box = ${box} ORDER BY m.position LIMIT ${searched}) picked
+       FROM ${t.waiting} m FORCE INDEX (by_position) WHERE m.box = ${box} ORDER BY m.position LIMIT ${searched}) picked
      JOIN ${t.hold} h FORCE INDEX (PRIMARY) ON h.box = ${box} AND h.lane = picked.lane AND h.name = picked.hold
      WHERE ${condition} AND h.due_at IS NOT NULL ORDER BY picked.since LIMIT 1`;
   const retried = await first(retriedSql("picked.error IS NOT NULL"));
@@ -72,7 +72,7 @@ async function sightOf(session: Session, t: Tables, box: number, parkedLimit: nu
      WHERE box = ${box} AND due_at <= ${nowSql} ORDER BY due_at LIMIT 1`,
   );
   const parked = await first(
-    `SELECT COUNT(*) AS count FROM (SELECT 1 FROM ${t.parked} FORCE INDEX (position)
+    `SELECT COUNT(*) AS count FROM (SELECT 1 FROM ${t.parked} FORCE INDEX (by_position)
      WHERE box = ${box} LIMIT ${parkedLimit + countedBeyond + 1}) found`,
   );
   const heldKeys = await session.run(

@@ -110,7 +110,7 @@ class Purge {
     if (last === undefined) return undefined;
     const numbers = taken.map(({ number }) => Number(number));
     const messages = archive === undefined ? {} : { messages: await this.#archived(numbers) };
-    const sql = `DELETE m FROM ${t.done} m FORCE INDEX (PRIMARY) WHERE m.number IN (?)`;
+    const sql = `DELETE FROM ${t.done} USING ${t.done} FORCE INDEX (PRIMARY) WHERE number IN (?)`;
     return { ...messages, remove: () => this.#remove(sql, [numbers], last.updated_at) };
   }
 
@@ -139,7 +139,8 @@ class Purge {
     const last = found.at(-1);
     if (last === undefined) return undefined;
     const ids = found.map(({ remembered }) => remembered);
-    const sql = `DELETE m FROM ${t.handled} m FORCE INDEX (PRIMARY) WHERE m.box = ? AND m.remembered IN (?)`;
+    const sql = `DELETE FROM ${t.handled} USING ${t.handled} FORCE INDEX (PRIMARY)
+      WHERE box = ? AND remembered IN (?)`;
     return { remove: () => this.#remove(sql, [this.#box, ids], last.since) };
   }
 

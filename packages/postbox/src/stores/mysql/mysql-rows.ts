@@ -144,8 +144,8 @@ export class BoxTransaction {
   async endHolds(holds: readonly Pick<SettledHold, "lane" | "name">[]): Promise<void> {
     for (const part of chunks(holds, ({ name }) => 2 * name.length)) {
       await this.session.run(
-        `DELETE h FROM ${this.t.hold} h FORCE INDEX (PRIMARY)
-         WHERE h.box = ${this.box} AND (${part.map(() => "(h.lane = ? AND h.name = ?)").join(" OR ")})`,
+        `DELETE FROM ${this.t.hold} USING ${this.t.hold} FORCE INDEX (PRIMARY)
+         WHERE box = ${this.box} AND (${part.map(() => "(lane = ? AND name = ?)").join(" OR ")})`,
         part.flatMap(({ lane, name }) => [lane, Buffer.from(name)]),
       );
     }
@@ -155,7 +155,8 @@ export class BoxTransaction {
   async remove(status: Moved, places: readonly Place[]): Promise<void> {
     for (const part of chunks(places, () => 16)) {
       await this.session.run(
-        `DELETE m FROM ${this.t[status]} m FORCE INDEX (PRIMARY) WHERE m.box = ${this.box} AND (${rangesOf(part, "m.")})`,
+        `DELETE FROM ${this.t[status]} USING ${this.t[status]} FORCE INDEX (PRIMARY)
+         WHERE box = ${this.box} AND (${rangesOf(part)})`,
       );
     }
   }
@@ -210,7 +211,7 @@ export class BoxTransaction {
     await this.session.run(
       `INSERT INTO ${this.t.pending} (box, lane, ${messageColumns}, created_at, last_error, failures)
        SELECT m.box, m.lane, ${messageColumnsOfM}, ${storedTime(this.now)}, m.last_error, m.failures
-       FROM ${this.t[status]} m FORCE INDEX (position)
+       FROM ${this.t[status]} m FORCE INDEX (by_position)
        WHERE m.box = ${this.box} AND m.position IN (${positions.join(", ")}) ORDER BY m.position`,
     );
   }
@@ -355,7 +356,7 @@ export function* chunks<T>(items: readonly T[], bytes: (item: T) => number): Ite
 }
 
 /** A condition on the primary key: ranges of an index that starts with the box and the lane. */
-function rangesOf(places: readonly Place[], of = ""): string {
+function rangesOf(places: readonly Place[]): string {
   const byLane = new Map<number, number[]>();
   for (const { lane, position } of places) {
     const positions = byLane.get(lane);
@@ -363,7 +364,7 @@ function rangesOf(places: readonly Place[], of = ""): string {
     else positions.push(position);
   }
   return [...byLane]
-    .map(([lane, positions]) => `(${of}lane = ${lane} AND ${of}position IN (${positions.join(", ")}))`)
+    .map(([lane, positions]) => `(lane = ${lane} AND position IN (${positions.join(", ")}))`)
     .join(" OR ");
 }
 

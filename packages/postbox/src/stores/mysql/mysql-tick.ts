@@ -14,6 +14,7 @@ export async function tick(
 ): Promise<ScheduleState> {
   const { t } = access;
   const name = indexed(schedule);
+  await access.ready();
   // Whoever claims or begins the same schedule waits here.
   await execute(lockSql(t, [`tick ${schedule}`]), []);
   if (!(await exists(access, name))) {

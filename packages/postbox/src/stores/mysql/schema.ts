@@ -103,7 +103,7 @@ function statementsFor(t: Tables): readonly string[] {
   failures MEDIUMTEXT,
   ${data},
   PRIMARY KEY (box, lane, position),
-  KEY position (position),
+  KEY by_position (position),
   KEY id (box, id)
 ) ${options}`,
     `CREATE TABLE IF NOT EXISTS ${t.waiting} (
@@ -117,7 +117,7 @@ function statementsFor(t: Tables): readonly string[] {
   ${data},
   PRIMARY KEY (box, lane, position),
   KEY hold (box, lane, hold, position),
-  KEY position (box, position),
+  KEY by_position (box, position),
   KEY id (box, id)
 ) ${options}`,
     `CREATE TABLE IF NOT EXISTS ${t.hold} (
@@ -143,7 +143,7 @@ function statementsFor(t: Tables): readonly string[] {
   -- Not unique: an insert beside a deleted row of the same name would lock the gap around it. A lock of the name is
   -- held instead.
   KEY schedule_name (box, schedule_name),
-  KEY position (position),
+  KEY by_position (position),
   KEY box_position (box, position),
   KEY id (box, id)
 ) ${options}`,
@@ -157,7 +157,7 @@ function statementsFor(t: Tables): readonly string[] {
   ${data},
   PRIMARY KEY (box, lane, position),
   KEY holder (box, lane, holds),
-  KEY position (box, position),
+  KEY by_position (box, position),
   KEY id (box, id)
 ) ${options}`,
     // A failover may assign a position again, so it is not unique here.
@@ -168,7 +168,7 @@ function statementsFor(t: Tables): readonly string[] {
   ${progress},
   ${data},
   PRIMARY KEY (number),
-  KEY position (box, position),
+  KEY by_position (box, position),
   KEY id (box, id),
   KEY sent (box, updated_at)
 ) ${options}`,

@@ -1,5 +1,6 @@
 import type { Writers } from "../../store.js";
-import type { Tables } from "./names.js";
+import type { MysqlAccess } from "./mysql-access.js";
+import { nowSql, type Tables } from "./names.js";
 import type { Answer, Session } from "./own-connections.js";
 import type { Server } from "./server.js";
 
@@ -74,6 +75,26 @@ export async function readWithWriters(
     drawn: Math.max(0, Number(next ?? 1) - 1),
     server: String(server),
   };
+}
+
+/** How long a connection that appends nothing stays registered. */
+const idleSql = "3600000000";
+
+/**
+ * Removes the registrations of connections that have appended nothing for an hour: most of them are closed. One in an
+ * open transaction is locked, and skipped; any other one is made again by the next append.
+ */
+export function forgetWriters(access: MysqlAccess): Promise<void> {
+  const { t } = access;
+  return access.transact(async (transaction) => {
+    const { rows } = await transaction.run(
+      `SELECT connection FROM ${t.writer} FORCE INDEX (PRIMARY) WHERE at < ${nowSql} - ${idleSql} LIMIT 1000
+       FOR UPDATE ${access.server.skipsLocked ? "SKIP LOCKED" : ""}`,
+    );
+    if (rows.length === 0) return;
+    const connections = rows.map(({ connection }) => connection).join(", ");
+    await transaction.run(`DELETE FROM ${t.writer} WHERE connection IN (${connections})`);
+  });
 }
 
 type Registered = readonly Readonly<Record<string, unknown>>[];
