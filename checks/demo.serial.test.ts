@@ -35,6 +35,21 @@ describeOnEach("rabbitmq", ({ url }) => {
   });
 });
 
+describeOnEach("mariadb", ({ url }) => {
+  beforeAll(build);
+
+  it("the demo loses nothing and doubles nothing on MariaDB", { timeout: 120_000 }, () => {
+    const { status, stdout, stderr } = spawnSync(
+      process.execPath,
+      [`${folder}/dist/main.js`, "--orders", "50", "--database", url],
+      { encoding: "utf8", timeout: 100_000 },
+    );
+    expect(stderr).toBe("");
+    expectNothingLost(stdout);
+    expect(status).toBe(0);
+  });
+});
+
 describeOn({ title: "SQLite" }, () => {
   beforeAll(build);
 

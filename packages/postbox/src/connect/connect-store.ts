@@ -1,11 +1,14 @@
+import type { Pool as MysqlPool } from "mysql2/promise";
 import type { ClientBase, Pool } from "pg";
 import { ConfigError } from "../errors.js";
 import { checkOptions, text } from "../options.js";
 import type { Store } from "../store.js";
 import type { MemoryTransaction } from "../stores/memory/memory-transaction.js";
+import type { MysqlStore } from "../stores/mysql/mysql-store.js";
 import type { PostgresStore } from "../stores/postgres/postgres-store.js";
 import type { SqliteDatabase } from "../stores/sqlite/sqlite-database.js";
 import type { SqliteStore } from "../stores/sqlite/sqlite-store.js";
+import type { Mysql2Transaction } from "../transactions/mysql2.js";
 import { loadDriver } from "./load-driver.js";
 import { unsupportedUrl } from "./unsupported-url.js";
 
@@ -21,6 +24,11 @@ export type ConnectedStore =
       readonly kind: "postgres";
       readonly store: PostgresStore<ClientBase>;
       readonly pool: Pool;
+    } & Closes)
+  | ({
+      readonly kind: "mysql";
+      readonly store: MysqlStore<Mysql2Transaction>;
+      readonly pool: MysqlPool;
     } & Closes)
   | ({ readonly kind: "sqlite"; readonly store: SqliteStore } & Closes)
   | ({ readonly kind: "memory"; readonly store: Store<MemoryTransaction> } & Closes);
@@ -40,6 +48,7 @@ function closing(close: () => Promise<void>): Closes {
  *
  * - `postgres://user@host/database`: PostgreSQL, through `pg`
  * - `pglite:` or `pglite:./folder`: PostgreSQL inside of this process, in memory or in a folder, through PGlite
+ * - `mysql://user@host/database` or `mariadb://…`: MySQL, MariaDB or TiDB, through `mysql2`
  * - `sqlite:./file.db` or `sqlite:///folder/file.db`: a file of SQLite, through `better-sqlite3`, `libsql` or
  *   `node:sqlite`, the first that is installed
  * - `memory:`: in this process only
@@ -60,6 +69,9 @@ export async function connectStore(url: string, options: ConnectStoreOptions = {
       return connectPostgres(url, options);
     case "pglite":
       return connectPglite(url.slice("pglite:".length), options);
+    case "mysql":
+    case "mariadb":
+      return connectMysql(url.replace(/^mariadb:/i, "mysql:"));
     case "sqlite":
       return connectSqlite(url.replace(/^sqlite:(\/\/)?/i, ""));
     case "memory": {
@@ -67,7 +79,7 @@ export async function connectStore(url: string, options: ConnectStoreOptions = {
       return { kind: "memory", store: memoryStore(), ...closing(async () => {}) };
     }
     default:
-      throw unsupportedUrl("store", url, "postgres://…, pglite:…, sqlite:… or memory:");
+      throw unsupportedUrl("store", url, "postgres://…, pglite:…, mysql://…, sqlite:… or memory:");
   }
 }
 
@@ -76,6 +88,13 @@ async function connectPostgres(url: string, options: ConnectStoreOptions): Promi
   const { postgresStore } = await import("../stores/postgres/postgres-store.js");
   const pool = new pg.Pool({ connectionString: url });
   return { kind: "postgres", store: postgresStore({ pool, ...options }), pool, ...closing(() => pool.end()) };
+}
+
+async function connectMysql(uri: string): Promise<ConnectedStore> {
+  const { createPool } = await loadDriver("mysql2", () => import("mysql2/promise"));
+  const { mysqlStore } = await import("../stores/mysql/mysql-store.js");
+  const pool = createPool({ uri });
+  return { kind: "mysql", store: mysqlStore({ pool }), pool, ...closing(() => pool.end()) };
 }
 
 async function connectSqlite(file: string): Promise<ConnectedStore> {

@@ -3,6 +3,7 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describeOn, describeOnEach } from "@postbox/testkit/servers";
+import { createConnection } from "mysql2/promise";
 import { createOutbox, defineEvent } from "postbox";
 import { connectStore, connectTransport } from "postbox/connect";
 import { describe, expect, it } from "vitest";
@@ -33,6 +34,35 @@ describeOnEach("postgres", ({ url }) => {
 
 describeOn({ title: "PGlite" }, () => {
   it("connectStore makes a store inside of the process", () => roundTrip("pglite:"));
+});
+
+describeOnEach("mariadb", ({ url }) => {
+  it.each(["mysql:", "mariadb:"])("connectStore makes a store from a URL with %s", async (scheme) => {
+    const database = `connect_${randomBytes(6).toString("hex")}`;
+    const admin = await createConnection(url);
+    await admin.query(`CREATE DATABASE ${database}`);
+    const own = new URL(url);
+    own.pathname = `/${database}`;
+    const connected = await connectStore(own.href.replace(/^mysql:/, scheme));
+    try {
+      if (connected.kind !== "mysql") throw new Error(`${connected.kind} from ${scheme}`);
+      const { store } = connected;
+      await store.migrate();
+      await store.transaction((tx) => createOutbox(store, { source: "/a" }).in(tx).publish(Placed, { n: 1 }));
+      expect((await store.admin.list()).messages).toMatchObject([{ type: "shop.Placed" }]);
+    } finally {
+      await connected.close();
+      await admin.query(`DROP DATABASE ${database}`);
+      await admin.end();
+    }
+  });
+
+  it("a URL without a database is refused", async () => {
+    await expect(connectStore(new URL("/", url).href)).rejects.toMatchObject({
+      code: "option-invalid",
+      path: "database",
+    });
+  });
 });
 
 describeOn({ title: "SQLite" }, () => {
@@ -73,7 +103,7 @@ describe("connect", () => {
     await transport.close();
   });
 
-  it.each(["mysql://root:secret@host/db", "secret", "", "POSTGRES", "postgresx://secret"])(
+  it.each(["mssql://root:secret@host/db", "secret", "", "POSTGRES", "postgresx://secret"])(
     "refuses %j without repeating it",
     async (url) => {
       for (const attempt of [connectStore(url), connectTransport(url)]) {

@@ -1,11 +1,12 @@
 import { CompiledQuery, type Kysely, type Transaction } from "kysely";
 import type { TransactionLibrary } from "../store.js";
-import { defineTransactions, type Look } from "./define-transactions.js";
-import { classesOf, requireServed } from "./served-dialect.js";
+import { defineTransactions as onMysql } from "./define-mysql-transactions.js";
+import { type Look, defineTransactions as onPostgres, type TransactionsDefinition } from "./define-transactions.js";
+import { classesOf, servedDialect } from "./served-dialect.js";
 
 /**
- * Transactions of Kysely on its PostgreSQL dialect. The handle is the `trx` of `db.transaction().execute(…)` or of
- * `db.startTransaction().execute()`.
+ * Transactions of Kysely on its dialect for PostgreSQL or MySQL. Its types do not tell the dialect, so a store checks
+ * it when it is made. The handle is the `trx` of `db.transaction().execute(…)` or of `db.startTransaction().execute()`.
  *
  * @example
  * ```ts
@@ -15,9 +16,15 @@ import { classesOf, requireServed } from "./served-dialect.js";
  * await db.transaction().execute((tx) => outbox.in(tx).publish(OrderPlaced, order));
  * ```
  */
-export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transaction<Schema>, "postgres"> {
-  requireServed("kysely", classesOf(db.getExecutor().adapter));
-  return defineTransactions<Transaction<Schema>>({
+export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transaction<Schema>, never> {
+  const dialect = servedDialect("kysely", classesOf(db.getExecutor().adapter), ["postgres", "mysql"]);
+  const library = dialect === "postgres" ? onPostgres(definitionOn(db)) : onMysql(definitionOn(db));
+  return library as TransactionLibrary<Transaction<Schema>, never>;
+}
+
+/** Kysely passes on the placeholders of each dialect. */
+function definitionOn<Schema>(db: Kysely<Schema>): TransactionsDefinition<Transaction<Schema>> {
+  return {
     name: "kysely",
     rightCall:
       "pass the trx of `db.transaction().execute(async (trx) => …)` " +
@@ -35,7 +42,7 @@ export function kysely<Schema>(db: Kysely<Schema>): TransactionLibrary<Transacti
       const transaction = db.transaction();
       return (isolation === undefined ? transaction : transaction.setIsolationLevel(isolation)).execute(work);
     },
-  });
+  };
 }
 
 /** Kysely refuses statements after the end of a transaction, but not while COMMIT or ROLLBACK is in flight. */

@@ -1,7 +1,7 @@
 import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions, type Look } from "./define-transactions.js";
 import { withQuestionMarks } from "./question-marks.js";
-import { classesOf, requireServed } from "./served-dialect.js";
+import { classesOf, servedDialect } from "./served-dialect.js";
 
 /** The part of an entity manager of MikroORM's SQL drivers that Postbox uses. */
 export interface MikroOrmManager {
@@ -26,7 +26,7 @@ export interface MikroOrmManager {
  * ```
  */
 export function mikroOrm<Manager extends MikroOrmManager>(em: Manager): TransactionLibrary<Manager, "postgres"> {
-  requireServed("mikroOrm", classesOf(em.getPlatform()));
+  servedDialect("mikroOrm", classesOf(em.getPlatform()), ["postgres"]);
   return defineTransactions<Manager>({
     name: "mikro-orm",
     rightCall:

@@ -1,6 +1,6 @@
 import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions, type Look } from "./define-transactions.js";
-import { requireServed } from "./served-dialect.js";
+import { servedDialect } from "./served-dialect.js";
 
 /** The part of a Prisma transaction that Postbox uses: the client that `$transaction` passes to its function. */
 export interface PrismaTransaction {
@@ -45,7 +45,7 @@ export function prisma<Tx extends PrismaTransaction>(
   client: PrismaDatabase<Tx>,
 ): TransactionLibrary<InPrismaTransaction<Tx>, "postgres"> {
   // The provider of its schema. Prisma exposes it nowhere else.
-  requireServed("prisma", (client as { readonly _activeProvider?: string })._activeProvider);
+  servedDialect("prisma", (client as { readonly _activeProvider?: string })._activeProvider, ["postgres"]);
   return defineTransactions<InPrismaTransaction<Tx>>({
     name: "prisma",
     rightCall:

@@ -13,10 +13,12 @@ import {
   PostgresQueryCompiler,
   SqliteAdapter,
 } from "kysely";
+import { createPool } from "mysql2/promise";
 import pg from "pg";
 import { describe, expect, expectTypeOf, it } from "vitest";
 import { ConfigError } from "../errors.js";
 import type { TransactionLibrary } from "../store.js";
+import { mysqlStore } from "../stores/mysql/index.js";
 import { postgresStore } from "../stores/postgres/index.js";
 import { drizzle } from "./drizzle.js";
 import { knex } from "./knex.js";
@@ -61,16 +63,14 @@ const mikroOrmOn = (platform: Platform) =>
     fork: () => Promise.reject() as never,
   });
 
-describe("a library on a database without a store of Postbox is refused", () => {
+const onPostgresOnly: readonly string[] = ["typeorm", "mikroOrm", "prisma"];
+
+describe("a library on a database on which Postbox does not serve it is refused", () => {
   const refused: readonly (readonly [string, string, () => unknown])[] = [
     // @ts-expect-error its type tells
-    ["drizzle", "MySQL", () => drizzle(drizzleOnMySql(async () => ({ rows: [] })))],
-    // @ts-expect-error its type tells
     ["drizzle", "SQLite", () => drizzle(drizzleOnSqlite(async () => ({ rows: [] })))],
-    ["kysely", "MySQL", () => kyselyOn(new MysqlAdapter())],
     ["kysely", "SQLite", () => kyselyOn(new SqliteAdapter())],
     ["kysely", "SQL Server", () => kyselyOn(new MssqlAdapter())],
-    ["knex", "MySQL", () => knex(knexOf({ client: "mysql2" }))],
     ["knex", "SQLite", () => knex(knexOf({ client: "better-sqlite3", useNullAsDefault: true }))],
     ["knex", "CockroachDB", () => knex(knexOf({ client: "cockroachdb" }))],
     ["knex", "Redshift", () => knex(knexOf({ client: "redshift" }))],
@@ -82,18 +82,18 @@ describe("a library on a database without a store of Postbox is refused", () => 
   it.each(refused)("%s on %s", (library, database, use) => {
     expect(use).toThrow(ConfigError);
     expect(use).toThrow(
-      `${library}: this database is ${database}, and Postbox has no store for ${database} yet; use one on PostgreSQL`,
+      `${library}: this database is ${database}, and Postbox serves this library on ` +
+        `${onPostgresOnly.includes(library) ? "PostgreSQL" : "PostgreSQL and MySQL"} only; use one of these`,
     );
   });
 });
 
 it("a library on PostgreSQL is served, also with a class that extends the library's, or one that says nothing", () => {
   class OwnAdapter extends PostgresAdapter {}
+  const onlyAtRunTime = [kyselyOn(new PostgresAdapter()), kyselyOn(new OwnAdapter()), knex(knexOf({ client: "pg" }))];
+  for (const { dialect } of onlyAtRunTime) expect(dialect).toBe("postgres");
   const served = [
     drizzle(drizzleOnPostgres.mock()),
-    kyselyOn(new PostgresAdapter()),
-    kyselyOn(new OwnAdapter()),
-    knex(knexOf({ client: "pg" })),
     typeormOn("postgres"),
     typeormOn("aurora-postgres"),
     mikroOrmOn(new OwnPlatform()),
@@ -105,6 +105,23 @@ it("a library on PostgreSQL is served, also with a class that extends the librar
     expect(dialect).toBe("postgres");
     expectTypeOf(dialect).toEqualTypeOf<"postgres">();
   }
+});
+
+it("a library on MySQL is served, too", () => {
+  const onMysql = drizzle(drizzleOnMySql(async () => ({ rows: [] })));
+  expectTypeOf(onMysql.dialect).toEqualTypeOf<"mysql">();
+  const served = [onMysql, kyselyOn(new MysqlAdapter()), knex(knexOf({ client: "mysql2" }))];
+  for (const { dialect } of served) expect(dialect).toBe("mysql");
+});
+
+it("a store refuses a library whose type does not tell the dialect, when it is made", () => {
+  const transactions = kyselyOn(new MysqlAdapter());
+  expect(() => postgresStore({ pool: new pg.Pool(), transactions })).toThrow("those of kysely have the dialect mysql");
+  const pool = createPool({ database: "shop" });
+  const onPostgres = kyselyOn(new PostgresAdapter());
+  expect(() => mysqlStore({ pool, transactions: onPostgres })).toThrow("those of kysely have the dialect postgres");
+  // @ts-expect-error its type tells
+  expect(() => mysqlStore({ pool, transactions: pgTransactions(new pg.Pool()) })).toThrow("the dialect postgres");
 });
 
 it("a store in PostgreSQL refuses the transactions of another dialect, and names the alternative", () => {

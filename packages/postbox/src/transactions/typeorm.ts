@@ -1,7 +1,7 @@
 import type { IsolationLevel, TransactionLibrary } from "../store.js";
 import { defineTransactions, type Look } from "./define-transactions.js";
 import { type ClientState, ended, isClient, whyNotOpen } from "./open-transaction.js";
-import { requireServed } from "./served-dialect.js";
+import { servedDialect } from "./served-dialect.js";
 
 interface QueryRunner {
   readonly isReleased: boolean;
@@ -43,7 +43,7 @@ const levels: Readonly<Record<IsolationLevel, TypeormIsolationLevel>> = {
 export function typeorm<Manager extends TypeormManager>(
   dataSource: TypeormDataSource<Manager>,
 ): TransactionLibrary<Manager, "postgres"> {
-  requireServed("typeorm", dataSource.options.type);
+  servedDialect("typeorm", dataSource.options.type, ["postgres"]);
   return defineTransactions<Manager>({
     name: "typeorm",
     rightCall:

