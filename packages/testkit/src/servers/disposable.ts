@@ -71,8 +71,8 @@ export function disposable(name: keyof typeof recipes, given = ""): Promise<Disp
 
 /**
  * Starts a Kafka cluster of this many brokers, each a `disposable` of its own. Topics have as many copies as there are
- * brokers, at most three, and stay available while one of three is down. The first group of consumers needs all of them,
- * because Kafka then creates its topic of offsets.
+ * brokers, at most three, and stay available while one of three is down. The first group of consumers needs all
+ * brokers, because Kafka then creates its topic of offsets.
  *
  * @example
  * ```ts

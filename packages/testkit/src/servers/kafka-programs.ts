@@ -39,7 +39,7 @@ function home(): string {
 }
 
 /** Whether the jars are on this machine. */
-export function hasKafka(): boolean {
+function hasKafka(): boolean {
   return existsSync(home());
 }
 

@@ -17,9 +17,9 @@ export interface Attempt {
 }
 
 /**
- * Uses `service` if it answers. Otherwise starts it with Docker, or else from Debian's packages or in its own way. Idempotent, bounded in
- * time, never rejects. It changes no server that it did not install: an address from the environment, or a port where
- * something refuses the connection, is only reported.
+ * Uses `service` if it answers. Otherwise starts it with Docker, or else from Debian's packages or in its own way.
+ * Idempotent, bounded in time, never rejects. It changes no server that it did not install: an address from the
+ * environment, or a port where something refuses the connection, is only reported.
  */
 export async function startService(
   service: Service,
