@@ -1,6 +1,7 @@
 import { PostboxError } from "../../errors.js";
 import { messageBytes } from "../../message/attributes.js";
 import type { Message } from "../../message/message.js";
+import { isTransient } from "../../router/is-transient.js";
 import { settleOnce } from "../../settle-once.js";
 import type { Delivery } from "../../transport.js";
 import { Room, type RoomLimits } from "../room.js";
@@ -240,9 +241,9 @@ export class PartitionStream {
       origin: { partition: this.name, offset: String(offset) },
       ack: () => settle("ack", () => this.#finish(offset)),
       release: () => settle("release", () => this.#return(open)),
-      retry: (delayMs) =>
+      retry: (delayMs, reason) =>
         settle("retry", () => {
-          open.attempt++;
+          if (!isTransient(reason)) open.attempt++;
           this.#later(open, delayMs);
         }),
       park: (reason) =>
