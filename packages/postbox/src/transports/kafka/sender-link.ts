@@ -46,6 +46,7 @@ export class SenderLink {
   #opening: Promise<Opened> | undefined;
   #opened: Opened | undefined;
   #checking = false;
+  #learning: Promise<void> = Promise.resolve();
   #turn = 0;
 
   constructor(options: KafkaSenderOptions, parts: SenderLinkParts) {
@@ -103,8 +104,9 @@ export class SenderLink {
     const opened = await this.#ready();
     const routes = messages.map((message) => this.#routed(message));
     const topics = new Set(routes.flatMap((topic) => (typeof topic === "string" ? topic : [])));
-    await this.#reported(() => opened.topics.learn(topics));
-    await opened.limits.learn(topics);
+    const learning = this.#learn(opened, topics);
+    this.#learning = learning.catch(() => {});
+    await learning;
     if (batch.ended) return;
     const chains = new Map<string, KeyChain>();
     for (const [index, message] of messages.entries()) {
@@ -130,6 +132,13 @@ export class SenderLink {
         hold: () => batch.settle(index, behind(message.id)),
       });
     }
+  }
+
+  /** One call after the other, so that a call whose topics are known does not overtake one that still asks. */
+  async #learn({ topics, limits }: Opened, wanted: ReadonlySet<string>): Promise<void> {
+    await this.#learning;
+    await this.#reported(() => topics.learn(wanted));
+    await limits.learn(wanted);
   }
 
   #produce(
