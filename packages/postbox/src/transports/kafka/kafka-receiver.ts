@@ -78,8 +78,8 @@ const rules = {
  * Receives topics of Kafka as a member of a consumer group. A new group begins with the oldest message. Partitions are
  * divided cooperatively: a member keeps those that stay with it when others join or leave. Offsets are committed when
  * everything below them is settled; a message whose process ended without an outcome is flagged when it is delivered
- * again. Without an inbox, a failed message is retried here, and parked in `<topic>.parked` in the end. A record that is
- * no message goes there, too, unchanged.
+ * again. Without an inbox, a failed message is retried here, and parked in `<topic>.parked` in the end. A record that
+ * is no message goes there, too, unchanged.
  *
  * @example
  * ```ts

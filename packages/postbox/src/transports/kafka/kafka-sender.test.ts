@@ -83,7 +83,7 @@ describeOnEach("kafka", ({ url }) => {
     await expect.poll(() => outcomesOf(sender, [messageTo(topic, "m1")])).toEqual([{ status: "sent" }]);
   });
 
-  it("rejects a message that is larger than its topic accepts before it is sent, and a name that no topic can have", async () => {
+  it("rejects what is larger than its topic accepts, and a name that no topic can have", async () => {
     const topic = await topicOf();
     await using sender = kafkaSender({ url });
     const large = { ...messageTo(topic, "m1"), data: new Uint8Array(1_048_588) };

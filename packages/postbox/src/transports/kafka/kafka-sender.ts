@@ -36,8 +36,8 @@ export interface KafkaSenderOptions extends KafkaConnectionOptions {
    */
   readonly publishTimeoutMs?: number;
   /**
-   * A larger record is rejected before it is sent. Defaults to the topic's `max.message.bytes`, which is 1 MiB unless
-   * it was changed. Both count before compression.
+   * A larger record is rejected before it is sent, counted before compression. Kafka's own limit is 1 MiB unless it
+   * was changed. Defaults to the topic's `max.message.bytes`.
    */
   readonly maxMessageBytes?: number;
   /** How `setup` makes topics. Defaults to one partition, with the brokers' default number of replicas. */
