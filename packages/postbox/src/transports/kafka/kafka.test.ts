@@ -1,42 +1,16 @@
+import { randomUUID } from "node:crypto";
 import { type DisposableServer, describeOnEach, disposable } from "@postbox/testkit/servers";
 import { transportSuite } from "@postbox/testkit/suites";
 import { afterAll, beforeAll, describe } from "vitest";
-import { testKafka } from "../../../fixtures/kafka-broker.js";
-
-const features = {
-  keepsOrder: true,
-  // A topic takes every type.
-  unroutable: false,
-  onUnroutable: false,
-  exactAttempts: false,
-  settlesEach: false,
-  selectsTypes: false,
-  competing: false,
-  streams: true,
-  revokes: true,
-  releaseUncounted: true,
-  prefetch: true,
-  prefetchBytes: true,
-  singleActive: false,
-  maxMessageBytes: true,
-  routes: true,
-  unbinds: false,
-  scopes: false,
-  outage: true,
-  reconnects: true,
-  connectionBound: false,
-  health: true,
-  passwords: false,
-  refusesParking: false,
-  blocks: false,
-} as const;
+import { kafkaFeatures, kafkaPasswords, testKafka } from "../../../fixtures/kafka-broker.js";
+import { kafkaReceiver, kafkaSender } from "./index.js";
 
 describeOnEach("kafka", ({ url }) => {
   const broker = testKafka(() => url);
   for (const mode of ["binary", "structured"] as const) {
     transportSuite({
       name: `kafka, ${mode}`,
-      features: { ...features, restarts: false },
+      features: kafkaFeatures,
       create: () => broker.harness(mode),
     });
   }
@@ -45,16 +19,21 @@ describeOnEach("kafka", ({ url }) => {
 describe("a Kafka of its own", () => {
   let server: DisposableServer;
   beforeAll(async () => {
-    server = await disposable("kafka");
+    server = await disposable("kafka", kafkaPasswords);
   });
   // Registered before the hooks of the broker, because hooks run in reverse order.
   afterAll(() => server?.stop());
-  const broker = testKafka(() => server.url);
+  const broker = testKafka(() => server.url.replace("kafka://", "kafka://shop:s%3Acr%40t@"));
   transportSuite({
     name: "kafka that may be killed",
-    features: { ...features, restarts: true },
+    features: { ...kafkaFeatures, passwords: true, restarts: true },
     create: async () => ({
       ...(await broker.harness("binary")),
+      intruders(queue, telemetry) {
+        const password = `wrong-${randomUUID()}`;
+        const wrong = { url: server.url.replace("kafka://", `kafka://shop:${password}@`), telemetry };
+        return { password, sender: kafkaSender(wrong), receiver: kafkaReceiver({ ...wrong, group: queue }) };
+      },
       async restart() {
         await server.kill();
         await server.restart();

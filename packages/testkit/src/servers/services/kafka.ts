@@ -67,16 +67,12 @@ export async function kafkaVersion(url: string): Promise<string> {
     if (apis.readInt16BE(0) !== 0) throw new Error(`Kafka refused to tell its version: error ${apis.readInt16BE(0)}`);
     // A listener with authentication answers nothing else.
     const none = Buffer.from([0, 0, 0, 0]);
-    const ready = await Promise.race([ask(3, 1, none), ended(socket)]);
+    const ready = await ask(3, 1, none).catch(() => undefined);
     if (ready !== undefined && !hasController(ready)) throw new Error("Kafka has no controller yet");
     return releaseOf(apis);
   } finally {
     socket.destroy();
   }
-}
-
-function ended(socket: ReturnType<typeof connect>): Promise<undefined> {
-  return new Promise((resolve) => socket.once("close", () => resolve(undefined)));
 }
 
 /** Reads a Metadata response of version 1: the brokers, then the number of the controller. */
