@@ -50,6 +50,23 @@ describeOnEach("mariadb", ({ url }) => {
   });
 });
 
+describeOnEach("kafka", ({ url }) => {
+  const shop = `shop-${randomBytes(4).toString("hex")}`;
+
+  beforeAll(build);
+
+  it("the demo loses nothing and doubles nothing over Kafka", { timeout: 120_000 }, () => {
+    const { status, stdout, stderr } = spawnSync(
+      process.execPath,
+      [`${folder}/dist/main.js`, "--orders", "50", "--broker", url],
+      { encoding: "utf8", env: { ...process.env, DEMO_SHOP: shop }, timeout: 100_000 },
+    );
+    expect(stderr).toBe("");
+    expectNothingLost(stdout);
+    expect(status).toBe(0);
+  });
+});
+
 describeOn({ title: "SQLite" }, () => {
   beforeAll(build);
 

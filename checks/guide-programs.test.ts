@@ -7,6 +7,7 @@ it.each([
   ["transactions", "02-transactions"],
   ["rabbitmq", "03-rabbitmq"],
   ["protobuf", "04-books"],
+  ["kafka", "06-kafka"],
 ])("the snippets of the guide to %s stand in programs that are run", (name, example) => {
   const guide = readFileSync(join(root, "docs", "guides", `${name}.md`), "utf8");
   const programs = join(root, "examples", example, "src");

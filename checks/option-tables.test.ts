@@ -101,6 +101,24 @@ const tables: readonly Table[] = [
       `${src}/transports/rabbitmq/rabbitmq-receiver.ts RabbitmqReceiverOptions`,
     ],
   },
+  {
+    page: guide("kafka"),
+    head: "`kafkaSender(…)`",
+    also: "connection, both sides",
+    types: [
+      `${src}/transports/kafka/connection.ts KafkaConnectionOptions`,
+      `${src}/transports/kafka/kafka-sender.ts KafkaSenderOptions`,
+    ],
+  },
+  {
+    page: guide("kafka"),
+    head: "`kafkaReceiver(…)`",
+    also: "connection, both sides",
+    types: [
+      `${src}/transports/kafka/connection.ts KafkaConnectionOptions`,
+      `${src}/transports/kafka/kafka-receiver.ts KafkaReceiverOptions`,
+    ],
+  },
   { page: guide("operating"), head: "`store.health(…)`", types: [`${src}/health.ts HealthOptions`] },
   {
     page: guide("operating"),
@@ -132,6 +150,7 @@ const tables: readonly Table[] = [
       ["`migrationSql(…)`", "stores/postgres/migrations.ts MigrationSqlOptions"],
       ["`connectStore(url, …)`", "connect/connect-store.ts ConnectStoreOptions"],
       ["`connectTransport(url, …)`", "connect/connect-transport.ts ConnectTransportOptions"],
+      ["`kafkajsClient(…)`", "transports/kafka/kafkajs-client.ts KafkajsClientOptions"],
       ["`rabbitmqParkingLot(…)`", "transports/rabbitmq/parking-lot.ts RabbitmqParkingLotOptions"],
       ["`memoryStore(…)`", "stores/memory/memory-store.ts MemoryStoreOptions"],
       ["`memoryDatabase(…)`", "stores/memory/memory-database.ts MemoryDatabaseOptions"],

@@ -32,7 +32,10 @@ console.log(
 console.log("   Watch: only committed orders are invoiced, and billing skips duplicates.\n");
 
 const connect = async () => ({
-  broker: await connectTransport(values.broker),
+  // Kafka makes no topics by itself.
+  broker: await connectTransport(values.broker, {
+    kafka: { receiver: { topology: "create", create: { partitions: 4 } } },
+  }),
   orders: await ordersService(values.database),
   billing: await billingService(values.database),
 });

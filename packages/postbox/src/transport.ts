@@ -137,12 +137,12 @@ export interface Delivery {
   /**
    * Failed: deliver it again after `delayMs`, as another attempt. If the cause is not the message (the inbox is busy,
    * the store is unavailable), the attempt is not counted. The reason is stored, if the transport can. Rejects and
-   * settles nothing if the receiver settles in order.
+   * settles nothing if the receiver settles in order and does not set aside.
    */
   retry(delayMs: number, reason?: Error): Promise<void>;
   /**
    * Parks it with this reason. Resolves once it is stored there. Rejects and settles nothing if the receiver settles in
-   * order.
+   * order and does not set aside.
    */
   park(reason: Error): Promise<void>;
   /** Not tried: gives it back. Spends no attempt and keeps its place, as far as the broker can do both. */
@@ -183,6 +183,11 @@ export interface Receiver {
    * again although they were acknowledged. Defaults to `each`.
    */
   readonly settles?: "each" | "in-order";
+  /**
+   * With `in-order`: the receiver itself retries a delivery, as long as its process lives, and parks it elsewhere; the
+   * offset waits for that. Then a router needs no inbox. Defaults to false.
+   */
+  readonly setsAside?: boolean;
   /**
    * What its broker knows of earlier deliveries without an outcome. `counted`: the broker counts and limits them, so
    * that a message that crashes its process is parked in the end. `flagged`: `Delivery.redelivered` is true. `unknown`:

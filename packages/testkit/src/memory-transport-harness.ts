@@ -23,6 +23,7 @@ export const memoryTransportFeatures: TransportFeatures = {
   scopes: false,
   outage: true,
   reconnects: false,
+  connectionBound: false,
   health: false,
   passwords: false,
   refusesParking: false,

@@ -1,15 +1,16 @@
 import { callback, checkOptions, object } from "../options.js";
 import type { Telemetry } from "../telemetry/events.js";
 import type { Receiver, Sender } from "../transport.js";
+import type { KafkaReceiverOptions, KafkaSenderOptions } from "../transports/kafka/index.js";
 import type { RabbitmqReceiverOptions, RabbitmqSenderOptions } from "../transports/rabbitmq/index.js";
 import { loadDriver } from "./load-driver.js";
 import { unsupportedUrl } from "./unsupported-url.js";
 
 /** A broker made from a URL. `close` ends the connections that it opened. */
 export interface ConnectedTransport {
-  readonly kind: "memory" | "rabbitmq";
+  readonly kind: "memory" | "rabbitmq" | "kafka";
   sender(): Sender;
-  /** A receiver of the queue with this name. */
+  /** A receiver of the queue, or of the group, with this name. */
   receiver(queue: string): Receiver;
   close(): Promise<void>;
   /** The same as `close`, for `await using`. */
@@ -27,6 +28,11 @@ export interface ConnectTransportOptions {
     readonly sender?: Omit<RabbitmqSenderOptions, "url" | "telemetry">;
     readonly receiver?: Omit<RabbitmqReceiverOptions, "url" | "queue" | "telemetry">;
   };
+  /** More options of Kafka's senders and receivers, for `kafka://` and `kafkas://` only. Defaults to none. */
+  readonly kafka?: {
+    readonly sender?: Omit<KafkaSenderOptions, "url" | "telemetry">;
+    readonly receiver?: Omit<KafkaReceiverOptions, "url" | "group" | "telemetry">;
+  };
 }
 
 /**
@@ -34,6 +40,7 @@ export interface ConnectTransportOptions {
  *
  * - `memory:`: a broker inside of this process; each call makes a new one
  * - `amqp://` and `amqps://`: RabbitMQ, through `amqplib`
+ * - `kafka://` and `kafkas://`: Kafka, through `kafkajs`, unless another `client` is given
  *
  * @example
  * ```ts
@@ -45,11 +52,13 @@ export async function connectTransport(
   url: string,
   options: ConnectTransportOptions = {},
 ): Promise<ConnectedTransport> {
-  checkOptions("connectTransport", options, { telemetry: callback, rabbitmq: object });
+  checkOptions("connectTransport", options, { telemetry: callback, rabbitmq: object, kafka: object });
   checkOptions("connectTransport: rabbitmq", options.rabbitmq ?? {}, { sender: object, receiver: object });
+  checkOptions("connectTransport: kafka", options.kafka ?? {}, { sender: object, receiver: object });
   if (/^amqps?:\/\//.test(url)) return rabbitmq(url, options);
+  if (/^kafkas?:\/\//.test(url)) return kafka(url, options);
   if (typeof url !== "string" || !url.startsWith("memory:")) {
-    throw unsupportedUrl("transport", url, "memory:, amqp://, amqps://");
+    throw unsupportedUrl("transport", url, "memory:, amqp://, amqps://, kafka://, kafkas://");
   }
   const { memoryBroker } = await import("../transports/memory/memory-broker.js");
   const broker = memoryBroker();
@@ -72,18 +81,45 @@ async function rabbitmq(
     () => import("../transports/rabbitmq/index.js"),
   );
   const shared = { url, ...(telemetry && { telemetry }) };
+  return closing(
+    "rabbitmq",
+    () => rabbitmqSender({ ...more.sender, ...shared }),
+    (queue) => rabbitmqReceiver({ ...more.receiver, ...shared, queue }),
+  );
+}
+
+async function kafka(
+  url: string,
+  { telemetry, kafka: more = {} }: ConnectTransportOptions,
+): Promise<ConnectedTransport> {
+  // Its driver is loaded when it connects, since a client may be given.
+  const { kafkaReceiver, kafkaSender } = await import("../transports/kafka/index.js");
+  const shared = { url, ...(telemetry && { telemetry }) };
+  return closing(
+    "kafka",
+    () => kafkaSender({ ...more.sender, ...shared }),
+    (group) => kafkaReceiver({ ...more.receiver, ...shared, group }),
+  );
+}
+
+/** A transport whose `close` closes its senders. */
+function closing(
+  kind: ConnectedTransport["kind"],
+  make: () => Sender & { close(): Promise<void> },
+  receiver: ConnectedTransport["receiver"],
+): ConnectedTransport {
   const senders: { close(): Promise<void> }[] = [];
   const close = async () => {
     await Promise.all(senders.map((sender) => sender.close()));
   };
   return {
-    kind: "rabbitmq",
+    kind,
     sender() {
-      const sender = rabbitmqSender({ ...more.sender, ...shared });
+      const sender = make();
       senders.push(sender);
       return sender;
     },
-    receiver: (queue) => rabbitmqReceiver({ ...more.receiver, ...shared, queue }),
+    receiver,
     close,
     [Symbol.asyncDispose]: close,
   };

@@ -80,6 +80,21 @@ describeOn({ title: "SQLite" }, () => {
   });
 });
 
+describeOnEach("kafka", ({ url }) => {
+  it("connectTransport makes a sender and a receiver on Kafka, and closes what it opened", async () => {
+    const told: string[] = [];
+    const kafka = { sender: { clientId: "one" }, receiver: { prefetch: 7 } };
+    const transport = await connectTransport(url, { telemetry: ({ name }) => told.push(name), kafka });
+    const receiver = transport.receiver("g");
+    expect([transport.kind, receiver.name, receiver.health?.().status]).toEqual(["kafka", "kafka", "idle"]);
+    const sender = transport.sender();
+    await sender.connect?.(new AbortController().signal);
+    expect([sender.health?.().status, told]).toEqual(["connected", ["transport.connected"]]);
+    await transport.close();
+    expect(sender.health?.().status).toBe("idle");
+  });
+});
+
 describeOnEach("rabbitmq", ({ url }) => {
   it("connectTransport makes a sender and a receiver on RabbitMQ", async () => {
     const told: string[] = [];

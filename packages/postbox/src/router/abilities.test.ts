@@ -44,6 +44,7 @@ describe("a receiver that needs an inbox beside it", () => {
     [{}, "none", undefined],
     [{ settles: "each", redelivery: "counted", selects: "topic" }, "none", undefined],
     [{ settles: "in-order" }, "none", "add .use(transaction(store)).use(inbox(store)) before .on(...)"],
+    [{ settles: "in-order", setsAside: true }, "none", undefined],
     [{ settles: "in-order" }, "inbox", undefined],
     [{ settles: "in-order" }, "durableInbox", undefined],
     [{ redelivery: "unknown" }, "none", "add .use(transaction(store)).use(durableInbox(store)) before .on(...)"],

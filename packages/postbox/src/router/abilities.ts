@@ -5,8 +5,8 @@ import type { AnyMiddleware } from "./middleware.js";
 /** Refuses a receiver whose broker lacks what this router needs, before anything runs. */
 export function checkAbilities(consumer: string, receiver: Receiver, middleware: readonly AnyMiddleware[]): void {
   const inbox = middleware.find(({ keeper }) => keeper !== undefined);
-  const { name, settles, redelivery } = receiver;
-  if (settles === "in-order" && inbox === undefined) {
+  const { name, settles, setsAside = false, redelivery } = receiver;
+  if (settles === "in-order" && !setsAside && inbox === undefined) {
     throw new ConfigError(
       "middleware-order",
       `router ${consumer}: the broker of ${name} cannot retry or park a single message, so a failed one needs an ` +

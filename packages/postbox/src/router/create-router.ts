@@ -164,10 +164,12 @@ class UntypedRouter {
 
   /** A session for one run, and the receiver of that run, which is the keeper's if there is one. */
   #sessionOn(from: Receiver): { readonly receiver: Receiver; readonly session: Session } {
-    const { settles, selects } = from;
+    const { selects, setsAside = false } = from;
     const onUnknownType = this.#options.onUnknownType ?? (selects === "topic" ? "ignore" : "park");
     const runOptions = { ...this.#runOptions, onUnknownType };
     const keeper = this.#registry.middleware.find((each) => each.keeper !== undefined)?.keeper?.(runOptions);
+    // With an inbox, a failure goes to the database, and its stream goes on.
+    const settles = setsAside && keeper === undefined ? "each" : from.settles;
     const session = new Session(this.#registry.handles(this.#codecs), {
       ...runOptions,
       ...(keeper && { keeper }),

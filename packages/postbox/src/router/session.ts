@@ -29,7 +29,7 @@ export interface SessionOptions {
   readonly slowAfterMs: number;
   /** Takes over messages that fail. Defaults to none: they stay with the broker. */
   readonly keeper?: Keeper;
-  /** The receiver's ability of the same name. Defaults to `each`. */
+  /** The receiver's ability of the same name; `each` if it sets aside what no inbox takes. Defaults to `each`. */
   readonly settles?: "each" | "in-order";
   readonly telemetry: Telemetry;
   readonly runtime: Runtime;

@@ -19,6 +19,7 @@ test("an address can be overridden, and one where nothing answers is missing wit
     POSTBOX_TEST_PGBOUNCER_URL: "postgres://me:secret@127.0.0.1:1/none",
     POSTBOX_TEST_MARIADB_URL: "mysql://me:secret@127.0.0.1:1",
     POSTBOX_TEST_RABBITMQ_URL: "amqp://127.0.0.1:1",
+    POSTBOX_TEST_KAFKA_URL: "kafka://127.0.0.1:1",
   });
   const postgres = "postgres://me:secret@127.0.0.1:1/none";
   expect(findings.map(({ url }) => url)).toEqual([
@@ -26,6 +27,7 @@ test("an address can be overridden, and one where nothing answers is missing wit
     postgres,
     "mysql://me:secret@127.0.0.1:1",
     "amqp://127.0.0.1:1",
+    "kafka://127.0.0.1:1",
   ]);
   for (const finding of findings) expect(finding).toHaveProperty("missing", expect.stringContaining("ECONNREFUSED"));
 });

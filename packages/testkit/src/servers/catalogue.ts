@@ -1,11 +1,12 @@
 import type { Service } from "./service.js";
+import { kafka } from "./services/kafka.js";
 import { mariadb } from "./services/mariadb.js";
 import { pgbouncer } from "./services/pgbouncer.js";
 import { postgres } from "./services/postgres.js";
 import { rabbitmq } from "./services/rabbitmq.js";
 
 /** Every service that tests may use, in the order in which tables list them. */
-export const catalogue: readonly Service[] = [postgres, pgbouncer, mariadb, rabbitmq];
+export const catalogue: readonly Service[] = [postgres, pgbouncer, mariadb, rabbitmq, kafka];
 
 /**
  * The services without which a run fails: `POSTBOX_TEST_REQUIRE` is `all` or a list of names, separated by commas.

@@ -4,13 +4,14 @@ import { promisify } from "node:util";
 import { freePort } from "./free-port.js";
 import { createGuardedFolder, type Running } from "./guarded-folder.js";
 import type { Recipe } from "./recipe.js";
+import { kafka } from "./recipes/kafka.js";
 import { mariadb } from "./recipes/mariadb.js";
 import { pgbouncer } from "./recipes/pgbouncer.js";
 import { postgres } from "./recipes/postgres.js";
 import { rabbitmq } from "./recipes/rabbitmq.js";
 import { within } from "./within.js";
 
-const recipes = { postgres: () => postgres, mariadb: () => mariadb, pgbouncer, rabbitmq } satisfies Record<
+const recipes = { postgres: () => postgres, mariadb: () => mariadb, pgbouncer, rabbitmq, kafka } satisfies Record<
   string,
   (given: string) => Recipe
 >;
@@ -52,7 +53,8 @@ export interface DisposableRabbitmq extends DisposableServer {
  *
  * PostgreSQL comes with npm. MariaDB must be installed. PgBouncer must be installed; it connects to the PostgreSQL at
  * `upstream`. RabbitMQ must be installed, too, and accepts additional lines of configuration.
- * `POSTBOX_TEST_RABBITMQ_ROOT` names the root of another system whose RabbitMQ is run instead, with `chroot`.
+ * `POSTBOX_TEST_RABBITMQ_ROOT` names the root of another system whose RabbitMQ is run instead, with `chroot`. Kafka is
+ * downloaded with Maven, once, and needs Java; it accepts additional lines of configuration, too.
  *
  * @example
  * ```ts
@@ -63,8 +65,46 @@ export interface DisposableRabbitmq extends DisposableServer {
 export function disposable(name: "rabbitmq", configuration?: string): Promise<DisposableRabbitmq>;
 export function disposable(name: "postgres" | "mariadb"): Promise<DisposableServer>;
 export function disposable(name: "pgbouncer", upstream: string): Promise<DisposableServer>;
-export async function disposable(name: keyof typeof recipes, given = ""): Promise<DisposableRabbitmq> {
-  const recipe = recipes[name](given);
+export function disposable(name: "kafka", configuration?: string): Promise<DisposableServer>;
+export function disposable(name: keyof typeof recipes, given = ""): Promise<DisposableRabbitmq> {
+  return run(name, recipes[name](given));
+}
+
+/**
+ * Starts a Kafka cluster of this many brokers, each a `disposable` of its own. Topics have as many copies as there are
+ * brokers, at most three, and stay available while one of three is down. The first group of consumers needs all
+ * brokers, because Kafka then creates its topic of offsets.
+ *
+ * @example
+ * ```ts
+ * const brokers = await disposableKafkas(3);
+ * await brokers[0]?.kill();
+ * for (const broker of brokers) await broker.stop();
+ * ```
+ */
+export async function disposableKafkas(count: number, configuration = ""): Promise<readonly DisposableServer[]> {
+  const controllers = await Promise.all(Array.from({ length: count }, freePort));
+  const copies = Math.min(3, count);
+  const lines = [
+    `default.replication.factor=${copies}`,
+    `min.insync.replicas=${Math.max(1, copies - 1)}`,
+    // A killed broker loses its partitions after this time.
+    "broker.session.timeout.ms=4000",
+    "broker.heartbeat.interval.ms=500",
+    configuration,
+  ].join("\n");
+  // Together: a single one of them does not answer before most of the others run.
+  const started = await Promise.allSettled(
+    controllers.map((_, at) => run("kafka", kafka(lines, { nodeId: at + 1, controllers }))),
+  );
+  const brokers = started.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+  const failed = started.find((each) => each.status === "rejected");
+  if (failed === undefined) return brokers;
+  for (const broker of brokers) await broker.stop();
+  throw failed.reason;
+}
+
+async function run(name: string, recipe: Recipe): Promise<DisposableRabbitmq> {
   const folder = createGuardedFolder(recipe.parent);
   try {
     const server = await recipe.prepare(folder);

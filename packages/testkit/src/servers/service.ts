@@ -16,8 +16,18 @@ export interface Service {
   readonly variable: string;
   /** Resolves with the version of the server that answers at `url`; rejects within a few seconds if none does. */
   probe(url: string): Promise<string>;
-  /** How Debian runs it. */
-  readonly debian: DebianPackage;
+  /** How Debian runs it, if Debian has it. */
+  readonly debian?: DebianPackage;
+  /** How to start it without a package of Debian. */
+  readonly own?: OwnStart;
+}
+
+/** Another way to start a server. */
+interface OwnStart {
+  /** What it uses, for display. */
+  readonly how: string;
+  /** Starts it as a daemon, which outlives this process. It need not be ready yet. */
+  start(): Promise<void>;
 }
 
 /** A package of Debian that contains a server. */

@@ -17,9 +17,9 @@ export interface Attempt {
 }
 
 /**
- * Uses `service` if it answers. Otherwise starts it with Docker, or else from Debian's packages. Idempotent, bounded in
- * time, never rejects. It changes no server that it did not install: an address from the environment, or a port where
- * something refuses the connection, is only reported.
+ * Uses `service` if it answers. Otherwise starts it with Docker, or else from Debian's packages or in its own way.
+ * Idempotent, bounded in time, never rejects. It changes no server that it did not install: an address from the
+ * environment, or a port where something refuses the connection, is only reported.
  */
 export async function startService(
   service: Service,
@@ -60,9 +60,11 @@ async function starterHere(service: Service): Promise<Starter | undefined> {
       },
     };
   }
-  if (process.getuid?.() === 0 && existsSync("/usr/bin/apt-get")) {
-    return { how: `Debian package ${service.debian.package}`, run: () => startFromDebian(service.debian) };
+  const { debian, own } = service;
+  if (debian !== undefined && process.getuid?.() === 0 && existsSync("/usr/bin/apt-get")) {
+    return { how: `Debian package ${debian.package}`, run: () => startFromDebian(debian) };
   }
+  if (own !== undefined) return { how: own.how, run: () => own.start() };
   return undefined;
 }
 

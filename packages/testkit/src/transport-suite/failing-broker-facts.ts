@@ -4,6 +4,7 @@ import { describe, expect } from "vitest";
 import { patienceMs, patiently } from "../patience.js";
 import type { Consumer } from "./consume.js";
 import { leftBehind } from "./left-behind.js";
+import { expectNothingMore } from "./nothing-more.js";
 import type { Stage, TransportFact } from "./transport-facts.js";
 
 const never = new AbortController().signal;
@@ -71,7 +72,7 @@ export function failingBrokerFacts(fact: TransportFact): void {
 
     fact(
       "deliveries of a lost connection can no longer be settled, and are redelivered",
-      "reconnects",
+      ["reconnects", "connectionBound"],
       async (stage) => {
         const { harness, queue, features, send, message, consume } = stage;
         await send(message("m1"), message("m2"), message("m3"));
@@ -95,6 +96,28 @@ export function failingBrokerFacts(fact: TransportFact): void {
           ["m3", 1, true],
         ]);
         await Promise.all(again.map((delivery) => delivery.ack()));
+      },
+    );
+
+    fact(
+      "deliveries outlive a lost connection, if the broker knows its consumers by a session",
+      "reconnects",
+      async (stage) => {
+        const { features, send, message, consume } = stage;
+        if (features.connectionBound) return;
+        await send(message("m1"), message("m2"));
+        const consumer = consume();
+        const [m1, m2] = await consumer.take(2);
+        await consumer.interrupt();
+        await m1?.ack();
+        await send(message("m3"));
+        const m3 = await consumer.next();
+        expect([m2?.signal?.aborted, m3.message.id, m3.redelivered ?? false]).toEqual([false, "m3", false]);
+        await m2?.ack();
+        await m3.ack();
+        consumer.abort();
+        await consumer.running;
+        await expectNothingMore(stage, consume());
       },
     );
 

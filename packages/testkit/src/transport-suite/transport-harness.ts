@@ -50,6 +50,11 @@ export interface TransportFeatures {
   readonly outage: boolean;
   /** The harness can cut a receiver's connection, with `interrupt()`; the receiver reconnects by itself. */
   readonly reconnects: boolean;
+  /**
+   * A lost connection revokes the deliveries that came over it. Otherwise they stay valid: the broker knows its
+   * consumers by a session that outlives connections. With `reconnects`.
+   */
+  readonly connectionBound: boolean;
   /** Senders and receivers have a truthful `health()`. With `outage` and `reconnects`. */
   readonly health: boolean;
   /** The broker requires a password: the harness makes a sender and a receiver with a wrong one, with `intruders()`. */

@@ -28,7 +28,7 @@ export function describeOn(server: TestServer, tests: () => void): void {
  * ```
  */
 export function describeOnEach(
-  service: "postgres" | "pgbouncer" | "mariadb" | "rabbitmq",
+  service: "postgres" | "pgbouncer" | "mariadb" | "rabbitmq" | "kafka",
   tests: (server: FoundServer) => void,
 ): void {
   const servers = inject("servers").found.filter((server) => server.service === service);

@@ -6,16 +6,16 @@ import { callback, checkOptions, count, oneOf, positive } from "../../options.js
 import type { Telemetry } from "../../telemetry/events.js";
 import { telling } from "../../telemetry/telling.js";
 import type { Sender, TransportHealth } from "../../transport.js";
+import { createLinkUse } from "../link-use.js";
 import { type OnUnroutable, onUnroutableRule, unroutableOutcome } from "../unroutable.js";
+import { within } from "../within.js";
 import type { ContentMode } from "./amqp-message.js";
 import { type Batch, createBatch } from "./batch.js";
 import { connectionRules, placeOf, type RabbitmqConnectionOptions } from "./connection.js";
 import { createLinks, type Link } from "./link.js";
-import { createLinkUse } from "./link-use.js";
 import { type Route, routeOf } from "./route.js";
 import { declareExchanges } from "./topology.js";
 import { createWatch } from "./watch.js";
-import { within } from "./within.js";
 
 /** Options of `rabbitmqSender`. */
 export interface RabbitmqSenderOptions extends RabbitmqConnectionOptions {

@@ -30,6 +30,7 @@ const features = {
   scopes: false,
   outage: true,
   reconnects: true,
+  connectionBound: true,
   health: true,
   passwords: true,
   refusesParking: true,

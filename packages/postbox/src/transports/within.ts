@@ -1,4 +1,4 @@
-import { longestTimerMs, type Runtime } from "../../internal/runtime.js";
+import { longestTimerMs, type Runtime } from "../internal/runtime.js";
 
 /** The result of `work`, or undefined after `ms`. Rejects with the signal's reason as soon as the signal is aborted. */
 export function within<R>(runtime: Runtime, signal: AbortSignal, work: Promise<R>): Promise<R>;

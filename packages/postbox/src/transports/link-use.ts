@@ -1,5 +1,4 @@
-import type { Runtime } from "../../internal/runtime.js";
-import type { Links } from "./link.js";
+import type { Runtime } from "../internal/runtime.js";
 
 /** How long a connection that was opened after `close` waits for more messages. */
 const lingerMs = 1000;
@@ -17,7 +16,7 @@ export interface LinkUse {
   close(): Promise<void>;
 }
 
-export function createLinkUse(links: Pick<Links, "close">, runtime: Runtime): LinkUse {
+export function createLinkUse(links: { close(): Promise<void> }, runtime: Runtime): LinkUse {
   let sending = 0;
   let closed = false;
   let cancelEnd = () => {};
