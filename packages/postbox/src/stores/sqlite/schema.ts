@@ -176,6 +176,6 @@ export function schemaFault(connection: Connection, file: string) {
     const text = `the tables in ${file} have version ${version}, this postbox needs ${schemaVersion}; ${migrate}`;
     return { code: "schema-outdated", text, version, needed: schemaVersion } as const;
   }
-  const text = `the tables in ${file} are newer than version ${schemaVersion}, which this postbox knows; update it here`;
+  const text = `the tables in ${file} are newer than version ${schemaVersion}, which this postbox knows; update it`;
   return { code: "schema-newer", text, version, needed: schemaVersion } as const;
 }
