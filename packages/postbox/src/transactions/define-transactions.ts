@@ -1,5 +1,12 @@
 import { callback, checkOptions, text } from "../options.js";
-import type { BeginOptions, Executor, SessionId, TransactionLibrary, TransactionSession } from "../store.js";
+import type {
+  BeginOptions,
+  Executor,
+  SessionId,
+  TransactionExecutor,
+  TransactionLibrary,
+  TransactionSession,
+} from "../store.js";
 import { noteElsewhere } from "./connection-lost.js";
 import { textOf } from "./guarded-statement.js";
 import {
@@ -106,46 +113,154 @@ interface Working {
  */
 export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): TransactionLibrary<Tx, "postgres"> {
   checkOptions("defineTransactions", definition, rules, ["name", "rightCall", "look", "query", "begin"]);
-  const { name, rightCall, begin } = definition;
+  const transactions = new DefinedTransactions(definition);
+  const maxTransactions = definition.maxTransactions?.();
+  return {
+    name: definition.name,
+    dialect: "postgres",
+    ...(maxTransactions !== undefined && { maxTransactions }),
+    session: (tx) => transactions.session(tx),
+    executor: (tx) => transactions.executor(tx),
+    begin: (work, options = {}) => transactions.begin(work, options),
+    refuseUnawaited(tx) {
+      const client = transactions.clientOf(tx);
+      return client && refuseUnawaited(client);
+    },
+  };
+}
+
+/** The transactions of one library, and what is known of them without asking the database. */
+class DefinedTransactions<Tx> {
+  readonly #definition: TransactionsDefinition<Tx>;
   /** Known to be open, so the database need not be asked. */
-  const working = new Map<Tx, Working>();
+  readonly #working = new Map<Tx, Working>();
   /** Opened by `begin` and ended since, even if their connections are in use again. */
-  const over = new WeakSet<object>();
+  readonly #over = new WeakSet<object>();
+
+  constructor(definition: TransactionsDefinition<Tx>) {
+    this.#definition = definition;
+  }
+
+  clientOf(tx: Tx): ClientParts | undefined {
+    const client = this.#definition.client?.(tx);
+    return isClient(client) ? (client as ClientParts) : undefined;
+  }
+
+  session(tx: Tx): TransactionSession {
+    const execute = (text: string, params: readonly unknown[]) => this.#within(tx, this.#query(tx, text, params));
+    const client = this.clientOf(tx);
+    if (client !== undefined) return sessionOf(client, execute);
+    const asked = askSession(execute).catch(() => undefined);
+    const open = this.#working.get(tx);
+    if (open !== undefined) open.asked = asked;
+    return { id: asked };
+  }
+
+  executor(tx: Tx): TransactionExecutor {
+    this.#unsure(tx);
+    const definition = this.#definition;
+    const { rightCall } = definition;
+    const client = this.clientOf(tx);
+    const execute = (text: string, params: readonly unknown[]) => {
+      const answer = this.#query(tx, text, params);
+      if (client !== undefined) markOwn(client);
+      return answer;
+    };
+    return async (statement, params) => {
+      try {
+        if (!this.#unsure(tx)) return await this.#within(tx, execute(textOf(statement), params));
+        const number = await askNumber(execute);
+        if (typeof number === "object") throw notATransaction(number, rightCall);
+        return await inTransaction(number, execute, statement, params, rightCall);
+      } catch (error) {
+        throw definition.hasEnded?.(error) ? notATransaction(ended, rightCall) : error;
+      }
+    };
+  }
+
+  async begin<R>(work: (tx: Tx) => Promise<R>, options: BeginOptions): Promise<R> {
+    let failure: { readonly error: unknown } | undefined;
+    try {
+      const result = await this.#definition.begin(async (tx) => {
+        try {
+          return await this.#run(tx, work, options);
+        } catch (error) {
+          failure = { error };
+          throw error;
+        }
+      }, options);
+      if (failure === undefined) return result;
+    } catch (error) {
+      // The first failure wins. A ROLLBACK on a broken connection would otherwise hide it, and some libraries replace
+      // it.
+      throw failure === undefined ? error : failure.error;
+    }
+    // The transaction was rolled back, but the library resolved. Knex does that if the function throws undefined.
+    throw (failure as { readonly error: unknown }).error;
+  }
+
+  /** Runs the function of a transaction that has just been opened. Rejects unless COMMIT would commit all of it. */
+  async #run<R>(tx: Tx, work: (tx: Tx) => Promise<R>, options: BeginOptions): Promise<R> {
+    const own: Working = { running: new Set() };
+    const client = this.clientOf(tx);
+    const ending = client && watchEnding(client);
+    this.#working.set(tx, own);
+    this.#over.delete(tx as object);
+    try {
+      const result = await work(tx);
+      const unawaited = client && refuseUnawaited(client);
+      if (unawaited !== undefined) await unawaited;
+      if (ending?.seen()) throw transactionEnded();
+      await this.#requireWhole(tx, own);
+      return result;
+    } catch (thrown) {
+      // An open cursor would block the library's ROLLBACK for ever.
+      if (client !== undefined) await refuseUnawaited(client)?.catch(() => {});
+      const hasEnded =
+        !isEnded(thrown) && !options.signal?.aborted && (ending?.seen() || (await this.#isAnother(tx, own)));
+      const error = hasEnded ? transactionEnded(thrown) : this.#named(thrown, client);
+      if (!options.signal?.aborted) await noteElsewhere(error, (text, params) => this.#query(tx, text, params));
+      throw error;
+    } finally {
+      ending?.stop();
+      this.#working.delete(tx);
+      this.#over.add(tx as object);
+      // The library may send statements that were not awaited behind its ROLLBACK, where each would commit by itself.
+      await Promise.allSettled(own.running);
+    }
+  }
+
+  /** The library may report a lost connection only as a transaction that is over. */
+  #named(thrown: unknown, client: ClientParts | undefined): unknown {
+    const definition = this.#definition;
+    const isLost = client !== undefined && definition.hasEnded?.(thrown) && whyNotOpen(client) === lost;
+    return isLost ? notATransaction(lost, definition.rightCall) : orSwallowed(thrown);
+  }
+
+  #query(tx: Tx, text: string, params: readonly unknown[]): ReturnType<Executor> {
+    return this.#definition.query(tx, text, params);
+  }
 
   /** Throws unless the handle may be open. Returns whether the database has to be asked. */
-  const unsure = (tx: Tx): boolean => {
-    const found = definition.look(tx);
+  #unsure(tx: Tx): boolean {
+    const { rightCall } = this.#definition;
+    const found = this.#definition.look(tx);
     if (typeof found === "object") throw notATransaction(found, rightCall);
-    if (over.has(tx as object)) throw notATransaction(ended, rightCall);
-    return found === "perhaps" && !working.has(tx);
-  };
+    if (this.#over.has(tx as object)) throw notATransaction(ended, rightCall);
+    return found === "perhaps" && !this.#working.has(tx);
+  }
 
-  function within<R>(tx: Tx, statement: Promise<R>): Promise<R> {
-    const running = working.get(tx)?.running;
+  #within<R>(tx: Tx, statement: Promise<R>): Promise<R> {
+    const running = this.#working.get(tx)?.running;
     running?.add(statement);
     const done = () => void running?.delete(statement);
     statement.then(done, done);
     return statement;
   }
 
-  const clientOf = (tx: Tx): ClientParts | undefined => {
-    const client = definition.client?.(tx);
-    return isClient(client) ? (client as ClientParts) : undefined;
-  };
-
-  function session(tx: Tx): TransactionSession {
-    const execute = (text: string, params: readonly unknown[]) => within(tx, definition.query(tx, text, params));
-    const client = clientOf(tx);
-    if (client !== undefined) return sessionOf(client, execute);
-    const asked = askSession(execute).catch(() => undefined);
-    const open = working.get(tx);
-    if (open !== undefined) open.asked = asked;
-    return { id: asked };
-  }
-
   /** Throws unless COMMIT would commit everything that `work` did. Always one statement. */
-  async function requireWhole(tx: Tx, { asked }: Working): Promise<void> {
-    const execute = (text: string, params: readonly unknown[]) => definition.query(tx, text, params);
+  async #requireWhole(tx: Tx, { asked }: Working): Promise<void> {
+    const execute = (text: string, params: readonly unknown[]) => this.#query(tx, text, params);
     const begun = await asked;
     if (begun === undefined) return requireAlive(execute);
     const now = await orCommitRolledBack(askSession(execute));
@@ -156,95 +271,10 @@ export function defineTransactions<Tx>(definition: TransactionsDefinition<Tx>): 
    * Whether the session is in another transaction than the one that `begin` opened. False if the transaction has
    * failed, since the database then refuses to answer.
    */
-  async function isAnother(tx: Tx, { asked }: Working): Promise<boolean> {
+  async #isAnother(tx: Tx, { asked }: Working): Promise<boolean> {
     const begun = await asked;
     if (begun === undefined) return false;
-    const now = await askSession((text, params) => definition.query(tx, text, params)).catch(() => begun);
+    const now = await askSession((text, params) => this.#query(tx, text, params)).catch(() => begun);
     return now.pid !== begun.pid || now.begunAt !== begun.begunAt;
   }
-
-  const maxTransactions = definition.maxTransactions?.();
-  return {
-    name,
-    dialect: "postgres",
-    ...(maxTransactions !== undefined && { maxTransactions }),
-    session,
-
-    refuseUnawaited(tx) {
-      const client = clientOf(tx);
-      return client && refuseUnawaited(client);
-    },
-
-    executor(tx) {
-      unsure(tx);
-      const client = clientOf(tx);
-      const execute = (text: string, params: readonly unknown[]) => {
-        const answer = definition.query(tx, text, params);
-        if (client !== undefined) markOwn(client);
-        return answer;
-      };
-      return async (statement, params) => {
-        try {
-          if (!unsure(tx)) return await within(tx, execute(textOf(statement), params));
-          const number = await askNumber(execute);
-          if (typeof number === "object") throw notATransaction(number, rightCall);
-          return await inTransaction(number, execute, statement, params, rightCall);
-        } catch (error) {
-          throw definition.hasEnded?.(error) ? notATransaction(ended, rightCall) : error;
-        }
-      };
-    },
-
-    async begin(work, options = {}) {
-      let failure: { readonly error: unknown } | undefined;
-      try {
-        const result = await begin(async (tx) => {
-          const own: Working = { running: new Set() };
-          const client = clientOf(tx);
-          const ending = client && watchEnding(client);
-          working.set(tx, own);
-          over.delete(tx as object);
-          try {
-            const result = await work(tx);
-            const unawaited = client && refuseUnawaited(client);
-            if (unawaited !== undefined) await unawaited;
-            if (ending?.seen()) throw transactionEnded();
-            await requireWhole(tx, own);
-            return result;
-          } catch (thrown) {
-            // An open cursor would block the library's ROLLBACK for ever.
-            if (client !== undefined) await refuseUnawaited(client)?.catch(() => {});
-            const hasEnded =
-              !isEnded(thrown) && !options.signal?.aborted && (ending?.seen() || (await isAnother(tx, own)));
-            // The library may report a lost connection only as a transaction that is over.
-            const isLost = client !== undefined && definition.hasEnded?.(thrown) && whyNotOpen(client) === lost;
-            const error = hasEnded
-              ? transactionEnded(thrown)
-              : isLost
-                ? notATransaction(lost, rightCall)
-                : orSwallowed(thrown);
-            if (!options.signal?.aborted) {
-              await noteElsewhere(error, (text, params) => definition.query(tx, text, params));
-            }
-            failure = { error };
-            throw error;
-          } finally {
-            ending?.stop();
-            working.delete(tx);
-            over.add(tx as object);
-            // The library may send statements that were not awaited behind its ROLLBACK, where each would commit by
-            // itself.
-            await Promise.allSettled(own.running);
-          }
-        }, options);
-        if (failure === undefined) return result;
-      } catch (error) {
-        // The first failure wins. A ROLLBACK on a broken connection would otherwise hide it, and some libraries replace
-        // it.
-        throw failure === undefined ? error : failure.error;
-      }
-      // The transaction was rolled back, but the library resolved. Knex does that if the function throws undefined.
-      throw (failure as { readonly error: unknown }).error;
-    },
-  };
 }
