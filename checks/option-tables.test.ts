@@ -45,6 +45,17 @@ const tables: readonly Table[] = [
     without: ["kept"],
   },
   {
+    page: guide("mysql"),
+    head: "`mysqlStore(…)`",
+    types: [`${src}/stores/mysql/mysql-store.ts MysqlStoreOptions`],
+    without: ["runtime", "transactions"],
+  },
+  {
+    page: guide("mysql"),
+    head: "`migrationSql(…)`",
+    types: [`${src}/stores/mysql/schema.ts MigrationOptions`],
+  },
+  {
     page: guide("sqlite"),
     head: "`sqliteStore(…)`",
     types: [`${src}/stores/sqlite/sqlite-store.ts SqliteStoreOptions`],

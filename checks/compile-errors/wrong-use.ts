@@ -8,6 +8,7 @@ import { type Codec, createMessaging, createOutbox, createRelay, createRouter, d
 import { defineCatalog } from "postbox/catalog";
 import { drizzle } from "postbox/drizzle";
 import { type MemoryStore, memoryBroker } from "postbox/memory";
+import { type MysqlPool, mysqlStore } from "postbox/mysql";
 import { postgresStore } from "postbox/postgres";
 import { createSchedule } from "postbox/schedule";
 import type { TransactionLibrary } from "postbox/store";
@@ -40,6 +41,7 @@ declare const db: NodePgDatabase;
 declare const memory: MemoryStore;
 declare const mysql: MySqlRemoteDatabase;
 declare const sqlite: BaseSQLiteDatabase<"sync", unknown>;
+declare const mysqlPool: MysqlPool;
 declare const onMysql: TransactionLibrary<PoolClient, "mysql">;
 declare const onAny: TransactionLibrary<PoolClient>;
 declare const sender: Sender;
@@ -112,9 +114,11 @@ drizzleOutbox.in(client);
 postgresStore({ pool, transactions: onMysql });
 // error: these are transactions on sqlite, and postgresStore needs transactions on postgres
 postgresStore({ pool, transactions: onAny });
-// error: this database has the dialect mysql, and Postbox has no store for mysql yet: use one on postgres
+// error: these are transactions on mysql, and postgresStore needs transactions on postgres
 postgresStore({ pool, transactions: drizzle(mysql) });
-// error: this database has the dialect sqlite, and Postbox has no store for sqlite yet: use one on postgres
+// error: these are transactions on postgres, and mysqlStore needs transactions on mysql: give it a library on the same MySQL as its pool
+mysqlStore({ pool: mysqlPool, transactions: drizzle(db) });
+// error: this database has the dialect sqlite, and Postbox serves Drizzle on postgres and mysql only: use one of these
 drizzle(sqlite);
 // error: Property 'transaction' is missing in type 'Pool'
 drizzle(pool);

@@ -139,7 +139,9 @@ async function migrate(session: Session, database: string): Promise<void> {
 }
 
 /** The transactions of a library on MySQL; for another dialect, a text that the compiler shows. */
-type OnMysql<Tx, D extends Dialect> = [D] extends ["mysql"]
+type OnMysql<Tx, D extends Dialect> = [D] extends ["mysql"] ? TransactionLibrary<Tx, D> : OtherDialect<Tx, D>;
+
+type OtherDialect<Tx, D extends Dialect> = D extends "mysql"
   ? TransactionLibrary<Tx, D>
   : `these are transactions on ${D}, and mysqlStore needs transactions on mysql: ${Advice}`;
 

@@ -172,7 +172,9 @@ export function postgresStore(
 }
 
 /** The transactions of a library on PostgreSQL; for another dialect, a text that the compiler shows. */
-type OnPostgres<Tx, D extends Dialect> = [D] extends ["postgres"]
+type OnPostgres<Tx, D extends Dialect> = [D] extends ["postgres"] ? TransactionLibrary<Tx, D> : OtherDialect<Tx, D>;
+
+type OtherDialect<Tx, D extends Dialect> = D extends "postgres"
   ? TransactionLibrary<Tx, D>
   : `these are transactions on ${D}, and postgresStore needs transactions on postgres: ${Advice}`;
 
