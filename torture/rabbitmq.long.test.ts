@@ -1,3 +1,3 @@
-import { rabbitmqRuns } from "./rabbitmq-runs.js";
+import { processRuns } from "./process-runs.js";
 
-rabbitmqRuns(10);
+processRuns("rabbitmq", 10);

@@ -2,10 +2,11 @@ import type { Bar } from "../bar.js";
 import type { Part, Run } from "../part.js";
 import type { Broker, BrokerKind } from "./broker.js";
 import { consume } from "./consume.js";
+import { kafka } from "./kafka.js";
 import { rabbitmq } from "./rabbitmq.js";
 import { relay } from "./relay.js";
 
-const kinds: readonly BrokerKind[] = [rabbitmq];
+const kinds: readonly BrokerKind[] = [rabbitmq, kafka];
 
 /**
  * From PostgreSQL to each broker, and from each broker to a handler: `npm run bench -- brokers`. docs/performance.md

@@ -5,12 +5,15 @@ import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { type Cuttable, cuttable } from "@postbox/testkit/servers";
 import { type Actor, createActor } from "./actor.js";
-import { billingQueue, ledgerQueue, makeQueues, type RunQueues } from "./broker.js";
 import { makeTables, type RunTables } from "./database.js";
 import { type Entry, openDiary, readDiary } from "./diary.js";
-import type { Part, Role } from "./part.js";
+import { groupOf, kafkaTopics } from "./kafka-topics.js";
+import { type Consumer, consumers, type Part, type Role } from "./part.js";
 import type { Fault } from "./plan.js";
-import { halves } from "./posting.js";
+import { type Half, halves } from "./posting.js";
+import type { RunQueues } from "./queues.js";
+import { billingQueue, ledgerQueue, rabbitmqQueues } from "./rabbitmq-queues.js";
+import { isKafka } from "./transport.js";
 
 export interface StageOptions {
   readonly database: string;
@@ -37,7 +40,15 @@ export async function openStage({ database, broker, seed, messages }: StageOptio
   const folder = mkdtempSync(join(tmpdir(), `${run}-`));
   const diaryOf = (name: string) => join(folder, `${name}.jsonl`);
   const tables = await makeTables(database, run);
-  const queues = await makeQueues(broker, run, openDiary(diaryOf("broker")));
+  const accepted = openDiary(diaryOf("broker"));
+  const queues = isKafka(broker)
+    ? await kafkaTopics(broker, run, consumers, accepted)
+    : await rabbitmqQueues(broker, run, accepted);
+  /** Kafka divides the keys by itself. In RabbitMQ, each process of `ledger` has a queue with one half of them. */
+  const queueOf = (consumer: Consumer, half: Half) => {
+    if (isKafka(broker)) return groupOf(run, consumer);
+    return consumer === "billing" ? billingQueue(run) : ledgerQueue(run, half);
+  };
   const diary = openDiary(diaryOf("stage"));
   const cast = new Map<string, Actor>();
   const ways = new Map<string, Cuttable>();
@@ -52,8 +63,8 @@ export async function openStage({ database, broker, seed, messages }: StageOptio
   for (const [n, half] of halves.entries()) {
     await engage("producer", `producer-${n}`, { quota: Math.ceil(messages / halves.length) });
     await engage("relay", `relay-${n}`, {});
-    await engage("consumer", `billing-${n}`, { consumer: "billing", queue: billingQueue(run) });
-    await engage("consumer", `ledger-${n}`, { consumer: "ledger", queue: ledgerQueue(run, half) });
+    await engage("consumer", `billing-${n}`, { consumer: "billing", queue: queueOf("billing", half) });
+    await engage("consumer", `ledger-${n}`, { consumer: "ledger", queue: queueOf("ledger", half) });
   }
 
   return {

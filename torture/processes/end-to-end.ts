@@ -26,8 +26,8 @@ export interface RunReport {
 }
 
 /**
- * `billing` has two processes on one queue, and promises no order of effects; each process of `ledger` has a queue of
- * its own.
+ * `billing` has two processes on one queue, and promises no order of effects. Each process of `ledger` has a queue, or
+ * the partitions, of its own.
  */
 const promises: Promises = {
   boxes: [
@@ -36,7 +36,7 @@ const promises: Promises = {
 };
 
 /**
- * Two producers, two relays and two processes of each of two consumers, with PostgreSQL at both ends and RabbitMQ
+ * Two producers, two relays and two processes of each of two consumers, with PostgreSQL at both ends and a broker
  * between them. What the seed has drawn befalls them, others take their places, and everything is drained. Then what
  * was seen is judged.
  */

@@ -36,7 +36,7 @@ function signal(child: ChildProcess, name: "SIGKILL" | "SIGSTOP"): NodeJS.Timeou
 
 export function createActor(role: Role, part: Part, log: string): Actor {
   // As it is built, also for a test that runs from the sources.
-  const program = fileURLToPath(new URL(`../dist/rabbitmq/${role}.js`, import.meta.url));
+  const program = fileURLToPath(new URL(`../dist/processes/${role}.js`, import.meta.url));
   let child: ChildProcess | undefined;
   let paused = false;
   let done = false;

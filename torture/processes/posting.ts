@@ -9,6 +9,9 @@ export type Half = (typeof halves)[number];
 
 export const topicOf = (run: string, half: Half): string => `${run}.${half}`;
 
+/** The note of a message that kills each process that handles it. */
+export const killerNote = "kills";
+
 const schema = z.object({ account: z.string(), amount: z.number(), text: z.string() });
 
 /** What is published: a posting to an account, which is its key. */

@@ -24,7 +24,7 @@ export interface Part {
   readonly seed: number;
   /** Producers: how many messages to commit. */
   readonly quota?: number;
-  /** Consumers: which one, and the queue that this process works off. */
+  /** Consumers: which one, and the queue, or the group, that this process works for. */
   readonly consumer?: Consumer;
   readonly queue?: string;
 }

@@ -1,14 +1,14 @@
 import { execFileSync } from "node:child_process";
 import { describeOnEach } from "@postbox/testkit/servers";
 import { beforeAll, expect, inject, it } from "vitest";
-import { endToEnd, type RunReport } from "./rabbitmq/end-to-end.js";
+import { endToEnd, type RunReport } from "./processes/end-to-end.js";
 
 /** `POSTBOX_TEST_SEED` draws the same faults once more. */
 const firstSeed = Number(process.env.POSTBOX_TEST_SEED ?? Math.floor(Math.random() * 1e9));
 
-/** Runs of 10,000 messages each, from PostgreSQL through RabbitMQ to PostgreSQL, with a seed each. */
-export function rabbitmqRuns(runs: number): void {
-  describeOnEach("rabbitmq", ({ url: broker }) => {
+/** Runs of 10,000 messages each, from PostgreSQL through this broker to PostgreSQL, with a seed each. */
+export function processRuns(service: "rabbitmq" | "kafka", runs: number): void {
+  describeOnEach(service, ({ url: broker }) => {
     const database = inject("servers").found.findLast(({ service }) => service === "postgres")?.url;
     // The processes run what is built.
     beforeAll(() => {

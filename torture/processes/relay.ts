@@ -1,11 +1,11 @@
 // Carries what the producers have committed to the broker.
 import { createRelay, exponential } from "postbox";
-import { rabbitmqSender } from "postbox/rabbitmq";
 import { leaseMs, openStore, play, producersSchema, writeTroubles } from "./part.js";
+import { senderOf } from "./transport.js";
 
 await play(async (part, diary, busy) => {
   const { pool, store } = openStore(part, producersSchema(part.run), 4);
-  const sender = rabbitmqSender({ url: part.broker, connectionName: part.name, heartbeatSeconds: 2 });
+  const sender = senderOf(part);
   const tell = writeTroubles(diary);
   const relay = createRelay(store, sender, {
     leaseMs,

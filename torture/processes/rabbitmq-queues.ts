@@ -1,25 +1,17 @@
 import { connect } from "amqplib";
 import { type Diary, now } from "./diary.js";
 import { digestOf, type Half, halves, topicOf } from "./posting.js";
+import type { RunQueues } from "./queues.js";
 
 /** The queue of a process of `ledger`: the keys of one half. Both processes of `billing` share theirs. */
 export const ledgerQueue = (run: string, half: Half): string => `${run}.ledger.${half}`;
 export const billingQueue = (run: string): string => `${run}.billing`;
 
-/** The queues of a run. */
-export interface RunQueues {
-  /** How often the broker has taken a message. */
-  accepted(): number;
-  /** How many messages are in the consumers' queues, and in their parking lots. */
-  depth(): Promise<number>;
-  remove(): Promise<void>;
-}
-
 /**
  * Makes the queues of a run, and one more that gets everything, in the order in which the broker takes it: whoever
  * listens there knows what was accepted, whatever the relays were told.
  */
-export async function makeQueues(url: string, run: string, diary: Diary): Promise<RunQueues> {
+export async function rabbitmqQueues(url: string, run: string, diary: Diary): Promise<RunQueues> {
   const connection = await connect(url);
   const channel = await connection.createChannel();
   const tap = `${run}.tap`;

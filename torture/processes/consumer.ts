@@ -1,9 +1,9 @@
 // Writes an effect of each message, in the transaction of its inbox. Now and then a handler fails.
 import { createRouter, durableInbox, exponential, inbox, type Receiver, transaction } from "postbox";
-import { rabbitmqReceiver } from "postbox/rabbitmq";
 import type { Diary } from "./diary.js";
-import { type Busy, consumersSchema, leaseMs, openStore, type Part, play, writeTroubles } from "./part.js";
-import { postedEvent, sightingOf } from "./posting.js";
+import { type Busy, consumersSchema, leaseMs, openStore, play, writeTroubles } from "./part.js";
+import { killerNote, postedEvent, sightingOf } from "./posting.js";
+import { receiverOf } from "./transport.js";
 
 const concurrency = 5;
 const backoff = exponential({ initialMs: 50, maxMs: 500 });
@@ -26,10 +26,15 @@ await play(async (part, diary, busy) => {
 
   async function handle({ message, tx }: Handling): Promise<void> {
     await tx.query(effect, [consumer, message.id, message.key]);
+    // In the middle of its transaction.
+    if (message.headers.note === killerNote) process.kill(process.pid, "SIGKILL");
     if (Math.random() < 0.005) throw new Error("it fails now and then");
   }
 
-  router.start(watched(receiverOf(part, diary), diary, busy));
+  const receiver = receiverOf(part, backoff, (event) => {
+    if (event.name === "transport.lost") diary.write({ what: "fault", kind: `receiver: ${event.error.message}` });
+  });
+  router.start(watched(receiver, diary, busy));
   return async () => {
     await router.stop();
     await pool.end();
@@ -37,28 +42,23 @@ await play(async (part, diary, busy) => {
 });
 
 interface Handling {
-  readonly message: { readonly id: string; readonly key?: string | undefined };
+  readonly message: {
+    readonly id: string;
+    readonly key?: string | undefined;
+    readonly headers: Readonly<Record<string, string>>;
+  };
   readonly tx: { query(text: string, values: unknown[]): Promise<unknown> };
-}
-
-function receiverOf({ broker, name, queue = "" }: Part, diary: Diary): Receiver {
-  return rabbitmqReceiver({
-    url: broker,
-    queue,
-    topology: "check",
-    bindings: false,
-    prefetch: 50,
-    connectionName: name,
-    heartbeatSeconds: 2,
-    backoff,
-    telemetry: (event) => {
-      if (event.name === "transport.lost") diary.write({ what: "fault", kind: `receiver: ${event.error.message}` });
-    },
-  });
 }
 
 /** Writes down what the broker hands over, before anybody else knows of it. */
 function watched(receiver: Receiver, diary: Diary, busy: Busy): Receiver {
+  const signals = new WeakSet<AbortSignal>();
+  /** A group that gives a partition to another member delivers what was open there once more. */
+  const watch = (signal: AbortSignal | undefined) => {
+    if (signal === undefined || signals.has(signal)) return;
+    signals.add(signal);
+    signal.addEventListener("abort", () => diary.write({ what: "fault", kind: "deliveries were revoked" }));
+  };
   return {
     ...receiver,
     receive: ({ consumer, events, deliver }, signal) =>
@@ -67,6 +67,7 @@ function watched(receiver: Receiver, diary: Diary, busy: Busy): Receiver {
           consumer,
           events,
           deliver(delivery) {
+            watch(delivery.signal);
             diary.write({ what: "delivered", consumer, message: sightingOf(delivery.message) });
             busy();
             return deliver(delivery);

@@ -1,0 +1,3 @@
+import { processRuns } from "./process-runs.js";
+
+processRuns("kafka", 10);
