@@ -9,10 +9,10 @@ import { formatMessage } from "publint/utils";
 
 /** In kilobytes. When you raise a limit, state in the commit what grew and why. */
 const limits = {
-  postbox: { packed: 470, unpacked: 1600 },
+  postbox: { packed: 590, unpacked: 2050 },
   "@postbox/cli": { packed: 40, unpacked: 130 },
   "@postbox/protobuf": { packed: 22, unpacked: 62 },
-  "@postbox/testkit": { packed: 190, unpacked: 790 },
+  "@postbox/testkit": { packed: 210, unpacked: 870 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));

@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describeOn, describeOnEach } from "@postbox/testkit/servers";
+import { createPool } from "mysql2/promise";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type PackedCommand, packedCommand } from "./packed-command.js";
@@ -176,6 +177,31 @@ function onDatabase(envOf: () => Record<string, string>): void {
 
 describeOn({ title: "SQLite" }, () => {
   onDatabase(() => ({ POSTBOX_DATABASE_URL: `sqlite:${join(command.folder, "shop.db")}` }));
+});
+
+describeOnEach("mariadb", ({ url }) => {
+  const database = `command_${randomBytes(6).toString("hex")}`;
+  const own = new URL(url);
+  own.pathname = `/${database}`;
+  const pool = createPool({ uri: url, connectionLimit: 1 });
+  beforeAll(async () => void (await pool.query(`CREATE DATABASE ${database}`)));
+  afterAll(async () => {
+    await pool.query(`DROP DATABASE ${database}`);
+    await pool.end();
+  });
+
+  onDatabase(() => ({ POSTBOX_DATABASE_URL: own.href }));
+
+  it("refuses a user without rights, and a database that does not exist", async () => {
+    const [stranger, missing] = [new URL(own), new URL(own)];
+    stranger.username = "nobody_here";
+    stranger.password = "canary";
+    missing.pathname = "/no_such_database";
+    for (const refused of [stranger, missing]) {
+      const { code, out, err } = await command.run(["list", "--database", refused.href]);
+      expect([code, /canary|^ +at /m.test(out + err)]).toEqual([4, false]);
+    }
+  });
 });
 
 describeOnEach("postgres", ({ url }) => {

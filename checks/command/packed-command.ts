@@ -6,7 +6,7 @@ import { promisify } from "node:util";
 
 const root = join(import.meta.dirname, "../..");
 /** What a user has installed beside the command: its dependencies, and the drivers. */
-const beside = ["commander", "jiti", "picocolors", "pg", "amqplib", "libsql"];
+const beside = ["commander", "jiti", "picocolors", "pg", "mysql2", "amqplib", "kafkajs", "libsql"];
 
 interface Ended {
   readonly code: number | null;

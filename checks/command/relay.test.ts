@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { freePort } from "@postbox/testkit/servers";
 import amqp from "amqplib";
+import { Kafka, logLevel } from "kafkajs";
 import pg from "pg";
 import { afterAll, beforeAll, expect, inject, it } from "vitest";
 import { type PackedCommand, packedCommand } from "./packed-command.js";
@@ -132,6 +133,36 @@ onServers("parks what cannot be sent, and sends it again once that is mended", a
   relay.process.kill("SIGTERM");
   expect((await relay.ended).code).toBe(0);
   await channel.deleteExchange(`${name}_missing`);
+});
+
+const kafka = urlOf("kafka");
+it.runIf(database !== undefined && kafka !== undefined)("sends to Kafka, too", async () => {
+  const topic = `${name}_kafka`;
+  const client = new Kafka({ brokers: [new URL(kafka as string).host], logLevel: logLevel.NOTHING });
+  const [admin, consumer] = [client.admin(), client.consumer({ groupId: topic })];
+  await admin.connect();
+  await admin.createTopics({ topics: [{ topic, numPartitions: 3 }], waitForLeaders: true });
+  const values = new Map<string, string>();
+  await consumer.connect();
+  await consumer.subscribe({ topic, fromBeginning: true });
+  await consumer.run({
+    eachMessage: async ({ message }) => void values.set(String(message.headers?.ce_id), String(message.value)),
+  });
+  const relay = command.start(["relay", "--broker", kafka as string, "--poll-interval", "50ms"], { env });
+  try {
+    const published: string[] = [];
+    for (let at = 0; at < 10; at++) {
+      const { rows } = await pool.query(`SELECT ${name}.publish($1, $2) AS id`, [`${topic}.Counted`, `{"at":${at}}`]);
+      published.push(String(rows[0].id));
+    }
+    await expect.poll(() => published.filter((id) => !values.has(id))).toEqual([]);
+  } finally {
+    relay.process.kill("SIGTERM");
+    expect((await relay.ended).code).toBe(0);
+    await consumer.disconnect();
+    await admin.deleteTopics({ topics: [topic] });
+    await admin.disconnect();
+  }
 });
 
 onServers("ends at once if no retry can help", async () => {

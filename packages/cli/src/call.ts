@@ -127,12 +127,13 @@ export function commandOf<Flags extends object>(
   flags?.(command);
   if (connects !== "nothing") {
     command
-      .option("--database <url>", "postgres://…, sqlite:…; or POSTBOX_DATABASE_URL")
+      .option("--database <url>", "postgres://…, mysql://…, sqlite:…; or POSTBOX_DATABASE_URL")
       .option("--schema <name>", "the schema of the tables; or POSTBOX_SCHEMA")
       .option("--config <file>", "defaults to postbox.config.ts, .mts, .js or .mjs")
       .option("--json", "the result as JSON");
   }
-  if (connects === "database and broker") command.option("--broker <url>", "amqp://…; or POSTBOX_BROKER_URL");
+  if (connects === "database and broker")
+    command.option("--broker <url>", "amqp://…, kafka://…; or POSTBOX_BROKER_URL");
   command.addHelpText("after", `\nExamples:\n${examples.map((example) => `  $ ${example}`).join("\n")}`);
   return command.action(async (...given: unknown[]) => {
     const own = given.slice(0, args.length).flat() as string[];

@@ -14,7 +14,7 @@ interface Flags {
   readonly wait?: number;
 }
 
-type Dialect = "postgres" | "sqlite";
+type Dialect = "postgres" | "mysql" | "sqlite";
 
 const problemCodes: ReadonlySet<string> = new Set(["schema-missing", "schema-outdated", "schema-newer"]);
 const betweenMs = 500;
@@ -29,7 +29,7 @@ export const migrate: CommandDefinition<Flags> = {
     command
       .addOption(
         new Option("--print <dialect>", "write the SQL for your own migrator, without a database")
-          .choices(["postgres", "sqlite"])
+          .choices(["postgres", "mysql", "sqlite"])
           .conflicts(["check", "wait"]),
       )
       .option("--check", "change nothing; exit code 7 if the tables are not up to date")
@@ -42,7 +42,7 @@ export const migrate: CommandDefinition<Flags> = {
   async run(call) {
     const { flags, terminal } = call;
     if (flags.print !== undefined) {
-      terminal.out((await sqlOf(flags.print, flags.schema)).trimEnd());
+      terminal.out((await sqlOf[flags.print](flags.schema)).trimEnd());
       return exitCodes.done;
     }
     const { store } = await call.database();
@@ -69,10 +69,12 @@ function schemaProblem(problems: readonly AnyProblem[]): AnyProblem | undefined 
   throw new CliError(away.code === "unreachable" ? exitCodes.unreachable : exitCodes.refused, away.text);
 }
 
-async function sqlOf(dialect: Dialect, schema: string | undefined): Promise<string> {
-  const { migrationSql } = dialect === "postgres" ? await import("postbox/postgres") : await import("postbox/sqlite");
-  return migrationSql(schema === undefined ? {} : { schema });
-}
+/** In MySQL, a schema is a database. */
+const sqlOf: Record<Dialect, (schema: string | undefined) => Promise<string>> = {
+  postgres: async (schema) => (await import("postbox/postgres")).migrationSql(schema === undefined ? {} : { schema }),
+  mysql: async (database) => (await import("postbox/mysql")).migrationSql(database === undefined ? {} : { database }),
+  sqlite: async () => (await import("postbox/sqlite")).migrationSql(),
+};
 
 /** Tries again while the database is unreachable, for as long as `--wait` says. */
 async function patiently<R>(call: Call<Flags>, work: () => Promise<R>): Promise<R> {
