@@ -63,7 +63,8 @@ export function createAside(
       how = await publish(raw, to, headers);
     }
     if (how === "unroutable") {
-      const text = `there is no queue ${to} to put message ${idOf(raw)} aside in; make it, or choose topology: "declare"`;
+      const text =
+        `there is no queue ${to} to put message ${idOf(raw)} aside in; make it, ` + 'or choose topology: "declare"';
       throw new PostboxError("unroutable", text);
     }
     if (how !== "routed") throw new PostboxError("publish-failed", `RabbitMQ did not take the message into ${to}`);

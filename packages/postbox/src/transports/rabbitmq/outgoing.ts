@@ -103,7 +103,8 @@ function atExchange(
   const topic = /access to topic '(.*)' in exchange '/.exec(reason)?.[1];
   if (reason.includes(`exchange '${exchange}'`) && (topic === undefined || topic === routingKey)) {
     if (code === 404) return unrouted(message, noExchange(id, exchange));
-    const text = `the user may not publish message ${id} to exchange ${exchange}: ${reason}; grant the right to write there`;
+    const text =
+      `the user may not publish message ${id} to exchange ${exchange}: ${reason}; ` + "grant the right to write there";
     return failed(new PostboxError("publish-failed", text));
   }
   return uncharged(id, reason);
