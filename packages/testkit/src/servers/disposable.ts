@@ -10,7 +10,7 @@ import { postgres } from "./recipes/postgres.js";
 import { rabbitmq } from "./recipes/rabbitmq.js";
 import { within } from "./within.js";
 
-const recipes = { postgres: () => postgres, mariadb: () => mariadb, pgbouncer, rabbitmq } satisfies Record<
+const recipes = { postgres: () => postgres, mariadb, pgbouncer, rabbitmq } satisfies Record<
   string,
   (given: string) => Recipe
 >;
@@ -50,9 +50,10 @@ export interface DisposableRabbitmq extends DisposableServer {
  * Starts a server with its own process, port and temporary folder, on 127.0.0.1 only. Resolves when it accepts
  * connections. Leaves nothing behind, whether `stop` is called, the start fails, or this process is killed.
  *
- * PostgreSQL comes with npm. MariaDB must be installed. PgBouncer must be installed; it connects to the PostgreSQL at
- * `upstream`. RabbitMQ must be installed, too, and accepts additional lines of configuration.
- * `POSTBOX_TEST_RABBITMQ_ROOT` names the root of another system whose RabbitMQ is run instead, with `chroot`.
+ * PostgreSQL comes with npm. MariaDB must be installed, and accepts one more setting of its command line. PgBouncer
+ * must be installed; it connects to the PostgreSQL at `upstream`. RabbitMQ must be installed, too, and accepts
+ * additional lines of configuration. `POSTBOX_TEST_RABBITMQ_ROOT` names the root of another system whose RabbitMQ is
+ * run instead, with `chroot`.
  *
  * @example
  * ```ts
@@ -61,7 +62,8 @@ export interface DisposableRabbitmq extends DisposableServer {
  * ```
  */
 export function disposable(name: "rabbitmq", configuration?: string): Promise<DisposableRabbitmq>;
-export function disposable(name: "postgres" | "mariadb"): Promise<DisposableServer>;
+export function disposable(name: "postgres"): Promise<DisposableServer>;
+export function disposable(name: "mariadb", setting?: string): Promise<DisposableServer>;
 export function disposable(name: "pgbouncer", upstream: string): Promise<DisposableServer>;
 export async function disposable(name: keyof typeof recipes, given = ""): Promise<DisposableRabbitmq> {
   const recipe = recipes[name](given);

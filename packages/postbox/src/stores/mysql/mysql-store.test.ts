@@ -37,12 +37,20 @@ describeOnEach("mariadb", ({ url }) => {
   it("without tables, a store says so, and health reports it", async () => {
     const own = `test_${randomBytes(6).toString("hex")}`;
     const store = mysqlStore({ pool, database: own });
+    const gone = await store
+      .box("outbox")
+      .read([])
+      .catch((thrown: unknown) => thrown);
+    // A database that does not exist is refused by MySQL, and has no tables for MariaDB.
+    expect(["store-refused", "schema-missing"]).toContain((gone as { code?: unknown }).code);
+    await pool.query(`CREATE DATABASE ${own}`);
     const missing = { code: "schema-missing", message: expect.stringContaining("store.migrate()") };
     await expect(store.box("outbox").read([])).rejects.toMatchObject(missing);
     await expect(store.transaction((tx) => store.append(tx, "outbox", [testMessage("m")]))).rejects.toMatchObject(
       missing,
     );
     expect(await store.health()).toMatchObject({ healthy: false, problems: [{ code: "schema-missing" }] });
+    await pool.query(`DROP DATABASE ${own}`);
   });
 
   it("a server that refuses the login, or is not there, is told apart", async () => {
