@@ -11,6 +11,7 @@ import {
   messageColumns,
   messageMarks,
   registerSql,
+  requireFits,
   valuesOf,
 } from "./mysql-rows.js";
 import { nowSql, storedTime } from "./names.js";
@@ -33,6 +34,7 @@ export async function append(
   const { t } = access;
   // On a connection of the store: the user's transaction stays as it is.
   await access.ready();
+  requireFits(messages, access.server);
   const box = await access.box(name);
   const now = messages.some(({ deliverAt }) => deliverAt !== undefined) ? await access.now() : 0;
   const isDue = (message: Message) => {

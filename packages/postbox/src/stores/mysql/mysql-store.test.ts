@@ -121,6 +121,21 @@ describeOnEach("mariadb", ({ url }) => {
     await odd.end();
   });
 
+  it("a message that is too large for the server is refused before it would end the connection", async () => {
+    const { store } = await data.create();
+    const [rows] = await pool.query("SELECT @@max_allowed_packet AS bytes");
+    const { bytes = 0 } = (rows as { bytes: number }[])[0] ?? {};
+    const large = { ...testMessage("large"), data: new Uint8Array(bytes / 2) };
+    await store.transaction(async (tx) => {
+      await expect(store.append(tx, "outbox", [large])).rejects.toMatchObject({ code: "message-too-large" });
+      await store.append(tx, "outbox", [{ ...testMessage("fits"), data: new Uint8Array(bytes / 4) }]);
+    });
+    expect((await store.admin.list()).messages.map(({ id }) => id)).toEqual(["fits"]);
+    const arrival = { consumer: "billing", id: "large", message: large };
+    const kept = store.inbox.keep([arrival], { retentionMs: 60_000, lockTimeoutMs: 5_000 });
+    await expect(kept).rejects.toMatchObject({ code: "message-invalid" });
+  });
+
   it("a call that is given up ends on the server, and its connection is not used again", async () => {
     const { store } = await data.create();
     const box = store.box("outbox");
