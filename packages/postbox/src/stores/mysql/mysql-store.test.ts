@@ -190,6 +190,7 @@ describeOnEach("mariadb", ({ url }) => {
     const nowhere = createPool({ uri: url });
     expect(() => mysqlStore({ pool: nowhere })).toThrow("give the pool a database, or the store the option 'database'");
     expect(mysqlStore({ pool: nowhere, database: "shop" }).database).toBe("shop");
+    expect(migrationSteps("a`b")[0]).toContain("CREATE TABLE IF NOT EXISTS `a``b`.`postbox_version`");
     expect(migrationSql({ database: "shop" })).toContain("CREATE TABLE IF NOT EXISTS `shop`.`postbox_box`");
     expect(migrationSql()).toContain("CREATE TABLE IF NOT EXISTS `postbox_box`");
     expect(() => migrationSql({ database: "a`b" } as MigrationOptions)).toThrow("option-invalid");
