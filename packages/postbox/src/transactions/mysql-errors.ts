@@ -14,6 +14,7 @@ export const duplicateEntry = 1062;
 /** A statement that KILL QUERY has ended. MariaDB has a number of its own for a timeout. */
 export const interrupted: ReadonlySet<number | undefined> = new Set([1317, 1969]);
 const noSuchTable = 1146;
+const nowait: ReadonlySet<number | undefined> = new Set([1205, 3572]);
 
 /** Deadlock, lock timeout, a row that has changed since the snapshot (MariaDB), and the write conflicts of TiDB. */
 const conflicts: ReadonlySet<number | undefined> = new Set([1213, 1205, 1020, 8002, 8022, 8028, 9007]);
@@ -71,6 +72,11 @@ export function mysqlNumber(error: unknown): number | undefined {
 /** Whether a transaction failed because of concurrent ones. */
 export function isMysqlConflict(error: unknown): boolean {
   return conflicts.has(mysqlNumber(error));
+}
+
+/** Whether a statement with NOWAIT met a lock: MySQL and TiDB have a number of its own, MariaDB that of a timeout. */
+export function isLocked(error: unknown): boolean {
+  return nowait.has(mysqlNumber(error));
 }
 
 /** Whether an error says that a connection to the database was lost, or that it takes no writes. */

@@ -166,7 +166,8 @@ function ownTransactionFacts<Tx>(
     const { store } = harness;
     const killed = store.transaction(async (tx) => {
       await order(tx, "o1");
-      await run(tx, "KILL CONNECTION_ID()");
+      // MySQL answers with an error, and then ends the session.
+      await run(tx, "KILL CONNECTION_ID()").catch(() => {});
       await run(tx, "SELECT 1");
     });
     await expect(killed).rejects.toSatisfy((error) => store.isUnavailable(error));

@@ -11,7 +11,7 @@ import { postgres } from "./recipes/postgres.js";
 import { rabbitmq } from "./recipes/rabbitmq.js";
 import { within } from "./within.js";
 
-const recipes = { postgres: () => postgres, mariadb: () => mariadb, pgbouncer, rabbitmq, kafka } satisfies Record<
+const recipes = { postgres: () => postgres, mariadb, pgbouncer, rabbitmq, kafka } satisfies Record<
   string,
   (given: string) => Recipe
 >;
@@ -51,10 +51,11 @@ export interface DisposableRabbitmq extends DisposableServer {
  * Starts a server with its own process, port and temporary folder, on 127.0.0.1 only. Resolves when it accepts
  * connections. Leaves nothing behind, whether `stop` is called, the start fails, or this process is killed.
  *
- * PostgreSQL comes with npm. MariaDB must be installed. PgBouncer must be installed; it connects to the PostgreSQL at
- * `upstream`. RabbitMQ must be installed, too, and accepts additional lines of configuration.
- * `POSTBOX_TEST_RABBITMQ_ROOT` names the root of another system whose RabbitMQ is run instead, with `chroot`. Kafka is
- * downloaded with Maven, once, and needs Java; it accepts additional lines of configuration, too.
+ * PostgreSQL comes with npm. MariaDB must be installed, and accepts one more setting of its command line. PgBouncer
+ * must be installed; it connects to the PostgreSQL at `upstream`. RabbitMQ must be installed, too, and accepts
+ * additional lines of configuration. `POSTBOX_TEST_RABBITMQ_ROOT` names the root of another system whose RabbitMQ is
+ * run instead, with `chroot`. Kafka is downloaded with Maven, once, and needs Java; it accepts additional lines of
+ * configuration, too.
  *
  * @example
  * ```ts
@@ -63,7 +64,8 @@ export interface DisposableRabbitmq extends DisposableServer {
  * ```
  */
 export function disposable(name: "rabbitmq", configuration?: string): Promise<DisposableRabbitmq>;
-export function disposable(name: "postgres" | "mariadb"): Promise<DisposableServer>;
+export function disposable(name: "postgres"): Promise<DisposableServer>;
+export function disposable(name: "mariadb", setting?: string): Promise<DisposableServer>;
 export function disposable(name: "pgbouncer", upstream: string): Promise<DisposableServer>;
 export function disposable(name: "kafka", configuration?: string): Promise<DisposableServer>;
 export function disposable(name: keyof typeof recipes, given = ""): Promise<DisposableRabbitmq> {

@@ -11,6 +11,7 @@ import {
   messageColumns,
   messageMarks,
   registerSql,
+  requireFits,
   valuesOf,
 } from "./mysql-rows.js";
 import { nowSql, storedTime } from "./names.js";
@@ -33,6 +34,7 @@ export async function append(
   const { t } = access;
   // On a connection of the store: the user's transaction stays as it is.
   await access.ready();
+  requireFits(messages, access.server);
   const box = await access.box(name);
   const now = messages.some(({ deliverAt }) => deliverAt !== undefined) ? await access.now() : 0;
   const isDue = (message: Message) => {
@@ -81,8 +83,7 @@ export async function cancel(
   const box = await access.box(name);
   const scheduleName = scheduleNameOf(type, scheduleKey);
   // A message that another transaction has scheduled and not committed is not waited for.
-  const isKnown = (await committed(access, box, [scheduleName])).length > 0;
-  if (!isKnown && !(await hasScheduled(access, execute, box, scheduleName))) return false;
+  if ((await visible(access, execute, box, [scheduleName])).length === 0) return false;
   await execute(lockSql(access.t, [lockOf(box, scheduleName)]), []);
   return (await removeScheduled(access, execute, box, [scheduleName])) > 0;
 }
@@ -118,7 +119,7 @@ async function removeScheduled(
   const { t } = access;
   let removed = 0;
   for (const part of chunks(names, (name) => 2 * name.length)) {
-    const rows = await visible(access, box, part);
+    const rows = await visible(access, execute, box, part);
     if (rows.length === 0) continue;
     const places = rows.map(({ dueAt, position }) => `(due_at = ${dueAt} AND position = ${position})`);
     const { rowCount } = await execute(
@@ -131,41 +132,27 @@ async function removeScheduled(
   return removed;
 }
 
-/** Whether this transaction sees a scheduled message with this name, such as its own. */
-async function hasScheduled(
-  { t }: MysqlAccess,
+/**
+ * Where scheduled messages with these names are: those that are committed, which a relay may be appending, and those
+ * that this transaction has scheduled itself. A plain read at REPEATABLE READ does not show what was committed since
+ * its snapshot, so a connection of the store reads that.
+ */
+async function visible(
+  access: MysqlAccess,
   execute: TransactionExecutor,
   box: number,
-  name: string,
-): Promise<boolean> {
-  const { rows } = await execute(
-    `SELECT 1 FROM ${t.scheduled} FORCE INDEX (schedule_name) WHERE box = ? AND schedule_name = ? LIMIT 1`,
-    [box, Buffer.from(name)],
-  );
-  return rows.length > 0;
-}
-
-function findSql({ t }: MysqlAccess, box: number, names: readonly string[]): [string, unknown[]] {
-  return [
-    `SELECT due_at, position FROM ${t.scheduled} FORCE INDEX (schedule_name) WHERE box = ? AND schedule_name IN (?)`,
-    [box, names.map((name) => Buffer.from(name))],
-  ];
-}
-
-async function committed(access: MysqlAccess, box: number, names: readonly string[]) {
-  return (await access.read((session) => session.run(...findSql(access, box, names)))).rows;
-}
-
-/**
- * Where scheduled messages are: those that are committed, which a relay may be appending, and those that this
- * transaction has scheduled itself, which a dirty read shows. No other transaction has any of these names.
- */
-async function visible(access: MysqlAccess, box: number, names: readonly string[]) {
-  const find = findSql(access, box, names);
-  const [, dirty, committed] = await access.read((session) =>
-    session.runAll([["SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"], find, find]),
-  );
-  const rows = [...(dirty?.rows ?? []), ...(committed?.rows ?? [])];
-  const places = new Map(rows.map(({ due_at, position }) => [String(position), String(due_at)]));
+  names: readonly string[],
+): Promise<readonly { readonly dueAt: string; readonly position: string }[]> {
+  const { t } = access;
+  const find = `SELECT due_at, position FROM ${t.scheduled} FORCE INDEX (schedule_name)
+    WHERE box = ? AND schedule_name IN (${names.map(() => "?").join(", ")})`;
+  const params = [box, ...names.map((name) => Buffer.from(name))];
+  const own = await execute(find, params);
+  const committed = await access.read((session) => session.run(find, params));
+  const places = new Map<string, string>();
+  for (const row of [...own.rows, ...committed.rows]) {
+    const [dueAt, position] = Object.values(row);
+    places.set(String(position), String(dueAt));
+  }
   return [...places].map(([position, dueAt]) => ({ dueAt, position }));
 }

@@ -8,6 +8,7 @@ import {
   type Settlement,
   type SettleOptions,
 } from "../../store.js";
+import { isLocked } from "../../transactions/mysql-errors.js";
 import { faultOf } from "../message-record.js";
 import { BoxOwners } from "../rows/box-owners.js";
 import { byPosition, bytesOf } from "../rows/stored-row.js";
@@ -378,20 +379,16 @@ function promotedWith(count: number, next: Next | undefined): Promoted {
 
 async function promote(transaction: Transaction, access: MysqlAccess, box: number, limit: number): Promise<Promoted> {
   const { t } = access;
-  const due = await transaction.run(
-    `SELECT due_at, position, bytes FROM ${t.scheduled} FORCE INDEX (PRIMARY)
-     WHERE box = ${box} AND due_at <= ${nowSql} ORDER BY due_at, position LIMIT ${limit}
-     FOR UPDATE ${skipLocked(access.server)}`,
-  );
+  const rows = await lockDue(transaction, access, box, limit);
   let bytes = 0;
-  const taken = due.rows.filter((row) => {
+  const taken = rows.filter((row) => {
     const fits = bytes < mostPromotedBytes;
     bytes += Number(row.bytes);
     return fits;
   });
   if (taken.length > 0) {
-    const rows = taken.map(({ due_at, position }) => `(due_at = ${due_at} AND position = ${position})`);
-    const where = `FORCE INDEX (PRIMARY) WHERE box = ${box} AND (${rows.join(" OR ")})`;
+    const places = taken.map(({ due_at, position }) => `(due_at = ${due_at} AND position = ${position})`);
+    const where = `FORCE INDEX (PRIMARY) WHERE box = ${box} AND (${places.join(" OR ")})`;
     await transaction.runAll([
       [registerSql(t)],
       [
@@ -402,9 +399,30 @@ async function promote(transaction: Transaction, access: MysqlAccess, box: numbe
       [`DELETE FROM ${t.scheduled} USING ${t.scheduled} ${where}`],
     ]);
   }
-  if (taken.length === limit || taken.length < due.rows.length) return { count: taken.length, nextInMs: 0 };
+  if (taken.length === limit || taken.length < rows.length) return { count: taken.length, nextInMs: 0 };
   // If nothing could be appended, the due messages are locked: the next poll tries again, not an immediate call.
   return promotedWith(taken.length, await nextScheduled(transaction, t, box, taken.length === 0));
+}
+
+/** Locks scheduled messages that are due, except those that an open transaction has replaced or cancelled. */
+async function lockDue(transaction: Transaction, { t, server }: MysqlAccess, box: number, limit: number) {
+  const due = (lock: string) =>
+    `SELECT due_at, position, bytes FROM ${t.scheduled} FORCE INDEX (PRIMARY)
+     WHERE box = ${box} AND due_at <= ${nowSql} ORDER BY due_at, position LIMIT ${limit} ${lock}`;
+  if (server.skipsLocked) return (await transaction.run(due("FOR UPDATE SKIP LOCKED"))).rows;
+  const found = await transaction.run(due(""));
+  const locked: Readonly<Record<string, unknown>>[] = [];
+  for (const { due_at, position } of found.rows) {
+    const one = `SELECT due_at, position, bytes FROM ${t.scheduled} FORCE INDEX (PRIMARY)
+      WHERE box = ${box} AND due_at = ${due_at} AND position = ${position} FOR UPDATE NOWAIT`;
+    try {
+      locked.push(...(await transaction.run(one)).rows);
+    } catch (error) {
+      // Only this statement was undone.
+      if (!isLocked(error)) throw error;
+    }
+  }
+  return locked;
 }
 
 /** The rows of each branch of a read, in order of position. */

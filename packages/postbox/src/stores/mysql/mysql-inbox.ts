@@ -1,4 +1,4 @@
-import { PostboxError } from "../../errors.js";
+import { PermanentError, PostboxError } from "../../errors.js";
 import { laneOf } from "../../internal/lane.js";
 import {
   type Arrival,
@@ -19,9 +19,10 @@ import { adopt, handledValues, insertHandled } from "./adopt.js";
 import { forgottenIn } from "./forgotten.js";
 import { failing, type MysqlAccess, type Transaction } from "./mysql-access.js";
 import { settle, sharedLock } from "./mysql-box.js";
-import { BoxTransaction } from "./mysql-rows.js";
+import { BoxTransaction, requireFits } from "./mysql-rows.js";
 import { nowSql, type Tables } from "./names.js";
 import { indexed } from "./schema.js";
+import type { Server } from "./server.js";
 
 /** `Store.inbox` in MySQL. */
 export function mysqlInbox<Tx>(access: MysqlAccess, library: TransactionLibrary<Tx>): Inbox<Tx> {
@@ -65,7 +66,7 @@ export function mysqlInbox<Tx>(access: MysqlAccess, library: TransactionLibrary<
         }
         return found;
       };
-      return patiently(access, first, lockTimeoutMs, "could not store messages of an inbox", work, signal);
+      return patiently(access, arrivals, lockTimeoutMs, "could not store messages of an inbox", work, signal);
     },
 
     async setAside(arrival, aside, { retentionMs, lockTimeoutMs }, signal) {
@@ -76,7 +77,7 @@ export function mysqlInbox<Tx>(access: MysqlAccess, library: TransactionLibrary<
         if (found === "new" || anyway) await placeAside(transaction, t, box, arrival, aside);
         return found as Remembered;
       };
-      return patiently(access, arrival, lockTimeoutMs, "could not set aside a message of an inbox", work, signal);
+      return patiently(access, [arrival], lockTimeoutMs, "could not set aside a message of an inbox", work, signal);
     },
 
     async handled(tx, arrival, row, epoch) {
@@ -106,12 +107,15 @@ export function mysqlInbox<Tx>(access: MysqlAccess, library: TransactionLibrary<
 /** Runs a transaction of the inbox itself, and gives up when a lock is not free in time. */
 async function patiently<R>(
   access: MysqlAccess,
-  arrival: Arrival,
+  arrivals: readonly Arrival[],
   lockTimeoutMs: number,
   what: string,
   work: (transaction: Transaction, box: number) => Promise<R>,
   signal: AbortSignal | undefined,
 ): Promise<R> {
+  const [arrival] = arrivals as readonly [Arrival];
+  await access.ready();
+  requireStorable(arrivals, access.server);
   const tooLong = AbortSignal.timeout(Math.max(1, Math.ceil(lockTimeoutMs)));
   const either = signal === undefined ? tooLong : AbortSignal.any([signal, tooLong]);
   const box = await access.box(inboxOf(arrival.consumer));
@@ -120,6 +124,18 @@ async function patiently<R>(
   } catch (error) {
     if (tooLong.aborted && !signal?.aborted && error === either.reason) throw busyError(arrival, lockTimeoutMs, error);
     throw error;
+  }
+}
+
+/** A message that is too large for the server will not get smaller: it is parked. */
+function requireStorable(arrivals: readonly Arrival[], server: Server): void {
+  for (const { consumer, message } of arrivals) {
+    try {
+      requireFits([message], server);
+    } catch (cause) {
+      const text = `the inbox of ${consumer} cannot store message ${message.id}: ${(cause as Error).message}`;
+      throw new PermanentError(text, { code: "message-invalid", cause });
+    }
   }
 }
 

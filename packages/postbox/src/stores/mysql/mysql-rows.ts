@@ -1,4 +1,6 @@
 import type { Status } from "../../admin.js";
+import { PostboxError } from "../../errors.js";
+import { messageBytes } from "../../message/attributes.js";
 import type { Message } from "../../message/message.js";
 import { keptFailures } from "../admin-options.js";
 import { dropsCleared, dropsKeptMs } from "../dropped-entries.js";
@@ -6,6 +8,7 @@ import { type MessageRecord, messageFrom, messageValues } from "../message-recor
 import { holdOfId, type RowWrite, type SettledHold, type SettledRow, type SettlePlan } from "../settle-plan.js";
 import { msOf, nowSql, storedTime, type Tables } from "./names.js";
 import type { Session } from "./own-connections.js";
+import type { Server } from "./server.js";
 
 /** The columns of a message, in every table that has messages. */
 export const messageColumns =
@@ -337,8 +340,23 @@ export function insertPending(t: Tables, box: number, messages: readonly Message
   ];
 }
 
-export function bytesOfMessage({ data }: Message): number {
-  return 2 * data.byteLength + 1024;
+/** About how long a message is in a statement, where each byte takes two characters. */
+export function bytesOfMessage(message: Message): number {
+  return 2 * messageBytes(message) + 1024;
+}
+
+/** Throws before a statement that the server would answer by closing the connection. */
+export function requireFits(messages: readonly Message[], { mostBytes }: Server): void {
+  for (const message of messages) {
+    if (bytesOfMessage(message) <= mostBytes) continue;
+    const size = messageBytes(message);
+    throw new PostboxError(
+      "message-too-large",
+      `message ${message.id} of type ${message.type} has ${size} bytes: the server's max_allowed_packet, ` +
+        `${mostBytes}, allows less than half of it for a message; raise it, or store the data elsewhere`,
+      { path: "data" },
+    );
+  }
 }
 
 /** Cuts items into parts that one statement can hold. */

@@ -37,12 +37,20 @@ describeOnEach("mariadb", ({ url }) => {
   it("without tables, a store says so, and health reports it", async () => {
     const own = `test_${randomBytes(6).toString("hex")}`;
     const store = mysqlStore({ pool, database: own });
+    const gone = await store
+      .box("outbox")
+      .read([])
+      .catch((thrown: unknown) => thrown);
+    // A database that does not exist is refused by MySQL, and has no tables for MariaDB.
+    expect(["store-refused", "schema-missing"]).toContain((gone as { code?: unknown }).code);
+    await pool.query(`CREATE DATABASE ${own}`);
     const missing = { code: "schema-missing", message: expect.stringContaining("store.migrate()") };
     await expect(store.box("outbox").read([])).rejects.toMatchObject(missing);
     await expect(store.transaction((tx) => store.append(tx, "outbox", [testMessage("m")]))).rejects.toMatchObject(
       missing,
     );
     expect(await store.health()).toMatchObject({ healthy: false, problems: [{ code: "schema-missing" }] });
+    await pool.query(`DROP DATABASE ${own}`);
   });
 
   it("a server that refuses the login, or is not there, is told apart", async () => {
@@ -113,6 +121,21 @@ describeOnEach("mariadb", ({ url }) => {
     await odd.end();
   });
 
+  it("a message that is too large for the server is refused before it would end the connection", async () => {
+    const { store } = await data.create();
+    const [rows] = await pool.query("SELECT @@max_allowed_packet AS bytes");
+    const { bytes = 0 } = (rows as { bytes: number }[])[0] ?? {};
+    const large = { ...testMessage("large"), data: new Uint8Array(bytes / 2) };
+    await store.transaction(async (tx) => {
+      await expect(store.append(tx, "outbox", [large])).rejects.toMatchObject({ code: "message-too-large" });
+      await store.append(tx, "outbox", [{ ...testMessage("fits"), data: new Uint8Array(bytes / 4) }]);
+    });
+    expect((await store.admin.list()).messages.map(({ id }) => id)).toEqual(["fits"]);
+    const arrival = { consumer: "billing", id: "large", message: large };
+    const kept = store.inbox.keep([arrival], { retentionMs: 60_000, lockTimeoutMs: 5_000 });
+    await expect(kept).rejects.toMatchObject({ code: "message-invalid" });
+  });
+
   it("a call that is given up ends on the server, and its connection is not used again", async () => {
     const { store } = await data.create();
     const box = store.box("outbox");
@@ -167,6 +190,7 @@ describeOnEach("mariadb", ({ url }) => {
     const nowhere = createPool({ uri: url });
     expect(() => mysqlStore({ pool: nowhere })).toThrow("give the pool a database, or the store the option 'database'");
     expect(mysqlStore({ pool: nowhere, database: "shop" }).database).toBe("shop");
+    expect(migrationSteps("a`b")[0]).toContain("CREATE TABLE IF NOT EXISTS `a``b`.`postbox_version`");
     expect(migrationSql({ database: "shop" })).toContain("CREATE TABLE IF NOT EXISTS `shop`.`postbox_box`");
     expect(migrationSql()).toContain("CREATE TABLE IF NOT EXISTS `postbox_box`");
     expect(() => migrationSql({ database: "a`b" } as MigrationOptions)).toThrow("option-invalid");

@@ -17,7 +17,7 @@ export async function tick(
   await access.ready();
   // Whoever claims or begins the same schedule waits here.
   await execute(lockSql(t, [`tick ${schedule}`]), []);
-  if (!(await exists(access, name))) {
+  if (!(await exists(access, execute, name))) {
     // In whole milliseconds, so that a program compares exactly what it has read.
     await execute(`INSERT INTO ${t.schedule} (name, id, last_tick) VALUES (?, ?, ${nowSql} DIV 1000 * 1000)`, [
       name,
@@ -41,13 +41,12 @@ export async function tick(
 }
 
 /**
- * Whether a schedule exists: committed, or begun by this transaction, which a dirty read shows. It is asked on a
- * connection of the store: to look for a row that is missing would lock the gap where others insert.
+ * Whether a schedule exists: committed, or begun by this transaction. To look for a missing row with a lock would lock
+ * the gap where others insert. A plain read at REPEATABLE READ does not show what was committed since its snapshot, so
+ * a connection of the store reads that.
  */
-async function exists(access: MysqlAccess, name: Buffer): Promise<boolean> {
-  const find: [string, unknown[]] = [`SELECT 1 FROM ${access.t.schedule} WHERE name = ?`, [name]];
-  const [, dirty, committed] = await access.read((session) =>
-    session.runAll([["SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"], find, find]),
-  );
-  return (dirty?.rows.length ?? 0) + (committed?.rows.length ?? 0) > 0;
+async function exists(access: MysqlAccess, execute: TransactionExecutor, name: Buffer): Promise<boolean> {
+  const find = `SELECT 1 FROM ${access.t.schedule} WHERE name = ?`;
+  if ((await access.read((session) => session.run(find, [name]))).rows.length > 0) return true;
+  return (await execute(find, [name])).rows.length > 0;
 }

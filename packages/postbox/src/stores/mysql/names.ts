@@ -31,7 +31,7 @@ export const databaseRule: OptionRule = {
 
 /** Without a database, they are those of the session's database. */
 export function tablesIn(database: string | undefined): Tables {
-  const prefix = database === undefined ? "" : `\`${database}\`.`;
+  const prefix = database === undefined ? "" : `\`${database.replaceAll("`", "``")}\`.`;
   return Object.fromEntries(names.map((name) => [name, `${prefix}\`postbox_${name}\``])) as Tables;
 }
 

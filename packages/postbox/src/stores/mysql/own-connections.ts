@@ -100,18 +100,32 @@ export class OwnConnections {
     signal?.throwIfAborted();
     if (this.#pool._closed === true) throw closed();
     await this.#place(signal);
-    let connection: Connection;
-    try {
-      connection = this.#reused() ?? (await this.#open());
-    } catch (error) {
-      this.#free();
-      throw error;
-    }
+    const connection = this.#reused() ?? (await this.#opened(signal));
     if (signal?.aborted) {
       this.#giveBack(connection);
       throw signal.reason;
     }
     return this.#within(connection, work, signal);
+  }
+
+  /** Opens a connection, for as long as the signal allows. One that arrives later serves another call. */
+  #opened(signal: AbortSignal | undefined): Promise<Connection> {
+    return new Promise((resolve, reject) => {
+      const giveUp = () => reject(signal?.reason);
+      signal?.addEventListener("abort", giveUp, { once: true });
+      this.#open()
+        .then(
+          (connection) => {
+            if (signal?.aborted) this.#giveBack(connection);
+            else resolve(connection);
+          },
+          (error) => {
+            this.#free();
+            reject(error);
+          },
+        )
+        .finally(() => signal?.removeEventListener("abort", giveUp));
+    });
   }
 
   #within<R>(connection: Connection, work: (session: Session) => Promise<R>, signal?: AbortSignal): Promise<R> {

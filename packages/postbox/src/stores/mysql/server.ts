@@ -7,6 +7,8 @@ export interface Server {
   readonly version: string;
   /** Whether a READ UNCOMMITTED read shows what open transactions have written. TiDB shows committed rows only. */
   readonly hasDirtyReads: boolean;
+  /** The largest statement that the server takes, in bytes. A longer one ends the connection. */
+  readonly mostBytes: number;
   /** Whether SKIP LOCKED skips. TiDB accepts it and takes no lock at all. */
   readonly skipsLocked: boolean;
 }
@@ -18,7 +20,7 @@ const titles = { mariadb: "MariaDB", mysql: "MySQL", tidb: "TiDB" } as const;
  * Reads a version text such as "10.11.19-MariaDB-0+deb12u1" or "8.0.11-TiDB-v8.5.1". Throws `server-unsupported` for a
  * server that lacks what the tables need.
  */
-export function serverOf(text: string): Server {
+export function serverOf(text: string, mostBytes: number): Server {
   const tidb = /-TiDB-v?(\d+)\.(\d+)\.(\d+)/i.exec(text);
   const flavor = tidb ? "tidb" : /mariadb/i.test(text) ? "mariadb" : "mysql";
   // Some MariaDB servers put a version of MySQL in front of their own.
@@ -28,7 +30,7 @@ export function serverOf(text: string): Server {
   const first = needed.findIndex((number, index) => number !== version[index]);
   if (version.length === 3 && (first === -1 || (version[first] as number) > (needed[first] as number))) {
     const isTidb = flavor === "tidb";
-    return { flavor, version: version.join("."), hasDirtyReads: !isTidb, skipsLocked: !isTidb };
+    return { flavor, version: version.join("."), mostBytes, hasDirtyReads: !isTidb, skipsLocked: !isTidb };
   }
   throw new PostboxError(
     "server-unsupported",
@@ -38,6 +40,6 @@ export function serverOf(text: string): Server {
 }
 
 export async function requireServer(session: Session): Promise<Server> {
-  const { rows } = await session.run("SELECT VERSION() AS version");
-  return serverOf(String(rows[0]?.version));
+  const { rows } = await session.run("SELECT VERSION() AS version, @@max_allowed_packet AS bytes");
+  return serverOf(String(rows[0]?.version), Number(rows[0]?.bytes));
 }

@@ -14,8 +14,8 @@ const settings = [
   "--innodb-doublewrite=0",
 ];
 
-/** The MariaDB of this system, with a root that needs no password on its port of loopback. */
-export const mariadb: Recipe = {
+/** The MariaDB of this system, with a root that needs no password on its port of loopback, and one more setting. */
+export const mariadb = (setting: string): Recipe => ({
   prepare: async (folder) => {
     const data = join(folder.path, "data");
     // As root, the server asks for an explicit account.
@@ -32,6 +32,7 @@ export const mariadb: Recipe = {
         file: "mariadbd",
         args: [
           ...settings,
+          ...(setting === "" ? [] : [setting]),
           ...account,
           `--datadir=${data}`,
           `--port=${port}`,
@@ -43,7 +44,7 @@ export const mariadb: Recipe = {
       probe: mariadbVersion,
     };
   },
-};
+});
 
 export function isMariadbInstalled(): boolean {
   return spawnSync("mariadbd", ["--version"], { stdio: "ignore" }).status === 0;
