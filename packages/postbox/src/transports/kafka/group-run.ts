@@ -83,7 +83,13 @@ export class GroupRun {
 
   /** Runs until the signal is aborted and every delivery is settled. Rejects when the group is lost. */
   async run(signal: AbortSignal): Promise<void> {
-    await this.#checkTopics();
+    try {
+      await this.#checkTopics();
+    } catch (error) {
+      // An open connection would keep the process alive.
+      this.#cluster.close();
+      throw error;
+    }
     let failure: { readonly cause: unknown } | undefined;
     let leaving = false;
     const member = this.#membership.run(this.#ended.signal).catch((cause: unknown) => {
