@@ -170,7 +170,7 @@ export class GroupRun {
         of,
         { offset, handedOver },
         limits,
-        this.#streamListener(() => stream),
+        this.#streamListener(of, () => stream),
       );
       if (this.#stopping) stream.stop();
       this.#streams.set(name, stream);
@@ -205,13 +205,13 @@ export class GroupRun {
     return offsets;
   }
 
-  #streamListener(stream: () => PartitionStream): StreamListener {
+  #streamListener(of: TopicPartition, stream: () => PartitionStream): StreamListener {
     const { maxMessageBytes, fromForeign } = this.#options;
+    const reading = { ...of, maxMessageBytes, ...(fromForeign !== undefined && { fromForeign }) };
     return {
       deliver: (delivery) => this.#subscription.deliver(delivery),
-      read: (record, of) =>
-        fromRecord(record, { ...of, maxMessageBytes, ...(fromForeign !== undefined && { fromForeign }) }),
-      park: async (record, of, reason) => {
+      read: (record) => fromRecord(record, reading),
+      park: async (record, reason) => {
         try {
           await this.#parking.park(record, of, reason);
         } catch (error) {
