@@ -79,7 +79,7 @@ export default defineConfig(({ mode }) => ({
           exclude: [
             ...shared.test.exclude,
             "**/*.{serial,long}.test.ts",
-            "**/{postgres,rabbitmq,transactions,connect,servers,vitest,generator}/**",
+            "**/{postgres,rabbitmq,kafka,transactions,connect,servers,vitest,generator}/**",
           ],
           maxWorkers: 2,
         },

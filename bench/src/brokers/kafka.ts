@@ -3,10 +3,13 @@ import { type Admin, Kafka, logLevel, type Producer } from "kafkajs";
 import { kafkaReceiver, kafkaSender } from "postbox/kafka";
 import type { Ending } from "../ending.js";
 import type { ReadRow } from "../outbox/by-hand.js";
+import { Placed } from "../outbox/placed.js";
 import { type BrokerKind, prefetch } from "./broker.js";
 
 const url = process.env.POSTBOX_TEST_KAFKA_URL ?? "kafka://127.0.0.1:9092";
-const name = `postbox-bench-${process.pid}`;
+/** A subscription names topics, so that this is the topic of the event on both sides. */
+const name = Placed.topic;
+const group = `postbox-bench-${process.pid}`;
 const numPartitions = 12;
 
 /** A topic of twelve partitions, and one group. */
@@ -28,7 +31,7 @@ export const kafka: BrokerKind = {
     return {
       client: `kafkajs ${createRequire(import.meta.url)("kafkajs/package.json").version} by hand`,
       sender: () => connectedSender(ending),
-      receiver: () => kafkaReceiver({ url, group: name, prefetch }),
+      receiver: () => kafkaReceiver({ url, group, prefetch }),
       publish: (rows) => publishByHand(producer, rows),
       consume: (count) => consumeByHand(client, count),
       depth: () => lagOf(admin),
@@ -42,7 +45,7 @@ export const kafka: BrokerKind = {
 };
 
 async function connectedSender(ending: Ending) {
-  const sender = kafkaSender({ url, route: () => name });
+  const sender = kafkaSender({ url });
   ending.add(() => sender.close());
   await sender.connect?.(new AbortController().signal);
   return sender;
@@ -54,7 +57,7 @@ async function publishByHand(producer: Producer, rows: readonly ReadRow[]): Prom
   await producer.send({ topic: name, acks: -1, messages });
 }
 
-function headersOf({ id, source, type, time, content_type, topic, key, headers }: ReadRow): Record<string, string> {
+function headersOf({ id, source, type, time, content_type, key, headers }: ReadRow): Record<string, string> {
   return {
     ce_specversion: "1.0",
     ce_id: id,
@@ -64,13 +67,12 @@ function headersOf({ id, source, type, time, content_type, topic, key, headers }
     ...(key && { ce_partitionkey: key }),
     "content-type": content_type,
     ...(headers as Record<string, string>),
-    "postbox-topic": topic,
   };
 }
 
 /** Message by message; the client commits after each batch, and when it stops. */
 async function consumeByHand(client: Kafka, count: number): Promise<void> {
-  const consumer = client.consumer({ groupId: name, maxWaitTimeInMs: 250 });
+  const consumer = client.consumer({ groupId: group, maxWaitTimeInMs: 250 });
   await consumer.connect();
   try {
     await consumer.subscribe({ topic: name, fromBeginning: true });
@@ -93,8 +95,8 @@ async function consumeByHand(client: Kafka, count: number): Promise<void> {
 /** How many messages the group has not committed. */
 async function lagOf(admin: Admin): Promise<number> {
   const ends = await admin.fetchTopicOffsets(name);
-  const [group] = await admin.fetchOffsets({ groupId: name, topics: [name] });
-  const committed = new Map(group?.partitions.map(({ partition, offset }) => [partition, Number(offset)]));
+  const [read] = await admin.fetchOffsets({ groupId: group, topics: [name] });
+  const committed = new Map(read?.partitions.map(({ partition, offset }) => [partition, Number(offset)]));
   return ends.reduce((sum, { partition, low, high }) => {
     return sum + Number(high) - Math.max(Number(low), committed.get(partition) ?? 0);
   }, 0);

@@ -17,7 +17,7 @@ export { type DebianRoot, debianRoot } from "../servers/debian-root.js";
 export { type DisposableRabbitmq, type DisposableServer, disposable, disposableKafkas } from "../servers/disposable.js";
 export { type Finding, type FoundService, findServices, type MissingService } from "../servers/find-services.js";
 export { freePort } from "../servers/free-port.js";
-export { kafkaProgram } from "../servers/kafka-programs.js";
+export { canRunKafka, kafkaProgram } from "../servers/kafka-programs.js";
 export type { DebianPackage, Service } from "../servers/service.js";
 export { describeOn, describeOnEach } from "../vitest/describe-on.js";
 export type { FoundServer, TestServer } from "../vitest/test-server.js";

@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
@@ -41,6 +42,20 @@ function home(): string {
 /** Whether the jars are on this machine. */
 function hasKafka(): boolean {
   return existsSync(home());
+}
+
+/**
+ * Whether this machine can run a Kafka of its own: it has Java, and the jars or Maven to download them. A test that needs
+ * one is skipped elsewhere.
+ *
+ * @example
+ * ```ts
+ * describe.skipIf(!canRunKafka())("a Kafka of its own", () => {});
+ * ```
+ */
+export function canRunKafka(): boolean {
+  const runs = (program: string) => spawnSync(program, ["-version"], { stdio: "ignore" }).status === 0;
+  return runs("java") && (hasKafka() || runs("mvn"));
 }
 
 /**

@@ -83,7 +83,13 @@ export class GroupRun {
 
   /** Runs until the signal is aborted and every delivery is settled. Rejects when the group is lost. */
   async run(signal: AbortSignal): Promise<void> {
-    await this.#checkTopics();
+    try {
+      await this.#checkTopics();
+    } catch (error) {
+      // An open connection would keep the process alive.
+      this.#cluster.close();
+      throw error;
+    }
     let failure: { readonly cause: unknown } | undefined;
     let leaving = false;
     const member = this.#membership.run(this.#ended.signal).catch((cause: unknown) => {
@@ -164,7 +170,7 @@ export class GroupRun {
         of,
         { offset, handedOver },
         limits,
-        this.#streamListener(() => stream),
+        this.#streamListener(of, () => stream),
       );
       if (this.#stopping) stream.stop();
       this.#streams.set(name, stream);
@@ -199,13 +205,13 @@ export class GroupRun {
     return offsets;
   }
 
-  #streamListener(stream: () => PartitionStream): StreamListener {
+  #streamListener(of: TopicPartition, stream: () => PartitionStream): StreamListener {
     const { maxMessageBytes, fromForeign } = this.#options;
+    const reading = { ...of, maxMessageBytes, ...(fromForeign !== undefined && { fromForeign }) };
     return {
       deliver: (delivery) => this.#subscription.deliver(delivery),
-      read: (record, of) =>
-        fromRecord(record, { ...of, maxMessageBytes, ...(fromForeign !== undefined && { fromForeign }) }),
-      park: async (record, of, reason) => {
+      read: (record) => fromRecord(record, reading),
+      park: async (record, reason) => {
         try {
           await this.#parking.park(record, of, reason);
         } catch (error) {

@@ -58,7 +58,7 @@ export function toRecord(message: Message, topic: string, mode: KafkaContentMode
   const { key, data, datacontenttype } = message;
   const headers: Record<string, Buffer> = {};
   const structured = mode === "structured" || isEventType(datacontenttype);
-  headers[contentTypeHeader] = Buffer.from(structured ? structuredType : datacontenttype);
+  headers[contentTypeHeader] = repeated(structured ? structuredType : datacontenttype);
   if (!structured) addAttributes(headers, message);
   for (const name of Object.keys(message.headers)) {
     headers[control.test(name) ? hiddenHeader + name : name] = Buffer.from(message.headers[name] as string);
@@ -84,10 +84,10 @@ function isEventType(contentType: string | undefined): boolean {
 /** Assigned name by name: this runs for every message, and copying objects would cost most of it. */
 function addAttributes(headers: Record<string, Buffer>, message: Message): void {
   const { specversion, id, source, type, subject, time, dataschema, key, extensions } = message;
-  headers.ce_specversion = Buffer.from(specversion);
+  headers.ce_specversion = repeated(specversion);
   headers.ce_id = Buffer.from(id);
-  headers.ce_source = Buffer.from(source);
-  headers.ce_type = Buffer.from(type);
+  headers.ce_source = repeated(source);
+  headers.ce_type = repeated(type);
   if (subject !== undefined) headers.ce_subject = Buffer.from(subject);
   if (time !== undefined) headers.ce_time = Buffer.from(time);
   if (dataschema !== undefined) headers.ce_dataschema = Buffer.from(dataschema);
@@ -101,6 +101,19 @@ function addAttributes(headers: Record<string, Buffer>, message: Message): void 
     if (typeof value !== "string") typed.push(name);
   }
   if (typed.length > 0) headers[typedHeader] = Buffer.from(typed.join());
+}
+
+const mostRepeated = 1000;
+const bytesOf = new Map<string, Buffer>();
+
+/** The bytes of a text that many messages have. Nobody changes them. */
+function repeated(text: string): Buffer {
+  let bytes = bytesOf.get(text);
+  if (bytes === undefined) {
+    bytes = Buffer.from(text);
+    if (bytesOf.size < mostRepeated) bytesOf.set(text, bytes);
+  }
+  return bytes;
 }
 
 export interface FromRecordOptions {
@@ -119,24 +132,35 @@ export function fromRecord(record: ReceivedRecord, options: FromRecordOptions): 
       "reference instead";
     throw new PermanentError(text, { code: "message-too-large" });
   }
-  const { attributes, headers, contentType, typed, topic = options.topic } = sorted(record.headers);
-  const key = keyOf(record);
+  const found = sorted(record.headers);
+  const { headers, contentType, topic = options.topic } = found;
   // The limit applies to the value, as a sender's does. The protocol limits attributes and headers.
   const maxMessageBytes = options.maxMessageBytes + mostHeaderBytes;
   if (isEventType(contentType)) {
     const message = fromCloudEventJson(textOf(record.value), { headers, maxMessageBytes, topic });
-    return message.key !== undefined || key === undefined ? message : withKey(message, key, maxMessageBytes);
+    const key = message.key === undefined ? keyOf(record) : undefined;
+    return key === undefined ? message : withKey(message, key, maxMessageBytes);
   }
   try {
-    if (attributes.specversion === undefined && attributes.id === undefined) {
-      return fromForeignRecord(record, headers, key, options, maxMessageBytes);
+    const { specversion, id } = found;
+    if (specversion === undefined && id === undefined) {
+      return fromForeignRecord(record, headers, keyOf(record), options, maxMessageBytes);
     }
-    const { specversion = "1.0", id, source, type, subject, time, dataschema, ...extensions } = attributes;
-    if (specversion !== "1.0") throw new Error(`specversion is ${specversion}, not 1.0`);
-    const data = record.value ?? undefined;
-    const own = { id, source, type } as Pick<MessageInput, "id" | "source" | "type">;
-    const more = { subject, time, dataschema, datacontenttype: contentType, extensions: withTypes(extensions, typed) };
-    const input = { ...own, ...more, key: extensions.partitionkey ?? key, headers, topic, data };
+    if (specversion !== undefined && specversion !== "1.0") throw new Error(`specversion is ${specversion}, not 1.0`);
+    const input: MessageInput = {
+      id: id as string,
+      source: found.source as string,
+      type: found.type as string,
+      subject: found.subject,
+      time: found.time,
+      dataschema: found.dataschema,
+      datacontenttype: contentType,
+      extensions: found.extensions && withTypes(found.extensions, found.typed),
+      key: found.partitionkey ?? keyOf(record),
+      headers,
+      topic,
+      data: record.value ?? undefined,
+    };
     return createMessage(input, { maxMessageBytes, foreign: true });
   } catch (cause) {
     if (cause instanceof PermanentError) throw cause;
@@ -150,7 +174,7 @@ function withKey(message: Message, key: string, maxMessageBytes: number): Messag
 
 function fromForeignRecord(
   record: ReceivedRecord,
-  headers: Readonly<Record<string, string>>,
+  headers: Readonly<Record<string, string>> | undefined,
   key: string | undefined,
   { topic, partition, fromForeign }: FromRecordOptions,
   maxMessageBytes: number,
@@ -195,24 +219,71 @@ function withTypes(extensions: Readonly<Record<string, string>>, typed: readonly
   return all;
 }
 
-/** Separates attributes from application headers. */
-function sorted(all: KafkaRecord["headers"]) {
-  const attributes: Record<string, string> = {};
-  const own: [string, string][] = [];
-  let contentType: string | undefined;
-  let topic: string | undefined;
-  let typed: readonly string[] = [];
+/** The attributes that are no extensions. */
+const attributeNames = [
+  "specversion",
+  "id",
+  "source",
+  "type",
+  "subject",
+  "time",
+  "dataschema",
+  "partitionkey",
+] as const;
+
+type Found = { [name in (typeof attributeNames)[number]]: string | undefined } & {
+  extensions: Record<string, string> | undefined;
+  headers: Readonly<Record<string, string>> | undefined;
+  contentType: string | undefined;
+  topic: string | undefined;
+  typed: readonly string[];
+};
+
+const attributeOf = new Map(attributeNames.map((name) => [prefix + name, name]));
+
+/**
+ * Separates attributes from application headers. This runs for every message: the fields are there from the start, and
+ * collections only if there is anything to collect.
+ */
+function sorted(all: KafkaRecord["headers"]): Found {
+  const found: Found = {
+    specversion: undefined,
+    id: undefined,
+    source: undefined,
+    type: undefined,
+    subject: undefined,
+    time: undefined,
+    dataschema: undefined,
+    partitionkey: undefined,
+    extensions: undefined,
+    headers: undefined,
+    contentType: undefined,
+    topic: undefined,
+    typed: [],
+  };
+  let own: [string, string][] | undefined;
   for (const name of Object.keys(all)) {
     const value = textOf(lastOf(all[name] as Uint8Array | readonly Uint8Array[]));
-    if (name.startsWith(prefix)) attributes[name.slice(prefix.length).toLowerCase()] = value;
-    else if (name.toLowerCase() === contentTypeHeader) contentType = value;
-    else if (name === topicHeader) topic = value;
-    else if (name === typedHeader) typed = value.split(",");
-    else if (name.startsWith(hiddenHeader)) own.push([name.slice(hiddenHeader.length), value]);
-    else if (!control.test(name) && headerName.test(name)) own.push([name, value]);
+    const attribute = attributeOf.get(name);
+    if (attribute !== undefined) found[attribute] = value;
+    else if (name === contentTypeHeader) found.contentType = value;
+    else if (name.startsWith(prefix)) {
+      found.extensions ??= {};
+      found.extensions[name.slice(prefix.length).toLowerCase()] = value;
+    } else if (name === topicHeader) found.topic = value;
+    else if (name === typedHeader) found.typed = value.split(",");
+    else if (name.toLowerCase() === contentTypeHeader) found.contentType ??= value;
+    else if (name.startsWith(hiddenHeader)) {
+      own ??= [];
+      own.push([name.slice(hiddenHeader.length), value]);
+    } else if (!control.test(name) && headerName.test(name)) {
+      own ??= [];
+      own.push([name, value]);
+    }
   }
   // Not by assignment, which does something else for names such as `__proto__`.
-  return { attributes, headers: Object.fromEntries(own), contentType, topic, typed };
+  if (own !== undefined) found.headers = Object.fromEntries(own);
+  return found;
 }
 
 function lastOf(value: Uint8Array | readonly Uint8Array[]): Uint8Array | null {
@@ -227,5 +298,6 @@ function keyOf({ key }: KafkaRecord): string | undefined {
 }
 
 function textOf(bytes: Uint8Array | null): string {
-  return bytes === null ? "" : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8");
+  if (bytes === null) return "";
+  return (Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)).toString();
 }

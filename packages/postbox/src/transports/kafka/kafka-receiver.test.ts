@@ -189,12 +189,17 @@ describeOnEach("kafka", ({ url }) => {
   it("makes no topic unless it is asked to", async () => {
     const topic = `missing-${randomUUID()}`;
     const receiver = kafkaReceiver({ url, telemetry: silent });
+    const sockets = () => process.getActiveResourcesInfo().filter((name) => name === "TCPSocketWrap").length;
+    await admin.metadata([topic]);
+    const before = sockets();
     const subscription = { consumer: "c", events: [{ topic, type: `${topic}.A` }], deliver: async () => {} };
     await expect(receiver.receive(subscription, never)).rejects.toMatchObject({
       name: "ConfigError",
       code: "topology-missing",
     });
     expect((await admin.metadata([topic])).topics[0]?.code).toBe(3);
+    // Nothing is left that would keep the process alive.
+    await expect.poll(sockets).toBe(before);
     const making = kafkaReceiver({ url, topology: "create", create: { partitions: 5 }, telemetry: silent });
     for (let twice = 0; twice < 2; twice++) await making.prepare?.(subscription);
     const { topics } = await admin.metadata([topic, `${topic}.parked`]);

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createServer, type Server } from "node:tls";
 import { inspect } from "node:util";
-import { type DisposableServer, disposable, freePort, kafkaProgram } from "@postbox/testkit/servers";
+import { canRunKafka, type DisposableServer, disposable, freePort, kafkaProgram } from "@postbox/testkit/servers";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { kafkaPasswords } from "../../../fixtures/kafka-broker.js";
 import { createMessage } from "../../message/message.js";
@@ -42,7 +42,7 @@ async function roundTrip(options: KafkaSenderOptions): Promise<string[]> {
   return seen;
 }
 
-describe("a Kafka that authenticates its clients", () => {
+describe.skipIf(!canRunKafka())("a Kafka that authenticates its clients", () => {
   let server: DisposableServer;
   beforeAll(async () => {
     server = await disposable("kafka", kafkaPasswords);
@@ -88,7 +88,7 @@ describe("a Kafka that authenticates its clients", () => {
   });
 });
 
-describe("a Kafka behind TLS", () => {
+describe.skipIf(!canRunKafka())("a Kafka behind TLS", () => {
   let [server, proxy]: [DisposableServer?, Server?] = [];
   let [port, certificate] = [0, ""];
   beforeAll(async () => {

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { type DisposableServer, describeOnEach, disposable } from "@postbox/testkit/servers";
+import { canRunKafka, type DisposableServer, describeOnEach, disposable } from "@postbox/testkit/servers";
 import { transportSuite } from "@postbox/testkit/suites";
 import { afterAll, beforeAll, describe } from "vitest";
 import { kafkaFeatures, kafkaPasswords, testKafka } from "../../../fixtures/kafka-broker.js";
@@ -16,7 +16,7 @@ describeOnEach("kafka", ({ url }) => {
   }
 });
 
-describe("a Kafka of its own", () => {
+describe.skipIf(!canRunKafka())("a Kafka of its own", () => {
   let server: DisposableServer;
   beforeAll(async () => {
     server = await disposable("kafka", kafkaPasswords);

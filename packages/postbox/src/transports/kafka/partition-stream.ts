@@ -11,9 +11,9 @@ import type { ReceivedRecord, TopicPartition } from "./client.js";
 export interface StreamListener {
   deliver(delivery: Delivery): Promise<void>;
   /** Reads a record, or throws if it is no message. */
-  read(record: ReceivedRecord, of: TopicPartition): Message;
+  read(record: ReceivedRecord): Message;
   /** Stores a record that cannot be delivered, with the reason. Resolves when it is stored. */
-  park(record: ReceivedRecord, of: TopicPartition, reason: Error): Promise<void>;
+  park(record: ReceivedRecord, reason: Error): Promise<void>;
   /** A delivery was settled or taken, or there is room for more records. */
   changed(): void;
   /** There is something to commit: soon, or before anything else is delivered. */
@@ -180,7 +180,7 @@ export class PartitionStream {
     if (record === undefined || this.#first !== undefined) return this.#first;
     let read: Message | Error;
     try {
-      read = this.#listener.read(record, this.of);
+      read = this.#listener.read(record);
     } catch (error) {
       read = error as Error;
     }
@@ -249,7 +249,7 @@ export class PartitionStream {
       park: (reason) =>
         settle("park", async () => {
           try {
-            await this.#listener.park(open.record, this.of, reason);
+            await this.#listener.park(open.record, reason);
           } catch (error) {
             // It could not be stored there, so it stays here.
             this.#return(open);
@@ -292,7 +292,7 @@ export class PartitionStream {
   /** It blocks the watermark until it is stored elsewhere, and no other record. */
   async #parkUnread(open: Open, reason: Error): Promise<void> {
     try {
-      if (!this.#revoked.signal.aborted) await this.#listener.park(open.record, this.of, reason);
+      if (!this.#revoked.signal.aborted) await this.#listener.park(open.record, reason);
       this.#finish(open.record.offset);
     } catch {
       // The listener has reported it.
