@@ -132,6 +132,7 @@ const tables: readonly Table[] = [
       ["`migrationSql(…)`", "stores/postgres/migrations.ts MigrationSqlOptions"],
       ["`connectStore(url, …)`", "connect/connect-store.ts ConnectStoreOptions"],
       ["`connectTransport(url, …)`", "connect/connect-transport.ts ConnectTransportOptions"],
+      ["`broker.receiver(queue, …)`", "connect/connect-transport.ts ConnectedReceiverOptions"],
       ["`rabbitmqParkingLot(…)`", "transports/rabbitmq/parking-lot.ts RabbitmqParkingLotOptions"],
       ["`memoryStore(…)`", "stores/memory/memory-store.ts MemoryStoreOptions"],
       ["`memoryDatabase(…)`", "stores/memory/memory-database.ts MemoryDatabaseOptions"],

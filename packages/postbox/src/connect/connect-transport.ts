@@ -9,8 +9,8 @@ import { unsupportedUrl } from "./unsupported-url.js";
 export interface ConnectedTransport {
   readonly kind: "memory" | "rabbitmq";
   sender(): Sender;
-  /** A receiver of the queue with this name. */
-  receiver(queue: string): Receiver;
+  /** A receiver of the queue with this name. Its options override those of `connectTransport`. */
+  receiver(queue: string, options?: ConnectedReceiverOptions): Receiver;
   close(): Promise<void>;
   /** The same as `close`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>;
@@ -27,6 +27,12 @@ export interface ConnectTransportOptions {
     readonly sender?: Omit<RabbitmqSenderOptions, "url" | "telemetry">;
     readonly receiver?: Omit<RabbitmqReceiverOptions, "url" | "queue" | "telemetry">;
   };
+}
+
+/** Options of one receiver: those of the transport that the URL names. */
+export interface ConnectedReceiverOptions {
+  /** More options of RabbitMQ's receiver, for `amqp://` and `amqps://` only. Defaults to those of `connectTransport`. */
+  readonly rabbitmq?: Omit<RabbitmqReceiverOptions, "url" | "queue" | "telemetry">;
 }
 
 /**
@@ -57,7 +63,10 @@ export async function connectTransport(
   return {
     kind: "memory",
     sender: () => broker.sender(),
-    receiver: (queue) => broker.receiver({ queue }),
+    receiver(queue, options) {
+      checkReceiver(options);
+      return broker.receiver({ queue });
+    },
     close,
     [Symbol.asyncDispose]: close,
   };
@@ -83,8 +92,16 @@ async function rabbitmq(
       senders.push(sender);
       return sender;
     },
-    receiver: (queue) => rabbitmqReceiver({ ...more.receiver, ...shared, queue }),
+    receiver(queue, options) {
+      const { rabbitmq: own } = checkReceiver(options);
+      return rabbitmqReceiver({ ...more.receiver, ...own, ...shared, queue });
+    },
     close,
     [Symbol.asyncDispose]: close,
   };
+}
+
+function checkReceiver(options: ConnectedReceiverOptions = {}): ConnectedReceiverOptions {
+  checkOptions("receiver", options, { rabbitmq: object });
+  return options;
 }
