@@ -31,7 +31,9 @@ export interface ConnectTransportOptions {
 
 /** Options of one receiver: those of the transport that the URL names. */
 export interface ConnectedReceiverOptions {
-  /** More options of RabbitMQ's receiver, for `amqp://` and `amqps://` only. Defaults to those of `connectTransport`. */
+  /**
+   * More options of RabbitMQ's receiver, for `amqp://` and `amqps://` only. Defaults to those of `connectTransport`.
+   */
   readonly rabbitmq?: Omit<RabbitmqReceiverOptions, "url" | "queue" | "telemetry">;
 }
 
