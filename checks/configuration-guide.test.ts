@@ -2,12 +2,14 @@ import { describeOnEach } from "@postbox/testkit/servers";
 import type pg from "pg";
 import {
   createMessaging,
+  createPublisher,
   type EventDefinition,
   inboxOf,
   type Messaging,
   messagingOptionsFromEnv,
   type Store,
 } from "postbox";
+import type { ConnectedTransport } from "postbox/connect";
 import { memoryBroker } from "postbox/memory";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { guideDatabases } from "./guide-database.js";
@@ -42,6 +44,11 @@ interface Loaded {
   placeOrder(orderId: string, total: number): Promise<void>;
   retryFailed(consumer: string, by: string): Promise<{ count: number }>;
   OrderPlaced: EventDefinition<"shop.orders.v1.OrderPlaced", { orderId: string; total: number }>;
+}
+
+interface TwoInboxes {
+  accounting: Messaging;
+  broker: ConnectedTransport;
 }
 
 describeOnEach("postgres", (server) => {
@@ -106,6 +113,20 @@ describeOnEach("postgres", (server) => {
     await until(async () => (await idsIn("audit")).length === 3);
     expect(await idsIn("invoices")).toEqual(["order-1", "order-2", inbox === "true" ? "order-3" : "order-2"]);
     expect(messaging.relay === undefined).toBe(outbox === "false");
+
+    if (inbox === "true") {
+      await pool.query("create table ledger (order_id text, total int)");
+      const { accounting, broker } = (await load("two-inboxes.ts")) as unknown as TwoInboxes;
+      await accounting.start();
+      const elsewhere = createPublisher(broker.sender(), { source: "/elsewhere" });
+      for (let times = 0; times < 2; times++) {
+        await elsewhere.publish(OrderPlaced, { orderId: "order-4", total: 4 }, { id: "same" });
+      }
+      await until(() => printed.mock.calls.some(([line]) => line === "mail about order-4"));
+      await until(async () => (await idsIn("ledger")).length > 0);
+      await accounting.close();
+      expect(await idsIn("ledger")).toEqual(["order-4"]);
+    }
 
     for (const listener of process.listeners("SIGTERM")) if (!before.has(listener)) listener("SIGTERM");
     await ended;

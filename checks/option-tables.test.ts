@@ -162,6 +162,7 @@ const tables: readonly Table[] = [
       ["`connectStore(url, …)`", "connect/connect-store.ts ConnectStoreOptions"],
       ["`connectTransport(url, …)`", "connect/connect-transport.ts ConnectTransportOptions"],
       ["`kafkajsClient(…)`", "transports/kafka/kafkajs-client.ts KafkajsClientOptions"],
+      ["`broker.receiver(queue, …)`", "connect/connect-transport.ts ConnectedReceiverOptions"],
       ["`rabbitmqParkingLot(…)`", "transports/rabbitmq/parking-lot.ts RabbitmqParkingLotOptions"],
       ["`memoryStore(…)`", "stores/memory/memory-store.ts MemoryStoreOptions"],
       ["`memoryDatabase(…)`", "stores/memory/memory-database.ts MemoryDatabaseOptions"],

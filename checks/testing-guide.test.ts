@@ -18,7 +18,7 @@ describe("the guide to testing", () => {
   it("has tests that compile against the built packages, and pass by node:test", async () => {
     const files = snippets(guide);
     const tests = Object.keys(files).filter((name) => name.endsWith(".test.ts"));
-    expect(tests).toEqual(["shop.test.ts", "stores.test.ts"]);
+    expect(tests).toEqual(["shop.test.ts", "stores.test.ts", "knex.test.ts"]);
     for (const [name, code] of Object.entries(files)) writeFileSync(join(folder, name), code);
     const compilerOptions = {
       composite: false,
@@ -39,7 +39,7 @@ describe("the guide to testing", () => {
       (error: { stdout: string }) => error,
     );
     expect(stdout).toContain("# fail 0");
-    expect(stdout).toContain("# pass 6");
+    expect(stdout).toContain("# pass 7");
   });
 
   it("lists everything that testMessaging returns", async () => {

@@ -52,6 +52,7 @@ export type ErrorCode =
   | "store-unavailable"
   | "store-refused"
   | "store-closed"
+  | "databases-differ"
   // Transports.
   | "unroutable"
   | "transport-down"

@@ -10,8 +10,8 @@ import { unsupportedUrl } from "./unsupported-url.js";
 export interface ConnectedTransport {
   readonly kind: "memory" | "rabbitmq" | "kafka";
   sender(): Sender;
-  /** A receiver of the queue, or of the group, with this name. */
-  receiver(queue: string): Receiver;
+  /** A receiver of the queue, or of the group, with this name. Its options override those of `connectTransport`. */
+  receiver(queue: string, options?: ConnectedReceiverOptions): Receiver;
   close(): Promise<void>;
   /** The same as `close`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>;
@@ -33,6 +33,16 @@ export interface ConnectTransportOptions {
     readonly sender?: Omit<KafkaSenderOptions, "url" | "telemetry">;
     readonly receiver?: Omit<KafkaReceiverOptions, "url" | "group" | "telemetry">;
   };
+}
+
+/** Options of one receiver: those of the transport that the URL names. */
+export interface ConnectedReceiverOptions {
+  /**
+   * More options of RabbitMQ's receiver, for `amqp://` and `amqps://` only. Defaults to those of `connectTransport`.
+   */
+  readonly rabbitmq?: Omit<RabbitmqReceiverOptions, "url" | "queue" | "telemetry">;
+  /** More options of Kafka's receiver, for `kafka://` and `kafkas://` only. Defaults to those of `connectTransport`. */
+  readonly kafka?: Omit<KafkaReceiverOptions, "url" | "group" | "telemetry">;
 }
 
 /**
@@ -66,7 +76,10 @@ export async function connectTransport(
   return {
     kind: "memory",
     sender: () => broker.sender(),
-    receiver: (queue) => broker.receiver({ queue }),
+    receiver(queue, options) {
+      checkReceiver(options);
+      return broker.receiver({ queue });
+    },
     close,
     [Symbol.asyncDispose]: close,
   };
@@ -84,7 +97,7 @@ async function rabbitmq(
   return closing(
     "rabbitmq",
     () => rabbitmqSender({ ...more.sender, ...shared }),
-    (queue) => rabbitmqReceiver({ ...more.receiver, ...shared, queue }),
+    (queue, { rabbitmq: own }) => rabbitmqReceiver({ ...more.receiver, ...own, ...shared, queue }),
   );
 }
 
@@ -98,7 +111,7 @@ async function kafka(
   return closing(
     "kafka",
     () => kafkaSender({ ...more.sender, ...shared }),
-    (group) => kafkaReceiver({ ...more.receiver, ...shared, group }),
+    (group, { kafka: own }) => kafkaReceiver({ ...more.receiver, ...own, ...shared, group }),
   );
 }
 
@@ -106,7 +119,7 @@ async function kafka(
 function closing(
   kind: ConnectedTransport["kind"],
   make: () => Sender & { close(): Promise<void> },
-  receiver: ConnectedTransport["receiver"],
+  receiver: (queue: string, options: ConnectedReceiverOptions) => Receiver,
 ): ConnectedTransport {
   const senders: { close(): Promise<void> }[] = [];
   const close = async () => {
@@ -119,8 +132,13 @@ function closing(
       senders.push(sender);
       return sender;
     },
-    receiver,
+    receiver: (queue, options) => receiver(queue, checkReceiver(options)),
     close,
     [Symbol.asyncDispose]: close,
   };
+}
+
+function checkReceiver(options: ConnectedReceiverOptions = {}): ConnectedReceiverOptions {
+  checkOptions("receiver", options, { rabbitmq: object, kafka: object });
+  return options;
 }

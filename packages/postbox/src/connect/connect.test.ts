@@ -3,9 +3,11 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describeOn, describeOnEach } from "@postbox/testkit/servers";
+import amqplib from "amqplib";
 import { createConnection } from "mysql2/promise";
-import { createOutbox, defineEvent } from "postbox";
+import { createOutbox, defineEvent, silent } from "postbox";
 import { connectStore, connectTransport } from "postbox/connect";
+import { rabbitmqReceiver } from "postbox/rabbitmq";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { loadDriver } from "./load-driver.js";
@@ -106,6 +108,30 @@ describeOnEach("rabbitmq", ({ url }) => {
     expect([told, sender.health?.().status]).toEqual([["transport.connected"], "connected"]);
     await transport.close();
   });
+
+  it("gives each receiver options of its own, on top of those for all", async () => {
+    const queue = `connect_${randomBytes(6).toString("hex")}`;
+    const shared = { queueType: "classic", prefetch: 7 } as const;
+    const transport = await connectTransport(url, { telemetry: silent, rabbitmq: { receiver: shared } });
+    const made = (options: object) => rabbitmqReceiver({ url, queue, telemetry: silent, ...options });
+    const subscription = { consumer: "ledger", events: [] };
+    const client = await amqplib.connect(url);
+    try {
+      await transport.receiver(queue, { rabbitmq: { singleActiveConsumer: true } }).prepare?.(subscription);
+      await made({ ...shared, singleActiveConsumer: true }).prepare?.(subscription);
+      for (const other of [made(shared), made({ singleActiveConsumer: true }), transport.receiver(queue)]) {
+        await expect(other.prepare?.(subscription)).rejects.toMatchObject({ code: "topology-differs" });
+      }
+      const unknown = { rabbitmq: { singleActiveConsumers: true } } as object;
+      expect(() => transport.receiver(queue, unknown)).toThrow("did you mean");
+    } finally {
+      const channel = await client.createChannel();
+      for (const name of [queue, `${queue}.parked`]) await channel.deleteQueue(name);
+      for (let ms = 64; ms <= 65_536; ms *= 2) await channel.deleteQueue(`${queue}.wait.${ms}`);
+      await client.close();
+      await transport.close();
+    }
+  });
 });
 
 describe("connect", () => {
@@ -115,6 +141,9 @@ describe("connect", () => {
     await close();
     const transport = await connectTransport("memory:");
     expect([transport.kind, transport.sender().name, transport.receiver("q").name]).toEqual(Array(3).fill("memory"));
+    const forRabbitmq = { rabbitmq: { singleActiveConsumer: true } };
+    expect(transport.receiver("q", forRabbitmq).name).toBe("memory");
+    expect(() => transport.receiver("q", { rabitmq: {} } as object)).toThrow("did you mean 'rabbitmq'?");
     await transport.close();
   });
 

@@ -1,2 +1,7 @@
 export { type ConnectedStore, type ConnectStoreOptions, connectStore } from "./connect-store.js";
-export { type ConnectedTransport, type ConnectTransportOptions, connectTransport } from "./connect-transport.js";
+export {
+  type ConnectedReceiverOptions,
+  type ConnectedTransport,
+  type ConnectTransportOptions,
+  connectTransport,
+} from "./connect-transport.js";

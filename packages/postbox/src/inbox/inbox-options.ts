@@ -85,12 +85,12 @@ export function checkInbox(
     batchSize: 200,
   };
   const checked: typeof defaults & DurableInboxOptions = given(defaults, options);
-  if (checked.pollIntervalMs >= checked.leaseMs / 3) {
-    throw new ConfigError(
-      "option-invalid",
-      `${owner}: pollIntervalMs (${checked.pollIntervalMs}) must be below a third of leaseMs (${checked.leaseMs})`,
-      { path: "pollIntervalMs" },
-    );
+  const { pollIntervalMs: pauseMs, leaseMs } = checked;
+  if (pauseMs >= leaseMs / 3) {
+    const text =
+      `${owner}: pollIntervalMs (${pauseMs}) must be below a third of leaseMs (${leaseMs}); ` +
+      `raise leaseMs above ${pauseMs * 3}, or lower pollIntervalMs`;
+    throw new ConfigError("option-invalid", text, { path: "pollIntervalMs" });
   }
   return { ...checked, remember: { retentionMs: checked.retentionMs, lockTimeoutMs: checked.lockTimeoutMs } };
 }

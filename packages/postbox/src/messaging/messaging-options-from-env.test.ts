@@ -1,3 +1,5 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { createMessaging, type EnvMessagingOptions, messagingOptionsFromEnv } from "postbox";
 import { memoryBroker } from "postbox/memory";
 import { describe, expect, it } from "vitest";
@@ -64,6 +66,13 @@ describe("messagingOptionsFromEnv", () => {
   it("leaves alone what is unset, what is somebody else's, and what tests are told by", () => {
     const others = { PATH: "/bin", POSTBOX: "1", MY_POSTBOX_X: "1", POSTBOX_TEST_REQUIRE: "all" };
     expect(messagingOptionsFromEnv({ ...others, POSTBOX_BATCH_SIZE: undefined })).toEqual({});
+  });
+
+  it("has an example whose variables all have an effect", () => {
+    const source = readFileSync(join(import.meta.dirname, "messaging-options-from-env.ts"), "utf8");
+    const [, example = ""] = /^ \*.*messagingOptionsFromEnv\(\{ (.*) \}\)/m.exec(source) ?? [];
+    const env = Object.fromEntries([...example.matchAll(/(\w+): "(\w+)"/g)].map(([, name, value]) => [name, value]));
+    expect(messagingOptionsFromEnv(env)).toEqual({ outbox: true, inbox: true });
   });
 
   it("is for createMessaging, whatever is set", () => {

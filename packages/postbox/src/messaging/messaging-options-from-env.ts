@@ -66,7 +66,7 @@ const testPrefix = `${prefix}TEST_`;
  * @example
  * ```ts
  * const messaging = createMessaging({
- *   ...messagingOptionsFromEnv({ OUTBOX_ENABLED: "true", INBOX_ENABLED: "true" }),
+ *   ...messagingOptionsFromEnv({ POSTBOX_ENABLE_OUTBOX: "true", POSTBOX_ENABLE_INBOX: "true" }),
  *   service: "shop",
  *   store,
  *   sender,

@@ -35,6 +35,7 @@ export const fatal: ReadonlySet<string> = new Set([
   "schema-outdated",
   "schema-newer",
   "store-closed",
+  "databases-differ",
 ]);
 
 export function createDrainLoop<Tx>(store: Store<Tx>, options: DrainLoopOptions): DrainLoop {

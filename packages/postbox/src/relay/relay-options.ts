@@ -154,7 +154,8 @@ function checkBelowThird(owner: string, name: string, value: number, leaseMs: nu
   if (value < leaseMs / 3) return;
   throw new ConfigError(
     "option-invalid",
-    `${owner}: ${name} (${value}) must be below a third of leaseMs (${leaseMs}); raise leaseMs above ${value * 3}`,
+    `${owner}: ${name} (${value}) must be below a third of leaseMs (${leaseMs}); raise leaseMs above ${value * 3}, ` +
+      `or lower ${name}`,
     { path: name },
   );
 }

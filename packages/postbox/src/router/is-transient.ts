@@ -7,6 +7,7 @@ const storeCodes: ReadonlySet<string> = new Set([
   "store-failed",
   "store-refused",
   "store-closed",
+  "databases-differ",
   "schema-missing",
   "schema-outdated",
   "schema-newer",

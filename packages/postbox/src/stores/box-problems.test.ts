@@ -36,6 +36,7 @@ test("a consumer's box is described as one that handles", () => {
   const text = textOf({ unsent: old, relays: [] }, "inbox/other");
   expect(text).toContain("no instance of the consumer other is running; start one");
   expect(text).not.toMatch(/relay|unsent|sent\b/);
+  expect(textOf({ unsent: old }, "inbox/other")).toContain("a handler may also wait for a connection of its pool");
 });
 
 test("a paused box says for how long, and what is parked how much it is", () => {

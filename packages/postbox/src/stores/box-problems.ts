@@ -108,7 +108,9 @@ function wordsOf(box: string): Words {
       "start one, or if it was retired, end what is left with admin.discard",
     never: "they can never be handled",
     listParked: `admin.list({ status: "parked", box: "${box}" })`,
-    lookAt: "check their telemetry for delivery.retried and router.failed, how long a handler takes, and 'concurrency'",
+    lookAt:
+      "check their telemetry for delivery.retried and router.failed, how long a handler takes, and 'concurrency'; " +
+      "a handler may also wait for a connection of its pool",
   };
 }
 

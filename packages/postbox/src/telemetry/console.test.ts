@@ -13,7 +13,7 @@ function world() {
     warn: (text: string) => lines.push(`warn: ${text}`),
     error: (text: string) => lines.push(`error: ${text}`),
   };
-  const shortened = () => lines.map((line) => line.replace(/ error="\[([\w-]+)\] [^"]*"/, " $1"));
+  const shortened = () => lines.map((line) => line.replace(/ error="\[([\w-]+)\] [^"]*": .* for this box/, " $1"));
   return { lines, shortened, telemetry: toConsole(output), pass: (ms: number) => void vi.advanceTimersByTime(ms) };
 }
 
@@ -33,7 +33,9 @@ it("writes warnings and errors where nobody listens, and nothing of the ordinary
   telemetry(parked("2"));
   telemetry({ name: "relay.paused", box: "outbox" });
   expect(lines).toEqual([
-    'error: postbox: message.parked box=outbox id=2 type=order.placed error="[unroutable] no queue takes it; bind one"',
+    "error: postbox: message.parked box=outbox id=2 type=order.placed " +
+      'error="[unroutable] no queue takes it; bind one": ' +
+      "correct the cause, then call admin.retry or admin.discard for this box",
     "warn: postbox: relay.paused box=outbox: an operator has called admin.pause, and nothing is sent; " +
       "admin.audit says who, admin.resume ends it",
   ]);

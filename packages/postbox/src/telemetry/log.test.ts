@@ -93,3 +93,34 @@ it("refuses an unknown option", () => {
   const misspelled = { field: true } as object;
   expect(() => logTo(console, misspelled)).toThrow(expect.objectContaining({ code: "option-unknown", path: "field" }));
 });
+
+it("says that a part has ended, and what to do about a parked message", () => {
+  const lines: string[] = [];
+  const add = (text: string) => void lines.push(text);
+  const telemetry = logTo({ debug: add, info: add, warn: add, error: add });
+  const error = new PostboxError("attempts-spent", "10 attempts failed, the last with: no paper");
+  telemetry({
+    name: "relay.failed",
+    box: "outbox",
+    error: new PostboxError("schema-missing", "no tables"),
+    retryInMs: Number.POSITIVE_INFINITY,
+  });
+  telemetry({
+    name: "relay.failed",
+    box: "outbox",
+    error: new PostboxError("store-unavailable", "no server"),
+    retryInMs: 100,
+  });
+  telemetry({ name: "delivery.parked", consumer: "billing", id: "1", error });
+  telemetry({ name: "message.parked", box: "outbox", id: "2", error });
+  expect(lines).toEqual([
+    'relay.failed box=outbox error="[schema-missing] no tables" retryInMs=Infinity: ' +
+      "this part has ended and is not tried again; correct the cause, then start it again",
+    'relay.failed box=outbox error="[store-unavailable] no server" retryInMs=100',
+    'delivery.parked consumer=billing id=1 error="[attempts-spent] 10 attempts failed, the last with: no paper": ' +
+      "correct the cause, then call admin.retry for the consumer's box; " +
+      "without an inbox, replay it from the broker's parked messages",
+    'message.parked box=outbox id=2 error="[attempts-spent] 10 attempts failed, the last with: no paper": ' +
+      "correct the cause, then call admin.retry or admin.discard for this box",
+  ]);
+});

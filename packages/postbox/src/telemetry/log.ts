@@ -156,5 +156,7 @@ function codeOf(error: Error): unknown {
 
 function shown(value: unknown): string {
   if (value instanceof Error) return JSON.stringify(scrub(value.message));
+  // JSON would say null.
+  if (value === Number.POSITIVE_INFINITY) return String(value);
   return typeof value === "string" && /^[\w.:/-]+$/.test(value) ? value : JSON.stringify(value);
 }

@@ -22,6 +22,7 @@ export interface UnhandledMessage {
 /** The error with which `settled()` rejects. Its `cause` is the error of the first failed handler, if it is known. */
 export class NotSettledError extends PostboxError {
   override readonly name = "NotSettledError";
+  /** Those that failed come first, then those that wait behind them. */
   readonly messages: readonly UnhandledMessage[];
 
   constructor(what: string, messages: readonly UnhandledMessage[], cause?: unknown) {

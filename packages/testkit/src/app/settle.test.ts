@@ -1,5 +1,6 @@
 import { expect, it } from "vitest";
 import { createActivity } from "./activity.js";
+import type { NotSettledError, UnhandledMessage } from "./not-settled-error.js";
 import { settle } from "./settle.js";
 
 /**
@@ -30,4 +31,17 @@ it("gives up if nothing changes", async () => {
 it("continues as long as something changes", async () => {
   const left = Array.from({ length: 8 }, (_, n) => [`${8 - n} in the box`]);
   await settle(untold([...left, []]), { timeoutMs: 60 });
+});
+
+it("reports messages that failed before those that wait behind them", async () => {
+  const message = (id: string, status: UnhandledMessage["status"]): UnhandledMessage => ({ id, status, type: "a.B" });
+  const unhandled = [
+    message("1", "waiting"),
+    message("2", "retrying"),
+    message("3", "waiting"),
+    message("4", "parked"),
+  ];
+  const settling = settle({ ...untold([[]]), standing: async () => ({ busy: [], unhandled, reported() {} }) });
+  const error = await settling.catch((thrown: NotSettledError) => thrown);
+  expect(error?.messages.map(({ id }) => id)).toEqual(["2", "4", "1", "3"]);
 });

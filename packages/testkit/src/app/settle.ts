@@ -51,7 +51,8 @@ export async function settle(settling: Settling, options: SettledOptions = {}): 
   for (;;) {
     const seen = activity.count;
     const standing = await within(timeoutMs, settling.standing(), () => storeSilent(timeoutMs));
-    const { busy, unhandled } = standing;
+    const { busy } = standing;
+    const unhandled = failedFirst(standing.unhandled);
     const isQuiet = busy.length === 0 && !settling.isHandling();
     // A handler may have published after the outbox was read, and ended before its queue was.
     if (isQuiet && activity.count !== seen) continue;
@@ -106,6 +107,12 @@ async function sooner(event: Promise<void>, ms: number): Promise<void> {
   });
   await Promise.race([event, time]);
   clearTimeout(timer);
+}
+
+/** Those that wait only follow from those that failed. */
+function failedFirst(messages: readonly UnhandledMessage[]): readonly UnhandledMessage[] {
+  const isWaiting = ({ status }: UnhandledMessage) => Number(status === "waiting");
+  return [...messages].sort((a, b) => isWaiting(a) - isWaiting(b));
 }
 
 /** The error itself, which says more than its stored text. */

@@ -45,6 +45,7 @@ export function postgresHealth(
   pool: Pool,
   boxes: BoxFinder,
   open: OpenConnection | undefined,
+  difference: () => string | undefined = () => undefined,
 ): (options?: PostgresHealthOptions) => Promise<Health<PostgresHealthProblem>> {
   const runtime = runtimeWith(undefined);
   /** Checks that timed out but have not ended. While there are any, no other check waits for a connection. */
@@ -56,6 +57,8 @@ export function postgresHealth(
     const seen: Seen = { tables: [], sights: [] };
     const late = new Error("too late");
     const failures: PostgresHealthProblem[] = [];
+    const text = difference();
+    if (text !== undefined) failures.push({ code: "databases-differ", severity: "error", text });
     try {
       await withTimeout(
         runtime,

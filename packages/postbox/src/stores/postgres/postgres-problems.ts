@@ -47,7 +47,9 @@ export type PostgresHealthProblem =
 
 /** Problems that only PostgreSQL has. */
 export type UpkeepProblem = Pick<AnyProblem, "text" | "box"> &
+  /** The pool of the store and its transaction library are on different databases. */
   (
+    | { readonly code: "databases-differ"; readonly severity: "error" }
     | {
         readonly code: "vacuum-held-back";
         readonly severity: "warning";

@@ -9,6 +9,7 @@ import { surroundingTransactions } from "../../transactions/surrounding-transact
 import { consumerOf, requireBox } from "../box-names.js";
 import { type AppendSql, appendStatement } from "./append-statement.js";
 import { boxFinder } from "./box-numbers.js";
+import { comparedDatabases } from "./compared-databases.js";
 import { keyLocks } from "./key-lock.js";
 import { migrationSteps } from "./migrations.js";
 import { defaultSchema, outboxNumber, schemaRule } from "./names.js";
@@ -56,7 +57,9 @@ export interface PostgresStore<Tx> extends Store<Tx> {
 
 /**
  * A store in PostgreSQL. Without `transactions`, its transactions are those of `pg` on the same pool. With it, they are
- * those of that library, which must use the same database.
+ * those of that library, which must use the same database. The first transaction that publishes or handles a message
+ * starts a comparison. If the databases differ, everything that uses the store fails with `databases-differ` from then
+ * on.
  *
  * It keeps no session state and uses no named statements, so it works through a pooler in transaction mode.
  *
@@ -78,13 +81,12 @@ export function postgresStore(
   checkOptions("postgresStore", options, rules, ["pool"]);
   const { pool, schema = defaultSchema } = options;
   const onPool = pgTransactions(pool);
-  const library = (options.transactions ?? onPool) as TransactionLibrary<unknown>;
-  requirePostgres(library);
+  const library = requirePostgres((options.transactions ?? onPool) as TransactionLibrary<unknown>);
   surviveBrokenConnections(pool);
   const name = "postgres";
   const checkSchema = schemaCheck(schema);
   const open = ownConnections(pool, options.directUrl);
-  const run = statementRunner(pool, open);
+  const { run, ...compared } = comparedDatabases(statementRunner(pool, open), library === onPool ? undefined : library);
   const { transaction, current, afterCommit } = surroundingTransactions(name, library, sessionTerminator(open));
   const boxes = boxFinder(schema, run, checkSchema);
 
@@ -97,6 +99,8 @@ export function postgresStore(
     try {
       const checking = checkSchema(execute);
       if (checking !== undefined) await checking;
+      const comparing = compared.inTransaction(execute);
+      if (comparing !== undefined) await comparing;
       return (await execute(statement, params)).rows;
     } catch (error) {
       throw schemaError(error, schema);
@@ -159,7 +163,7 @@ export function postgresStore(
     admin: postgresAdmin(schema, boxes, run, onPool, checkSchema),
     purgeRules,
     purge: postgresRetention(schema, boxes, run, onPool, checkSchema),
-    health: postgresHealth(schema, pool, boxes, open),
+    health: postgresHealth(schema, pool, boxes, open, compared.difference),
 
     async migrate() {
       try {
@@ -180,8 +184,8 @@ type OtherDialect<Tx, D extends Dialect> = D extends "postgres"
 
 type Advice = "give it a library on the same PostgreSQL as its pool";
 
-function requirePostgres(library: TransactionLibrary<unknown>): void {
-  if (library.dialect === "postgres") return;
+function requirePostgres(library: TransactionLibrary<unknown>): TransactionLibrary<unknown> {
+  if (library.dialect === "postgres") return library;
   throw new ConfigError(
     "option-invalid",
     `postgresStore: 'transactions' must be those of a library on PostgreSQL, ` +

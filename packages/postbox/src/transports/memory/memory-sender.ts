@@ -24,6 +24,7 @@ export function memorySender(
 function unroutable({ id, topic, type }: Message): PostboxError {
   return new PostboxError(
     "unroutable",
-    `no queue wants message ${id} of type ${type} in topic ${topic}; start its consumer first, or bind a queue for it`,
+    `no queue wants message ${id} of type ${type} in topic ${topic}; start its consumer first, ` +
+      "or make its queue with messaging.prepare() there",
   );
 }

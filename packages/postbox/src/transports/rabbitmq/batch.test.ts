@@ -92,4 +92,6 @@ it("takes what goes to an exchange that was deleted meanwhile as unroutable, and
     { status: "failed", uncounted: true, error: { code: "publish-failed" } },
     { status: "dropped", error: { code: "unroutable" } },
   ]);
+  const advice = "start its consumer first, or make its queue with messaging.prepare() there";
+  expect((outcomes[1] as { readonly error?: Error } | undefined)?.error?.message).toContain(advice);
 });

@@ -63,6 +63,7 @@ export function unroutable(id: string, exchange: string, routingKey: string): Po
   const where = exchange === "" ? `queue ${routingKey}` : `exchange ${exchange} with the key ${routingKey}`;
   return new PostboxError(
     "unroutable",
-    `no queue takes message ${id} from ${where}; start its consumer first, or bind a queue for it`,
+    `no queue takes message ${id} from ${where}; start its consumer first, ` +
+      "or make its queue with messaging.prepare() there",
   );
 }

@@ -53,6 +53,7 @@ export function unsendable(id: string, why: string): Outcome {
 
 export function noExchange(id: string, exchange: string): PostboxError {
   const text =
-    `there is no exchange ${exchange} for message ${id}; start its consumer first, ` + "or call sender.setup([event])";
+    `there is no exchange ${exchange} for message ${id}; start its consumer first, ` +
+    "or make its queue with messaging.prepare() there";
   return new PostboxError("unroutable", text);
 }

@@ -176,7 +176,7 @@ function explained(cause: unknown): unknown {
   if (code === 406) {
     const text =
       `what exists differs from what the options ask for: ${said}; change the options, set topology: "check", or ` +
-      "delete it";
+      "move the consumer to a new queue: the guide to RabbitMQ says how";
     return new ConfigError("topology-differs", text, { cause });
   }
   if (code === 403) {
