@@ -2,7 +2,14 @@
 // have at hand. Only its types matter; no example is executed.
 
 import type { HistoryEvent } from "@postbox/testkit/history";
-import type { LibrarySuiteOptions, NotifierHarness, StoreFeatures, StoreHarness } from "@postbox/testkit/suites";
+import type {
+  LibrarySuiteOptions,
+  MysqlLibrarySuiteOptions,
+  NotifierHarness,
+  StoreFeatures,
+  StoreHarness,
+} from "@postbox/testkit/suites";
+import { Connection, createPool, type PoolConnection, type Pool as PromisePool } from "mysql2/promise";
 import { ClientBase, Pool } from "pg";
 import {
   createOutbox,
@@ -42,9 +49,11 @@ export { Kysely, PostgresDialect } from "kysely";
 export { default as Database } from "libsql";
 export { default as postgres } from "postgres";
 export { expect, it } from "vitest";
-export { ClientBase, Pool, z };
+export { ClientBase, Connection, createPool, Pool, z };
 
 export declare const pool: Pool;
+export declare const mysqlPool: PromisePool;
+export declare const onMysql: MysqlLibrarySuiteOptions<PoolConnection>;
 export declare const tx: ClientBase;
 export declare const telemetry: Telemetry;
 export declare const broker: ConnectedTransport;

@@ -19,7 +19,7 @@ export type { MysqlLibrarySuiteOptions } from "./library-suite/mysql-library-fac
  *
  * @example
  * ```ts
- * mysqlLibrarySuite(mine);
+ * mysqlLibrarySuite(onMysql);
  * ```
  */
 export function mysqlLibrarySuite<Tx>(library: MysqlLibrarySuiteOptions<Tx>): void {

@@ -60,7 +60,7 @@ const noSuchSavepoint = 1305;
  * @example
  * ```ts
  * class UnitOfWork {
- *   constructor(readonly connection: PoolConnection) {}
+ *   constructor(readonly connection: Connection) {}
  * }
  * const library = defineTransactions<UnitOfWork>({
  *   name: "UnitOfWork",
@@ -74,7 +74,7 @@ const noSuchSavepoint = 1305;
  *   },
  *   connection: (tx) => tx.connection,
  *   begin: async (work) => {
- *     const connection = await pool.getConnection();
+ *     const connection = await mysqlPool.getConnection();
  *     try {
  *       await connection.beginTransaction();
  *       const result = await work(new UnitOfWork(connection));

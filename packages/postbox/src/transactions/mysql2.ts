@@ -32,7 +32,7 @@ const rightCall =
  *
  * @example
  * ```ts
- * const pool = createPool(process.env.DATABASE_URL);
+ * const pool = createPool("mysql://localhost/shop");
  * const store = mysqlStore({ pool, transactions: mysql2Transactions(pool) });
  * ```
  */

@@ -58,7 +58,7 @@ const rules = { pool: poolRule, database: databaseRule, transactions: object, ru
  *
  * @example
  * ```ts
- * const store = mysqlStore({ pool: createPool(process.env.DATABASE_URL) });
+ * const store = mysqlStore({ pool: createPool("mysql://localhost/shop") });
  * await store.migrate();
  * ```
  */
