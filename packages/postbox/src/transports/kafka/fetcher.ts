@@ -11,12 +11,16 @@ export interface FetcherListener {
   failed(error: PostboxError): void;
   /** The records from `from` to `to` no longer exist. */
   skipped(of: TopicPartition, from: number, to: number): void;
+  /** A partition has had no leader for long, or does not exist any more. Told once until it has one again. */
+  leaderless(of: TopicPartition): void;
 }
 
 /** How long a broker waits for records. A partition that gets room meanwhile waits as long. */
 const maxWaitMs = 250;
 const maxBytes = 1024 * 1024;
 const retryMs = 100;
+/** An election takes less. */
+const leaderlessMs = 15_000;
 
 /** Reads records for the streams of a member: with one request at a time to each broker. */
 export class Fetcher {
@@ -26,6 +30,8 @@ export class Fetcher {
   readonly #listener: FetcherListener;
   readonly #busy = new Set<number>();
   readonly #timers = new Set<NodeJS.Timeout>();
+  /** Since when each partition has had no leader; infinite once that was told. */
+  readonly #leaderless = new Map<string, number>();
   #refreshing = false;
   #ended = false;
   #pumping = false;
@@ -62,6 +68,8 @@ export class Fetcher {
     for (const stream of this.#streams()) {
       if (!stream.hungry) continue;
       const leader = this.#topics.leaderOf(stream.of);
+      if (leader === -1) this.#missLeader(stream);
+      else this.#leaderless.delete(stream.name);
       if (leader === -1) this.#refreshSoon();
       else if (!this.#busy.has(leader)) byLeader.set(leader, [...(byLeader.get(leader) ?? []), stream]);
     }
@@ -122,6 +130,14 @@ export class Fetcher {
     if (first === undefined || first.code !== code.none || first.offset <= stream.next) return;
     this.#listener.skipped(stream.of, stream.next, first.offset);
     stream.skipTo(first.offset);
+  }
+
+  #missLeader({ name, of }: PartitionStream): void {
+    const now = performance.now();
+    const since = this.#leaderless.get(name) ?? now;
+    const isLong = now - since >= leaderlessMs;
+    this.#leaderless.set(name, isLong ? Number.POSITIVE_INFINITY : since);
+    if (isLong) this.#listener.leaderless(of);
   }
 
   #refreshSoon(): void {

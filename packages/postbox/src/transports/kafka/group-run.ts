@@ -75,6 +75,7 @@ export class GroupRun {
       alive: () => listener.alive(),
       failed: (error) => listener.failing(error),
       skipped: (of, from, to) => this.#skipped(of, from, to),
+      leaderless: (of) => this.#leaderless(of),
     });
     const { consumer } = subscription;
     const { create, runtime } = options;
@@ -220,11 +221,12 @@ export class GroupRun {
           throw error;
         }
       },
+      // For each message: the run needs to look only if it waits for the end of something.
       changed: () => {
-        if (!stream().busy) this.#revoked.delete(stream());
-        this.#fetcher.pump();
-        this.#changed();
+        if (this.#revoked.size > 0 && !stream().busy) this.#revoked.delete(stream());
+        if (this.#stopping) this.#changed();
       },
+      hungry: () => this.#fetcher.pump(),
       dirty: (atOnce) => this.#offsets.dirty(atOnce),
       failed: (cause) => this.#failed.abort(cause),
     };
@@ -255,6 +257,14 @@ export class GroupRun {
       if (stream.busy) this.#revoked.add(stream);
       return stream;
     });
+  }
+
+  #leaderless({ topic, partition }: TopicPartition): void {
+    const { consumer } = this.#subscription;
+    const text =
+      `${consumer} cannot read partition ${topic}/${partition}: it has had no leader for a while; check its brokers, ` +
+      "and that the topic exists";
+    this.#options.telemetry({ name: "router.failed", consumer, error: new PostboxError("transport-down", text) });
   }
 
   #skipped({ topic, partition }: TopicPartition, from: number, to: number): void {

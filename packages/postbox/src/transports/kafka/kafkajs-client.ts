@@ -414,7 +414,9 @@ class KafkajsCluster implements KafkaCluster {
 
   async #connected(node: Node, index: 0 | 1): Promise<void> {
     const { pool } = node.broker.connectionPool;
-    if (pool[index].isConnected() && (index === 0 || pool[0].isConnected())) return;
+    // A socket is connected before its broker has told which requests it knows.
+    const isOpening = node.opening[0] !== undefined || node.opening[index] !== undefined;
+    if (!isOpening && pool[0].isConnected() && pool[index].isConnected()) return;
     node.opening[index] ??= this.#open(node, index).finally(() => {
       node.opening[index] = undefined;
     });

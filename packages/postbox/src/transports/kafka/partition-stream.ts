@@ -14,8 +14,10 @@ export interface StreamListener {
   read(record: ReceivedRecord): Message;
   /** Stores a record that cannot be delivered, with the reason. Resolves when it is stored. */
   park(record: ReceivedRecord, reason: Error): Promise<void>;
-  /** A delivery was settled or taken, or there is room for more records. */
+  /** A delivery was settled or taken. */
   changed(): void;
+  /** It should read on, and did not have to before. */
+  hungry(): void;
   /** There is something to commit: soon, or before anything else is delivered. */
   dirty(atOnce: boolean): void;
   failed(cause: unknown): void;
@@ -190,6 +192,7 @@ export class PartitionStream {
 
   /** Takes the first record from the buffer. */
   #take({ record }: Open): void {
+    const wasHungry = this.hungry;
     this.#first = undefined;
     this.#head++;
     this.#bufferedBytes -= sizeOf(record);
@@ -197,7 +200,7 @@ export class PartitionStream {
       this.#buffer = this.#buffer.slice(this.#head);
       this.#head = 0;
     }
-    if (this.hungry) this.#listener.changed();
+    if (!wasHungry && this.hungry) this.#listener.hungry();
   }
 
   #give(open: Open): void {

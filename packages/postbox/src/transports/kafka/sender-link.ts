@@ -137,7 +137,9 @@ export class SenderLink {
   /** One call after the other, so that a call whose topics are known does not overtake one that still asks. */
   async #learn({ topics, limits }: Opened, wanted: ReadonlySet<string>): Promise<void> {
     await this.#learning;
-    await this.#reported(() => topics.learn(wanted));
+    // After a loss, what is known proves nothing.
+    const isDown = this.#parts.watch.health().status === "down";
+    await this.#reported(() => topics.learn(wanted, isDown));
     await limits.learn(wanted);
   }
 

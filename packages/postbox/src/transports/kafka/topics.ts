@@ -35,10 +35,14 @@ export class Topics {
     return this.#known.get(topic)?.leaders[partition] ?? -1;
   }
 
-  /** Learns about topics that are not known or could not be used, and about all of them if that was long ago. */
-  async learn(topics: Iterable<string>): Promise<void> {
+  /**
+   * Learns about topics that are not known or could not be used, and about all of them if that was long ago, or if they
+   * are in doubt.
+   */
+  async learn(topics: Iterable<string>, inDoubt = false): Promise<void> {
     const missing = [...topics].filter((topic) => this.#known.get(topic)?.code !== 0);
-    if (missing.length > 0 || performance.now() - this.#askedAt > maxAgeMs) await this.refresh(missing);
+    const isOld = performance.now() - this.#askedAt > maxAgeMs;
+    if (missing.length > 0 || isOld || inDoubt) await this.refresh(missing);
   }
 
   /** Asks for all known topics and these. Concurrent calls wait for one another. */
