@@ -45,8 +45,8 @@ function hasKafka(): boolean {
 }
 
 /**
- * Whether this machine can run a Kafka of its own: it has Java, and the jars or Maven to download them. Elsewhere, tests
- * that need one are skipped.
+ * Whether this machine can run a Kafka of its own: it has Java, and the jars or Maven to download them. A test that
+ * needs one is skipped elsewhere.
  *
  * @example
  * ```ts
