@@ -9,9 +9,9 @@ import { formatMessage } from "publint/utils";
 
 /** In kilobytes. When you raise a limit, state in the commit what grew and why. */
 const limits = {
-  postbox: { packed: 470, unpacked: 1600 },
+  postbox: { packed: 520, unpacked: 1780 },
   "@postbox/protobuf": { packed: 22, unpacked: 62 },
-  "@postbox/testkit": { packed: 190, unpacked: 790 },
+  "@postbox/testkit": { packed: 200, unpacked: 820 },
 };
 
 const folder = mkdtempSync(join(tmpdir(), "postbox-packed-"));
