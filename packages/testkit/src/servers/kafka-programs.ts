@@ -45,12 +45,12 @@ function hasKafka(): boolean {
 }
 
 /**
- * Whether this machine can run a Kafka of its own: it has Java, and the jars or Maven to download them. Elsewhere, tests
- * that need one are skipped.
+ * Whether this machine can run a Kafka of its own: it has Java, and the jars or Maven to download them. A test that
+ * needs one is skipped elsewhere.
  *
  * @example
  * ```ts
- * describe.skipIf(!canRunKafka())("a Kafka of its own", () => {});
+ * const server = canRunKafka() ? await disposable("kafka") : undefined;
  * ```
  */
 export function canRunKafka(): boolean {
@@ -95,6 +95,11 @@ const logging = `Configuration:
 /**
  * A Java program of Kafka, such as `kafka.Kafka` (the broker) or `org.apache.kafka.tools.consumer.ConsoleConsumer`. Its
  * logging is configured by a file that this writes into `folder`.
+ *
+ * @example
+ * ```ts
+ * const { file, args } = kafkaProgram("/tmp/kafka", "kafka.tools.StorageTool", ["random-uuid"]);
+ * ```
  */
 export function kafkaProgram(folder: string, main: string, args: readonly string[]): Command {
   const log = join(folder, "log4j2.yaml");

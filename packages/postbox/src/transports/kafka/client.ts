@@ -105,6 +105,7 @@ export interface JoinRequest extends GroupIdentity {
   readonly metadata: Buffer;
 }
 
+/** What the coordinator answers to a member that joins. */
 export interface JoinAnswer {
   readonly code: number;
   readonly generation: number;
