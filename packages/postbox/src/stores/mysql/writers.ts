@@ -1,6 +1,6 @@
 import type { Writers } from "../../store.js";
 import type { MysqlAccess } from "./mysql-access.js";
-import { nowSql, type Tables } from "./names.js";
+import { msOf, nowSql, type Tables } from "./names.js";
 import type { Answer, Session } from "./own-connections.js";
 import type { Server } from "./server.js";
 
@@ -60,7 +60,7 @@ export async function readWithWriters(
     [
       `SELECT (SELECT auto_increment FROM information_schema.tables
          WHERE table_schema = ? AND table_name = 'postbox_pending') AS next,
-         CONCAT(@@hostname, ' ', @@port, ' ', @@server_id) AS server`,
+         CONCAT(@@hostname, ' ', @@port, ' ', @@server_id) AS server, ${nowSql} AS now`,
       [database],
     ],
     [hasDirtyReads ? "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED" : "DO 0"],
@@ -68,10 +68,10 @@ export async function readWithWriters(
     [registered],
     [sql],
   ]);
-  const { next, server } = position?.rows[0] ?? {};
+  const { next, server, now } = position?.rows[0] ?? {};
   return {
     answer: answer as Answer,
-    writers: openWriters(dirty?.rows ?? [], committed?.rows ?? []),
+    writers: hasDirtyReads ? openWriters(dirty?.rows ?? [], committed?.rows ?? []) : supposedWriters(msOf(now)),
     drawn: Math.max(0, Number(next ?? 1) - 1),
     server: String(server),
   };
@@ -95,6 +95,20 @@ export function forgetWriters(access: MysqlAccess): Promise<void> {
     const connections = rows.map(({ connection }) => connection).join(", ");
     await transaction.run(`DELETE FROM ${t.writer} WHERE connection IN (${connections})`);
   });
+}
+
+/** How long a transaction is supposed to take, and in which steps, where nothing shows the open ones. */
+const supposedMs = 5_000;
+const stepMs = 250;
+
+/**
+ * Without dirty reads: a writer for each moment of the last seconds. When it has ended, the relay looks for the rows
+ * that transactions of that moment have left. Those of a longer transaction are found by the relay's sweep of each
+ * minute.
+ */
+function supposedWriters(now: number): OpenWriters {
+  const last = Math.floor(now / stepMs);
+  return new OpenWriters(new Set(Array.from({ length: supposedMs / stepMs }, (_, back) => `at ${last - back}`)));
 }
 
 type Registered = readonly Readonly<Record<string, unknown>>[];
