@@ -108,7 +108,8 @@ describeOnEach("rabbitmq", ({ url }) => {
     "messaging.close, then the pool",
     `${withPool}
     const messaging = createMessaging({
-      service: name, store, sender: rabbitmqSender({ url }), receiver: rabbitmqReceiver({ url }),
+      service: name, store, sender: rabbitmqSender({ url }),
+      receiver: rabbitmqReceiver({ url, singleActiveConsumer: true }),
       outbox: true, inbox: "durable", pollIntervalMs: 20,
     });
     messaging.consumer().on(Happened, onHappened);

@@ -53,8 +53,11 @@ interface Batch {
 const mostRecords = 5_000;
 const mostSequence = 0x80000000;
 const retryMs = 100;
-/** How long a batch is sent again before its records count as unavailable. An election takes less. */
-const patienceMs = 5_000;
+/**
+ * How long a batch is sent again before its records count as unavailable. A relay waits longer for a call by default:
+ * otherwise it would take the silence of one partition for an outage of all.
+ */
+const patienceMs = 2_000;
 
 /**
  * An idempotent producer. Records of a partition are stored in the order of `add`, and once, although batches are sent
