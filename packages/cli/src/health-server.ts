@@ -21,7 +21,7 @@ export interface HealthServer {
 
 /**
  * Answers `/live` while the process runs, and `/ready` with 200 while the relay runs and its database can be reached,
- * else with 503. The answer names the codes of all problems, and nothing that is stored.
+ * else with 503. The body of `/ready` lists the codes of the outbox's problems, and nothing that is stored.
  */
 export async function healthServer({ port, host, store, isReady }: HealthServerOptions): Promise<HealthServer> {
   const server = createServer((request, response) => {

@@ -10,8 +10,9 @@ export const doctor: CommandDefinition<object> = {
   name: "doctor",
   summary: "Check the database, the tables, the relays and the broker",
   description:
-    "Checks the tables, the settings of the database that can lose messages or stall a relay, the health of every " +
-    "box, and with a broker whether it can be reached. Each finding says what to do. Exit code 7 if there is an error.",
+    "Checks the tables, the health of every box, and with a broker whether it can be reached. On PostgreSQL, it also " +
+    "checks the settings of the server that can lose messages or stall a relay. Each finding says what to do. Exit " +
+    "code 7 if there is an error.",
   connects: "database and broker",
   examples: ["postbox doctor", "postbox doctor --broker amqp://localhost --json"],
   async run(call) {

@@ -25,7 +25,7 @@ export const retry: CommandDefinition<Flags> = {
       .option("--limit <number>", "at most this many; defaults to 10,000", readWhole),
   examples: [
     "postbox retry --id 0193a1c2-7d4e-7b1a-9c1f-3a5e8d7b2f10 --yes",
-    "postbox retry --topic shop.orders --dry-run",
+    "postbox retry --topic shop.orders.v1 --dry-run",
     'postbox retry --all --consumer billing --reason "the exchange is back"',
   ],
   run: (call) =>
