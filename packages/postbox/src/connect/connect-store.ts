@@ -14,7 +14,7 @@ import { unsupportedUrl } from "./unsupported-url.js";
 
 /** Options of `connectStore`. */
 export interface ConnectStoreOptions {
-  /** The schema of Postbox's tables, if the database has schemas. Defaults to "postbox". */
+  /** The schema of Postbox's tables on PostgreSQL and PGlite. No effect on others. Defaults to "postbox". */
   readonly schema?: string;
 }
 

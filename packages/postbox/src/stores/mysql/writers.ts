@@ -6,8 +6,8 @@ import type { Server } from "./server.js";
 
 /**
  * Transactions that may have drawn positions and have not ended, each as its connection and the count of appends that
- * the connection had committed before. If a transaction rolls back, the next one of its connection has the same name.
- * Then a relay takes it for the same, and waits for it, too.
+ * the connection had committed before. A rollback leaves that count as it was. So a relay takes the connection's next
+ * transaction for the same one, and waits for it, too.
  */
 class OpenWriters implements Writers {
   readonly #names: ReadonlySet<string>;
@@ -45,8 +45,8 @@ export interface Sight {
  * 3. Then the registrations are read, in a dirty read and in a committed one.
  * 4. Then the rows are read.
  *
- * Whoever has drawn a position up to the one of step 2 had registered before, so it is among those of step 3 or has
- * committed before step 4. Rows at higher positions do not count: their transactions may be unknown.
+ * A transaction that has drawn a position up to the one of step 2 had registered before. So it is among those of step
+ * 3, or has ended before step 4. Rows at higher positions do not count: their transactions may be unknown.
  */
 export async function readWithWriters(
   session: Session,

@@ -30,7 +30,7 @@ export interface KafkaReceiverOptions extends KafkaConnectionOptions {
    * one partition, with the brokers' default number of replicas.
    */
   readonly create?: TopicPlan;
-  /** Maps records that are no CloudEvents. Without it they are parked. */
+  /** Maps records without attributes of CloudEvents. Without it they are parked. */
   readonly fromForeign?: FromForeign;
   /** A message with a larger value is parked. Defaults to 16 MiB. */
   readonly maxMessageBytes?: number;
@@ -79,7 +79,7 @@ const rules = {
  * divided cooperatively: a member keeps those that stay with it when others join or leave. Offsets are committed when
  * everything below them is settled; a message whose process ended without an outcome is flagged when it is delivered
  * again. Without an inbox, a failed message is retried here, and parked in `<topic>.parked` in the end. A record that
- * is no message goes there, too, unchanged.
+ * cannot be read as a message goes there, too.
  *
  * @example
  * ```ts

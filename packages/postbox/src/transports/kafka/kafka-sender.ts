@@ -31,8 +31,8 @@ export interface KafkaSenderOptions extends KafkaConnectionOptions {
   /** How batches are compressed. Defaults to `none`. */
   readonly compression?: "none" | "gzip";
   /**
-   * How long the brokers may take to store the messages of one call. After that, the connections are closed. Defaults
-   * to 30,000.
+   * How long the brokers may take to store the messages of one call. After that, the connections are closed. A
+   * relay's own, shorter `publishTimeoutMs` ends a call first. Defaults to 30,000.
    */
   readonly publishTimeoutMs?: number;
   /**

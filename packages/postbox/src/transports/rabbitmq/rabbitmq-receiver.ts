@@ -40,7 +40,8 @@ export interface RabbitmqReceiverOptions extends RabbitmqConnectionOptions {
   readonly route?: (event: Pick<Message, "topic" | "type">) => Route;
   /**
    * Only one receiver of the queue gets messages; when it ends, another one takes over. This keeps a key in order over
-   * several processes. An argument of the queue, so all of its receivers need the same value. Defaults to false.
+   * several processes. An argument of the queue, so all of its receivers need the same value. Defaults to false; unless
+   * it is set, a durable inbox reports `router.unordered`.
    */
   readonly singleActiveConsumer?: boolean;
   /** Reads extensions from headers without a prefix, as older publishers write them. Defaults to false. */
