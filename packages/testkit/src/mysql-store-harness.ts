@@ -80,7 +80,7 @@ export function mysqlTestData<Tx>(options: MysqlTestDataOptions<Tx>): MysqlTestD
     async advance(ms) {
       for (const [table, columns] of Object.entries(times)) {
         const earlier = columns.map((column) => `${column} = ${column} - ${Math.round(ms * 1000)}`);
-        await select(`UPDATE {}.postbox_${table} SET ${earlier.join(", ")}`);
+        await unlessDeadlocked(() => select(`UPDATE {}.postbox_${table} SET ${earlier.join(", ")}`));
       }
     },
     now: () => Date.now(),
@@ -243,5 +243,19 @@ async function endSessions(url: string, ports: readonly number[]): Promise<void>
     }
   } finally {
     admin.destroy();
+  }
+}
+
+const deadlocked = 1213;
+
+/** Repeats a statement that the server ended because of a deadlock: it walks a whole table that relays work on. */
+async function unlessDeadlocked(statement: () => Promise<unknown>): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await statement();
+      return;
+    } catch (error) {
+      if ((error as { readonly errno?: unknown }).errno !== deadlocked || attempt === 50) throw error;
+    }
   }
 }
