@@ -19,6 +19,7 @@ export class Call<Flags = object> {
   readonly #around: Surroundings;
   readonly #opened: { close(): Promise<void> }[] = [];
   #config: Promise<PostboxConfig> | undefined;
+  #database: Promise<ConnectedStore> | undefined;
 
   constructor(around: Surroundings, flags: Flags & CommonFlags) {
     this.#around = around;
@@ -40,8 +41,13 @@ export class Call<Flags = object> {
     return this.#config;
   }
 
-  /** The database that the flags, the variables or the configuration name. */
-  async database(): Promise<ConnectedStore> {
+  /** The database that the flags, the variables or the configuration name. It is opened once per call. */
+  database(): Promise<ConnectedStore> {
+    this.#database ??= this.#openDatabase();
+    return this.#database;
+  }
+
+  async #openDatabase(): Promise<ConnectedStore> {
     const config = await this.config();
     const { env } = this.#around;
     const url = this.flags.database ?? set(env.POSTBOX_DATABASE_URL) ?? config.database;
